@@ -1,0 +1,1 @@
+"""Work with OpenCode coding agents from a notebook."""

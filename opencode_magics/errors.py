@@ -1,0 +1,137 @@
+"""Everything that can go wrong, as one tree.
+
+* OpenCodeError
+  - ServerConnectionError     no answer, or the connection broke
+  - ServerStartError          `opencode serve` did not start
+  - StatusError               the server answered, and said no
+    + AuthenticationError     401: a password is needed, or it is wrong
+    + NotFoundError           404
+    + SessionBusyError        409, or a session that works on another prompt
+  - StreamError               the event stream said something unreadable
+  - UnsupportedServerError    something answers there, but it can't be spoken to
+  - UnsupportedOperation      this server generation can't do that
+  - UnknownNameError          no such session, model, agent, variant or command
+  - AnswerNeeded              a permission or question, and nobody may answer it
+  - TurnError                 a turn that did not succeed; `.turn` is what was received
+
+Each error is written for the person at the prompt: what failed, with its name, then what to do.
+In IPython it shows as those lines, without a traceback.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .turn import Turn
+
+
+class OpenCodeError(Exception):
+    """Base of all errors of this package.
+
+    Args:
+        what: One sentence: what failed, with its name.
+        todo: One sentence: what to do about it. Empty if there is nothing to do.
+    """
+
+    def __init__(self, what: str, todo: str = "") -> None:
+        super().__init__(what, todo)
+        self.what = what
+        self.todo = todo
+
+    def __str__(self) -> str:
+        return f"{self.what}\n{self.todo}" if self.todo else self.what
+
+    def _render_traceback_(self) -> list[str]:
+        # IPython asks an exception for this before it formats a traceback.
+        return [f"{type(self).__name__}: {self.what}", *([self.todo] if self.todo else [])]
+
+
+class ServerConnectionError(OpenCodeError):
+    """The server could not be reached, or the connection broke before the answer.
+
+    `sent` is False when the request certainly never reached the server.
+    """
+
+    def __init__(self, what: str, todo: str = "", *, sent: bool = True) -> None:
+        super().__init__(what, todo)
+        self.sent = sent
+
+
+class ServerStartError(OpenCodeError):
+    """An `opencode serve` of our own did not come up."""
+
+
+class StatusError(OpenCodeError):
+    """The server answered a request with an error.
+
+    Attributes:
+        status: The HTTP status.
+        name: The server's own name of the error, "" if it gave none.
+        reason: The server's own words, "" if it gave none.
+    """
+
+    def __init__(
+        self, what: str, todo: str = "", *, status: int, name: str = "", reason: str = ""
+    ) -> None:
+        super().__init__(what, todo)
+        self.status = status
+        self.name = name
+        self.reason = reason
+
+
+class AuthenticationError(StatusError):
+    """A password is needed, or the one given is wrong."""
+
+
+class NotFoundError(StatusError):
+    """The server knows no such thing."""
+
+
+class SessionBusyError(StatusError):
+    """The session works on another prompt."""
+
+
+class StreamError(OpenCodeError):
+    """The event stream carried something that can't be read."""
+
+
+class UnsupportedServerError(OpenCodeError):
+    """Something answers at the address, but it is no server this package can speak to."""
+
+
+class UnsupportedOperation(OpenCodeError):  # noqa: N818 - the field's term (io.UnsupportedOperation)
+    """This server generation can't do that."""
+
+
+class UnknownNameError(OpenCodeError):
+    """No session, model, agent, variant or command of that name."""
+
+
+class AnswerNeeded(OpenCodeError):  # noqa: N818 - a state, not a fault
+    """A permission or a question came up, nobody can answer, and the policy is "error"."""
+
+
+class TurnError(OpenCodeError):
+    """A turn that failed, was interrupted, or whose end is unknown.
+
+    `turn` is everything that was received of it.
+    """
+
+    def __init__(self, what: str, todo: str = "", *, turn: Turn) -> None:
+        super().__init__(what, todo)
+        self.turn = turn
+
+
+class TurnInterrupted(KeyboardInterrupt):
+    """A person stopped the cell; shows as one quiet line, and queued cells don't run.
+
+    `turn` is the turn as it was when it stopped.
+    """
+
+    def __init__(self, what: str, *, turn: Turn) -> None:
+        super().__init__(what)
+        self.turn = turn
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]

@@ -1,0 +1,411 @@
+"""What a server holds, as frozen values.
+
+Names are the field's, not the wire's: each dialect decodes into these and nothing else. Times are
+milliseconds since the epoch (UTC), money is US dollars, and `None` means unknown or absent: a
+count that nobody reported is `None`, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+Reply = Literal["once", "always", "reject"]
+ToolStatus = Literal["pending", "running", "completed", "error"]
+StatusName = Literal["idle", "busy", "retry"]
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server that answered a probe."""
+
+    generation: Literal["1.x", "2.x"]
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRef:
+    """Which model: written `provider/model`, as in OpenCode's own configuration."""
+
+    provider: str
+    id: str
+    variant: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.provider}/{self.id}"
+
+    @classmethod
+    def parse(cls, text: str, variant: str | None = None) -> ModelRef:
+        """Read `provider/model`; the model's own id may contain more slashes."""
+        provider, _, model = text.partition("/")
+        return cls(provider, model, variant)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens and cost of a step, a message, a session or a turn.
+
+    `input` leaves out what came from the cache and `output` leaves out the reasoning, so that
+    `total` is the plain sum of the five. `cost` is what the server stored, never recomputed here.
+    """
+
+    input: int | None = None
+    output: int | None = None
+    reasoning: int | None = None
+    cache_read: int | None = None
+    cache_write: int | None = None
+    cost: float | None = None
+
+    @property
+    def total(self) -> int | None:
+        """All tokens; None when none of the five is known."""
+        total: int | None = _add(
+            self.input, self.output, self.reasoning, self.cache_read, self.cache_write
+        )
+        return total
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing but zeros and unknowns is here."""
+        return not self.total and not self.cost
+
+
+def total_usage(usages: Iterable[Usage | None]) -> Usage | None:
+    """Add up what is known; None when nothing is."""
+    known = [u for u in usages if u is not None]
+    if not known:
+        return None
+    return Usage(
+        input=_add(*(u.input for u in known)),
+        output=_add(*(u.output for u in known)),
+        reasoning=_add(*(u.reasoning for u in known)),
+        cache_read=_add(*(u.cache_read for u in known)),
+        cache_write=_add(*(u.cache_write for u in known)),
+        cost=_add(*(u.cost for u in known)),
+    )
+
+
+def _add(*values: Any) -> Any:
+    known = [v for v in values if v is not None]
+    return sum(known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a message or a session failed, in the server's words."""
+
+    name: str
+    message: str
+    status: int | None = None
+    provider: str | None = None
+
+    @property
+    def aborted(self) -> bool:
+        """Whether somebody stopped it, rather than something breaking."""
+        return "Abort" in self.name
+
+    def __str__(self) -> str:
+        source = f"{self.provider}: " if self.provider else ""
+        return f"{self.name}: {source}{self.message}" if self.message else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class FileDiff:
+    """One changed file. Counts are None where no text lines exist or nobody counted.
+
+    `patch` is a unified diff; "" when the server sent none.
+    """
+
+    file: str
+    patch: str = ""
+    additions: int | None = None
+    deletions: int | None = None
+    status: Literal["added", "modified", "deleted"] | None = None
+
+
+# -- messages and their parts ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A stretch of answer (or of a prompt). Open while `end` is None."""
+
+    id: str
+    text: str = ""
+    start: int | None = None
+    end: int | None = None
+    synthetic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """A stretch of the model's reasoning. Open while `end` is None."""
+
+    id: str
+    text: str = ""
+    start: int | None = None
+    end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One use of a tool.
+
+    Attributes:
+        call: The model's id of the call; permissions and questions name it.
+        output: What the tool gave back so far; "" while it has nothing.
+        error: Why it failed, else None.
+        exit: The exit code of a shell command, where the server tells.
+        diffs: The edits it made.
+        child: The session of the subagent it started, else None.
+        declined: A person (or policy) said no to it, and the turn stops there.
+    """
+
+    id: str
+    call: str
+    tool: str
+    status: ToolStatus
+    input: dict[str, Any] = field(default_factory=dict)
+    title: str | None = None
+    output: str = ""
+    error: str | None = None
+    exit: int | None = None
+    diffs: tuple[FileDiff, ...] = ()
+    child: str | None = None
+    declined: bool = False
+    start: int | None = None
+    end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepStart:
+    """A model call begins."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnd:
+    """A model call is over; the server knows its usage now."""
+
+    id: str
+    reason: str | None = None
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file that went with a message."""
+
+    id: str
+    mime: str
+    filename: str | None = None
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """The conversation is summarised here to make room."""
+
+    id: str
+    auto: bool = False
+    overflow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OtherPart:
+    """A part of a kind this package doesn't show; `kind` is the wire's name."""
+
+    id: str
+    kind: str
+
+
+Part = Text | Reasoning | ToolCall | StepStart | StepEnd | Attachment | Compaction | OtherPart
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A prompt (`role="user"`) or one step of an answer (`role="assistant"`), with its parts.
+
+    Attributes:
+        parent: The prompt that an answer answers.
+        finish: Why the model stopped ("stop", "tool-calls", "length", ...); None if it didn't.
+        reported: Usage as the message itself tells it; `usage` prefers the steps.
+        diffs: Files that a prompt's turn changed, where the server tells.
+    """
+
+    id: str
+    session: str
+    role: Literal["user", "assistant"]
+    created: int | None = None
+    completed: int | None = None
+    parent: str | None = None
+    agent: str | None = None
+    model: ModelRef | None = None
+    finish: str | None = None
+    error: Failure | None = None
+    reported: Usage | None = None
+    summary: bool = False
+    diffs: tuple[FileDiff, ...] = ()
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What it says, its text parts joined by blank lines."""
+        return "\n\n".join(p.text for p in self.parts if isinstance(p, Text) and p.text)
+
+    @property
+    def tools(self) -> tuple[ToolCall, ...]:
+        """Its tool calls, in order."""
+        return tuple(p for p in self.parts if isinstance(p, ToolCall))
+
+    @property
+    def usage(self) -> Usage | None:
+        """Tokens and cost, None while unknown.
+
+        A message of several steps keeps only its last step's tokens in its header on 1.x
+        (anomalyco/opencode#42324), so the steps are added up where they exist.
+        """
+        steps = total_usage(p.usage for p in self.parts if isinstance(p, StepEnd))
+        if steps is None or self.reported is None:
+            return steps or self.reported
+        cost = steps.cost if self.reported.cost is None else self.reported.cost
+        return Usage(
+            steps.input, steps.output, steps.reasoning, steps.cache_read, steps.cache_write, cost
+        )
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether a user message was made by the server, not by a person."""
+        return (
+            self.role == "user"
+            and bool(self.parts)
+            and all(
+                isinstance(p, Compaction) or (isinstance(p, Text) and p.synthetic)
+                for p in self.parts
+            )
+        )
+
+
+# -- sessions --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A conversation. `directory` is the server's own spelling: send it back verbatim."""
+
+    id: str
+    title: str = ""
+    directory: str = ""
+    project: str | None = None
+    parent: str | None = None
+    agent: str | None = None
+    model: ModelRef | None = None
+    created: int | None = None
+    updated: int | None = None
+    archived: int | None = None
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What a session does right now. `next` is when a retry comes, in ms since the epoch."""
+
+    name: StatusName
+    attempt: int | None = None
+    message: str = ""
+    next: int | None = None
+
+
+# -- what waits for a person -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """An agent asks whether it may do something.
+
+    Attributes:
+        action: What kind of thing ("bash", "edit", "external_directory", ...).
+        patterns: What exactly: the command, the files.
+        always: What "always" would allow from then on.
+        command: The whole shell command, where it is one.
+        diff: The edit it wants to make, where it is one.
+        call: The tool call that waits for it.
+    """
+
+    id: str
+    session: str
+    action: str
+    patterns: tuple[str, ...] = ()
+    always: tuple[str, ...] = ()
+    command: str | None = None
+    diff: FileDiff | None = None
+    call: str | None = None
+
+    @property
+    def subject(self) -> str:
+        """What is asked, in one line's worth of words."""
+        return self.command or ", ".join(self.patterns)
+
+
+class Option(NamedTuple):
+    """One answer that a question offers."""
+
+    label: str
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionItem:
+    """One question of a request: pick one option, several if `multiple`, or write your own."""
+
+    question: str
+    header: str = ""
+    options: tuple[Option, ...] = ()
+    multiple: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An agent asks a person something; `items` are answered together."""
+
+    id: str
+    session: str
+    items: tuple[QuestionItem, ...]
+    call: str | None = None
+
+
+# -- what a server offers --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that the server can use. Prices are USD per million tokens."""
+
+    provider: str
+    id: str
+    name: str = ""
+    variants: tuple[str, ...] = ()
+    context: int | None = None
+    output: int | None = None
+    price_input: float | None = None
+    price_output: float | None = None
+    price_cache_read: float | None = None
+    price_cache_write: float | None = None
+    default: bool = False
+
+    @property
+    def ref(self) -> ModelRef:
+        """Its address, `provider/model`."""
+        return ModelRef(self.provider, self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """An agent that a prompt can name. `mode` is primary, subagent or all."""
+
+    name: str
+    description: str = ""
+    mode: str = ""
+    model: ModelRef | None = None

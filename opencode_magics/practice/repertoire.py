@@ -1,0 +1,342 @@
+"""What the practice model knows to do when it is asked in plain words.
+
+`REPERTOIRE` pairs a pattern with a function from the conversation to a script; the first
+pattern found in the request wins. The scripts are about the practice workspace, read like
+a real model's work, and look at their tools' results before they speak of them.
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from .script import Call, Script, Step, bash, failure, todos, use
+from .workspace import BUGGY, FIXED
+
+PYTHON = "python" if os.name == "nt" else "python3"
+RUN_TESTS = f"{PYTHON} test_greet.py"
+
+
+@dataclass(frozen=True)
+class Talk:
+    """A request, and what the model's tools answered since."""
+
+    request: str
+    results: tuple[str, ...] = ()
+
+    @property
+    def last(self) -> str:
+        """The latest tool result."""
+        return self.results[-1] if self.results else ""
+
+
+def plain_script(talk: Talk) -> Script:
+    """The script for a request in plain words; there is one for every request."""
+    for pattern, script in REPERTOIRE:
+        if re.search(pattern, talk.request, re.IGNORECASE):
+            return script(talk)
+    return (Step(WHAT_TO_ASK),)
+
+
+def refusal(talk: Talk) -> Step | None:
+    """What the model says when its last tool call was not allowed or found nothing to do."""
+    for pattern, answer in REFUSALS.items():
+        if re.search(pattern, talk.last, re.IGNORECASE):
+            return Step(answer)
+    return None
+
+
+REFUSALS: Mapping[str, str] = {
+    r"rejected permission|a rule which prevents": (
+        "Understood, I leave it as it is. Tell me if you want it done another way."
+    ),
+    r"could not find oldString|oldString not found": (
+        "The bug is fixed already: `greet_all` has its answer for a single guest. "
+        "Nothing to change."
+    ),
+}
+
+
+def explain_file(talk: Talk) -> Script:
+    """Read greet.py and explain it."""
+    return (
+        use("read", filePath="greet.py", say="Let me read it first.", think=THINK_FILE),
+        Step(EXPLAIN_FILE, think_of("greet.py"), deltas=24, delay=0.02),
+    )
+
+
+def explain_project(talk: Talk) -> Script:
+    """Read three files in one step and explain how they fit together."""
+    calls = [Call("read", {"filePath": name}) for name in ("README.md", "greet.py", "party.py")]
+    return (
+        Step("I'll look at the files.", THINK_PROJECT, tuple(calls)),
+        Step(EXPLAIN_PROJECT, deltas=24, delay=0.02),
+    )
+
+
+def run_tests(talk: Talk) -> Script:
+    """Run the tests: asks for permission."""
+    return (
+        bash(RUN_TESTS, "Run the tests", say="I'll run the tests."),
+        Step(verdict(talk), deltas=8, delay=0.02),
+    )
+
+
+def fix_bug(talk: Talk) -> Script:
+    """Read, edit (asks, with a diff), run the tests (asks again)."""
+    edit = use(
+        "edit",
+        say="With a single guest there are no others to join. I'll answer that case first.",
+        filePath="greet.py",
+        oldString=BUGGY,
+        newString=FIXED,
+    )
+    return (
+        use("read", filePath="greet.py", think=THINK_BUG),
+        edit,
+        bash(RUN_TESTS, "Run the tests", say="Now the tests."),
+        Step(f"{verdict(talk)}\n\n{FIX}", deltas=12, delay=0.02),
+    )
+
+
+def add_file(talk: Talk) -> Script:
+    """Write a new file: asks for permission."""
+    return (
+        use("write", filePath="farewell.py", content=FAREWELL, say="A module of its own, then."),
+        Step("I wrote `farewell.py`. It mirrors `greet.py`, so both read the same way."),
+    )
+
+
+def ask(talk: Talk) -> Script:
+    """Ask the user two questions and repeat the answers."""
+    return (
+        use("question", questions=QUESTIONS, say="Two things I'd like to know."),
+        Step(answers(talk), deltas=8),
+    )
+
+
+def delegate_review(talk: Talk) -> Script:
+    """Delegate a review to the subagent `reviewer`, which reads and asks nothing."""
+    return delegate("Review greet.py and report what you find.")
+
+
+def delegate_tests(talk: Talk) -> Script:
+    """Delegate to the subagent `reviewer`, which needs permission to run the tests."""
+    return delegate("Check greet.py with its tests and report what you find.")
+
+
+def delegate(prompt: str) -> Script:
+    """Hand `prompt` to the subagent `reviewer` and sum up."""
+    task = use(
+        "task",
+        say="The reviewer is the right one for this.",
+        description="Review greet.py",
+        prompt=prompt,
+        subagent_type="reviewer",
+    )
+    return (task, Step(DELEGATED, deltas=8, delay=0.02))
+
+
+def review(talk: Talk) -> Script:
+    """What the reviewer does: read and report."""
+    return (use("read", filePath="greet.py"), Step(REVIEW, deltas=8))
+
+
+def check(talk: Talk) -> Script:
+    """What the reviewer does when it is told to run the tests, too."""
+    return (
+        use("read", filePath="greet.py"),
+        bash(RUN_TESTS, "Run the tests"),
+        Step(f"{verdict(talk)}\n\n{REVIEW}", deltas=8),
+    )
+
+
+def recover(talk: Talk) -> Script:
+    """Fail twice with "too many requests" and then answer."""
+    busy = failure(429, "Too many requests. Try again in a second.")
+    return (Step(RECOVERED, failure=busy, times=2),)
+
+
+def make_plan(talk: Talk) -> Script:
+    """Keep a todo list while reading."""
+    return (
+        todos("in_progress", "pending", "pending"),
+        use("read", filePath="greet.py"),
+        todos("completed", "pending", "pending"),
+        Step("The plan stands. Ask me to *fix the bug* and I'll carry it out."),
+    )
+
+
+def count(talk: Talk) -> Script:
+    """Count for half a minute: something to interrupt."""
+    numbers = "\n".join(f"{number}. of sixty" for number in range(1, 61))
+    return (Step(numbers, deltas=60, delay=0.5),)
+
+
+def continue_(talk: Talk) -> Script:
+    """What OpenCode's own follow-up requests get."""
+    return (Step("The work is done, and its result is above."),)
+
+
+def verdict(talk: Talk) -> str:
+    """What the last run of the tests means."""
+    tally = re.findall(r"(\d+) passed, (\d+) failed", "\n".join(talk.results))
+    if not tally:
+        return "The tests did not finish, so I can't say."
+    passed, failed = tally[-1]
+    if failed == "0":
+        return f"All {passed} tests pass."
+    return f"{passed} tests pass and **{failed} fails**: {FAILS}"
+
+
+def answers(talk: Talk) -> str:
+    """The user's answers, repeated."""
+    given = re.findall(r'"="([^"]*)"', talk.last)
+    if not given:
+        return "Then I'll decide: friendly, and in English."
+    return f"Good: **{'** and **'.join(given)}** it is. I'll keep to that from now on."
+
+
+def think_of(name: str) -> str:
+    """The thought before an explanation."""
+    return f"I have {name} in front of me. What it does first, then how, then what looks odd."
+
+
+THINK_FILE = "The user wants to understand the file. I should read it before I say anything."
+THINK_PROJECT = "A small project. The README says what it is for, the two modules say how."
+THINK_BUG = "The failing case is a party of one. I need to see how greet_all joins the names."
+
+EXPLAIN_FILE = """\
+`greet.py` makes greetings. It has two functions:
+
+- `greet(name)` greets **one** guest;
+- `greet_all(names)` greets **many** in one sentence.
+
+The interesting line is the unpacking:
+
+```python
+*others, last = [name.title() for name in names]
+```
+
+It splits the guests into the last one and all before it, so that the sentence can put
+commas between the others and an *and* before the last.
+
+One thing looks odd: for a **single** guest `others` is empty, and the sentence begins
+"Hello,  and Ada!". `test_greet.py` has a case for it. Shall I run the tests?
+"""
+
+EXPLAIN_PROJECT = """\
+The project greets the guests of a party:
+
+| file | what it does |
+|---|---|
+| `guests.txt` | the guests, one a line |
+| `greet.py` | makes the greetings |
+| `party.py` | reads the guests and prints one greeting for all |
+| `test_greet.py` | the tests, for plain Python |
+
+So `party.py` is three lines long:
+
+```python
+with open("guests.txt") as file:
+    print(greet_all(file.read().split()))
+```
+"""
+
+FAILS = """\
+a party of one is greeted with a stray *and*.
+
+```text
+got 'Hello,  and Ada!', expected 'Hello, Ada!'
+```
+
+`greet_all` joins an empty list of others. Ask me to *fix the bug*.
+"""
+
+FIX = """\
+A single guest is now greeted by `greet` itself:
+
+```python
+if not others:
+    return greet(last)
+```
+"""
+
+DELEGATED = """\
+The reviewer is back. In short: the code is clear, and `greet_all` is wrong for a party of
+one. I would answer that case first, before the names are joined.
+"""
+
+REVIEW = """\
+- `greet` is fine.
+- `greet_all` reads well for two guests and more.
+- A party of one has no `others`: that case needs an answer of its own.
+"""
+
+RECOVERED = """\
+Here I am. The provider had too many requests and asked to wait; OpenCode tried again
+until it worked. Nothing was lost, and nothing was sent twice.
+"""
+
+FAREWELL = '''\
+"""Farewells for one guest."""
+
+
+def farewell(name):
+    """Say goodbye to one guest: "Goodbye, Ada!"."""
+    return f"Goodbye, {name.title()}!"
+'''
+
+QUESTIONS = [
+    {
+        "question": "How should the greetings sound?",
+        "header": "Tone",
+        "options": [
+            {"label": "Friendly", "description": "Hello, Ada!"},
+            {"label": "Formal", "description": "Good evening, Ada."},
+        ],
+    },
+    {
+        "question": "In which languages?",
+        "header": "Languages",
+        "multiple": True,
+        "options": [
+            {"label": "English", "description": "as now"},
+            {"label": "French", "description": "Bonjour, Ada !"},
+            {"label": "German", "description": "Hallo, Ada!"},
+        ],
+    },
+]
+
+WHAT_TO_ASK = """\
+I am the practice model: a script, not a mind, so I know only a few things. OpenCode and
+everything it does around me are real. Ask me to
+
+- *explain greet.py* or *explain the project*
+- *run the tests*
+- *fix the bug*
+- *write a farewell*
+- *ask me something*
+- *delegate a review*, or *have a subagent run the tests*
+- *make a plan*
+- *count slowly*
+- *fail and recover*
+"""
+
+REPERTOIRE: tuple[tuple[str, Callable[[Talk], Script]], ...] = (
+    # The words of OpenCode's own follow-ups, after a compaction and after a subtask command.
+    (r"exceeded the provider's size limit|Summarize the task tool output", continue_),
+    (r"(delegate|subagent).*\btests?\b", delegate_tests),
+    (r"delegate|subagent", delegate_review),
+    (r"^check .*\btests?\b", check),
+    (r"\breview\b", review),
+    (r"\bfail\b.*\brecover\b|\brate limit", recover),
+    (r"\bfix\b|\bbug\b", fix_bug),
+    (r"\btests?\b", run_tests),
+    (r"\bask me\b|\bquestion\b", ask),
+    (r"\bplan\b|\btodo", make_plan),
+    (r"\bwrite\b|\bfarewell\b|\badd\b", add_file),
+    (r"\bcount\b|\bslowly\b", count),
+    (r"\bexplain\b.*\b(project|repo\w*|workspace)\b|what is this", explain_project),
+    (r"\bexplain\b|greet\.py", explain_file),
+)

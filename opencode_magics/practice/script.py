@@ -1,0 +1,251 @@
+"""What a scripted model says: steps, and the `#keyword` scripts that tests ask for.
+
+A script is the list of steps a model takes for one request; a step is one reply of the
+model (text, reasoning, tool calls) or one way to fail. The last step ends the turn.
+Everything here is plain values: nothing knows about HTTP or about OpenCode.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+DROP = "drop"  # the connection is cut in the middle of the answer
+HANG = "hang"  # the request is accepted and never answered
+GARBAGE = "garbage"  # a 200 that does not speak the protocol
+
+
+@dataclass(frozen=True)
+class Call:
+    """One tool call of a step."""
+
+    tool: str
+    args: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An HTTP error in place of an answer."""
+
+    status: int
+    message: str
+    code: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One reply of the model, or one way to fail (`times` times; None is always)."""
+
+    text: str = ""
+    reasoning: str = ""
+    calls: tuple[Call, ...] = ()
+    deltas: int = 4
+    delay: float = 0.0
+    finish: str = ""
+    usage: Mapping[str, int] | None = None
+    failure: Failure | str | None = None
+    times: int | None = None
+
+
+Script = tuple[Step, ...]
+
+DONE = Step("Done.")
+
+
+def use(tool: str, *, say: str = "", think: str = "", **args: Any) -> Step:
+    """A step that calls one tool."""
+    return Step(say, think, (Call(tool, args),))
+
+
+def bash(command: str, description: str = "Run a command", say: str = "", think: str = "") -> Step:
+    """A step that runs a shell command."""
+    return use("bash", say=say, think=think, command=command, description=description)
+
+
+def todos(*statuses: str) -> Step:
+    """A step that writes the todo list with these statuses."""
+    names = ("Read the code", "Fix the bug", "Run the tests")
+    items = [
+        {"content": name, "status": status, "priority": "high"}
+        for name, status in zip(names, statuses, strict=False)
+    ]
+    return use("todowrite", todos=items)
+
+
+COLOUR_AND_SIZES = (
+    {
+        "question": "Which colour?",
+        "header": "Colour",
+        "options": [
+            {"label": "Red", "description": "warm"},
+            {"label": "Blue", "description": "cool"},
+        ],
+    },
+    {
+        "question": "Which sizes?",
+        "header": "Sizes",
+        "multiple": True,
+        "options": [
+            {"label": "S", "description": "small"},
+            {"label": "L", "description": "large"},
+        ],
+    },
+)
+
+
+def keyword_script(text: str) -> Script | None:
+    """The script a `#keyword arguments` line asks for, or None if there is no such line."""
+    found = KEYWORD.search(text)
+    if found is None:
+        return None
+    # OpenCode wraps a queued prompt in a tag of its own: what follows is not an argument.
+    argument = found["argument"].split("</")[0].strip()
+    return KEYWORDS[found["name"]](argument)
+
+
+def _text(argument: str) -> Script:
+    (count,) = _numbers(argument, 12)
+    return (Step(" ".join(f"word{i}" for i in range(count)), deltas=count),)
+
+
+def _reason(argument: str) -> Script:
+    thought = "First I think. Then I think again. Finally I know."
+    return (Step("The answer is 42.", thought, deltas=8),)
+
+
+def _two(argument: str) -> Script:
+    calls = [
+        Call("bash", {"command": f"echo {word}", "description": f"Say {word}"})
+        for word in ("one", "two")
+    ]
+    return (Step(calls=tuple(calls)), DONE)
+
+
+def _edit(argument: str) -> Script:
+    given = argument.split()
+    path, old, new = given + ["notes.txt", "hello", "goodbye"][len(given) :]
+    return (use("edit", filePath=path, oldString=old, newString=new), DONE)
+
+
+def _write(argument: str) -> Script:
+    return (use("write", filePath=argument or "new.txt", content="hello world\nline two\n"), DONE)
+
+
+def _todo(argument: str) -> Script:
+    return (todos("in_progress", "pending"), todos("completed", "in_progress"), DONE)
+
+
+def _task(argument: str) -> Script:
+    prompt = argument or "#text 3"
+    call = use("task", description="do sub work", prompt=prompt, subagent_type="general")
+    return (call, DONE)
+
+
+def _long(argument: str) -> Script:
+    size, deltas = _numbers(argument, 200, 400)
+    line = "The quick brown fox jumps over the lazy dog {:06d}. "
+    lines = (line.format(i) for i in range(size * 1024 // len(line.format(0)) + 1))
+    return (Step("".join(lines)[: size * 1024], deltas=deltas),)
+
+
+def _slow(argument: str) -> Script:
+    words = argument.split()
+    (count,) = _numbers(argument, 40)
+    delay = float(words[1]) if len(words) > 1 else 0.25
+    return (Step(" ".join(f"slow{i}" for i in range(count)), deltas=count, delay=delay),)
+
+
+def _error(status: int) -> Callable[[str], Script]:
+    def script(argument: str) -> Script:
+        return (
+            Step(
+                f"Recovered after {status}.",
+                failure=failure(status, f"scripted failure {status}"),
+                times=_times(argument),
+            ),
+        )
+
+    return script
+
+
+def _overflow(argument: str) -> Script:
+    return (Step("It fits now.", failure=OVERFLOW, times=_times(argument)),)
+
+
+def _drop(argument: str) -> Script:
+    text = "This answer is cut before it reaches its end."
+    return (Step(text, deltas=6, failure=DROP, times=_times(argument)),)
+
+
+def _usage(argument: str) -> Script:
+    return (Step("Counted.", usage=_json(argument)),)
+
+
+def _plan(argument: str) -> Script:
+    return tuple(_planned(step) for step in _json(argument))
+
+
+def _planned(step: dict[str, Any]) -> Step:
+    """A step from its JSON form: the fields of Step, with calls as [tool, args] pairs."""
+    calls = tuple(Call(tool, args) for tool, args in step.pop("calls", ()))
+    return replace(Step(**step), calls=calls)
+
+
+def failure(status: int, message: str, headers: Mapping[str, str] | None = None) -> Failure:
+    """An HTTP error as OpenAI-compatible servers send it; a 429 asks to come back in 1 s."""
+    default = {"retry-after": "1"} if status == 429 else {}
+    return Failure(status, message, f"scripted_{status}", default if headers is None else headers)
+
+
+OVERFLOW = Failure(
+    400,
+    "This model's maximum context length is 200000 tokens. "
+    "However, your messages resulted in 240000 tokens.",
+    "context_length_exceeded",
+)
+
+
+def _json(argument: str) -> Any:
+    return json.JSONDecoder().raw_decode(argument)[0]
+
+
+def _numbers(argument: str, *defaults: int) -> list[int]:
+    given = [int(word) for word in argument.split()[: len(defaults)] if word.isdigit()]
+    return given + list(defaults[len(given) :])
+
+
+def _times(argument: str) -> int | None:
+    word, *_ = *argument.split(), ""
+    return int(word) if word.isdigit() else None
+
+
+KEYWORDS: Mapping[str, Callable[[str], Script]] = {
+    "text": _text,
+    "reason": _reason,
+    "bash": lambda argument: (bash(argument or "echo hi", say="Running it."), DONE),
+    "two": _two,
+    "edit": _edit,
+    "write": _write,
+    "read": lambda argument: (use("read", filePath=argument or "notes.txt"), DONE),
+    "todo": _todo,
+    "task": _task,
+    "question": lambda argument: (use("question", questions=list(COLOUR_AND_SIZES)), DONE),
+    "long": _long,
+    "slow": _slow,
+    "err400": _error(400),
+    "err401": _error(401),
+    "err429": _error(429),
+    "err500": _error(500),
+    "overflow": _overflow,
+    "drop": _drop,
+    "hang": lambda argument: (Step(failure=HANG),),
+    "empty": lambda argument: (Step(),),
+    "length": lambda argument: (Step("cut short", finish="length"),),
+    "garbage": lambda argument: (Step(failure=GARBAGE),),
+    "usage": _usage,
+    "plan": _plan,
+}
+
+KEYWORD = re.compile(rf"(?<!\S)#(?P<name>{'|'.join(KEYWORDS)})\b[ \t]*(?P<argument>[^\n]*)")

@@ -1,0 +1,490 @@
+"""Folds events into a Turn. Everything that changes a turn lives here.
+
+A turn is one prompt and all that the agent did about it. It is keyed by its own prompt, never by
+"the latest message" or "the session went idle". `advance(turn, event)` is the only way to a new
+state; nothing here knows about HTTP, a dialect, or a notebook.
+
+The laws, each of which is a test: events outside the turn's session tree change nothing; a closed
+snapshot outranks deltas and open snapshots; an open snapshot never shortens a text; a delta may
+come before its part; a snapshot applied twice equals once; and a stream that breaks anywhere,
+followed by one `Reread` of the store, ends in the same Turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Literal
+
+from .events import (
+    Ended,
+    Event,
+    MessageChanged,
+    MessageRemoved,
+    PartChanged,
+    PartDelta,
+    PartRemoved,
+    PermissionAsked,
+    QuestionAsked,
+    RequestReplied,
+    Reread,
+    SessionChanged,
+    SessionDeleted,
+    SessionFailed,
+    StatusChanged,
+    coalesce,
+)
+from .model import (
+    Failure,
+    FileDiff,
+    Message,
+    ModelRef,
+    Part,
+    Permission,
+    Question,
+    Reasoning,
+    Session,
+    Status,
+    StepEnd,
+    StepStart,
+    Text,
+    ToolCall,
+    Usage,
+    total_usage,
+)
+
+_Change = Callable[[tuple[Part, ...]], tuple[Part, ...]]
+Outcome = Literal["running", "succeeded", "rejected", "aborted", "failed", "interrupted", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A permission or question that was answered, and how."""
+
+    request: Permission | Question
+    reply: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The provider failed and the server tries again. `after` is the message it happened in."""
+
+    attempt: int | None
+    message: str
+    next: int | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Turn:
+    """One prompt and all that the agent did about it.
+
+    Attributes:
+        session: The session it runs in.
+        prompt: The id of its prompt message.
+        log: The session's messages from the prompt on; `answers` picks the turn's own.
+        sessions: Sessions of subagents below this one.
+        status: What the session was last known to do.
+        checked: The store was read again while the session was idle.
+        permissions, questions: What waits for a person, in the whole tree.
+        settled_requests, retries, failures: What was heard on the way and no store keeps;
+            two turns that differ only here are equal.
+    """
+
+    session: str
+    prompt: str
+    log: tuple[Message, ...] = ()
+    sessions: tuple[Session, ...] = ()
+    status: Status | None = None
+    checked: bool = False
+    verdict: str | None = None
+    permissions: tuple[Permission, ...] = ()
+    questions: tuple[Question, ...] = ()
+    settled_requests: tuple[Settled, ...] = field(default=(), compare=False)
+    retries: tuple[Retry, ...] = field(default=(), compare=False)
+    failures: tuple[Failure, ...] = field(default=(), compare=False)
+
+    def __repr__(self) -> str:
+        cost = "cost unknown" if self.cost is None else f"${self.cost:.4f}"
+        return (
+            f"<Turn {self.outcome}: {self.steps} steps, {len(self.tools)} tools, {cost}, "
+            f"session {self.session}>"
+        )
+
+    # -- what it is made of ------------------------------------------------------------------
+
+    @property
+    def stored(self) -> bool:
+        """Whether the server is known to have the prompt."""
+        return any(m.id == self.prompt for m in self.log)
+
+    @property
+    def question_text(self) -> str:
+        """The prompt as the server stored it."""
+        return next((m.text for m in self.log if m.id == self.prompt), "")
+
+    @property
+    def answers(self) -> tuple[Message, ...]:
+        """The assistant messages of this turn, in order."""
+        own, later = _split_answers(self.log, self.prompt)
+        return own + later if _goes_on(own) else own
+
+    @property
+    def merged(self) -> bool:
+        """Whether the answer came together with that of a later prompt (queued on 1.x)."""
+        own, later = _split_answers(self.log, self.prompt)
+        return bool(later) and _goes_on(own)
+
+    @property
+    def text(self) -> str:
+        """What the agent said at last; "" if it said nothing."""
+        return next((m.text for m in reversed(self.answers) if not m.summary), "")
+
+    @property
+    def tools(self) -> tuple[ToolCall, ...]:
+        """Every tool call, in order."""
+        return tuple(t for m in self.answers for t in m.tools)
+
+    @property
+    def diffs(self) -> tuple[FileDiff, ...]:
+        """What changed on disk: the server's own account, else what the edit tools report."""
+        told = next((m.diffs for m in self.log if m.id == self.prompt), ())
+        return told or tuple(d for t in self.tools if t.status == "completed" for d in t.diffs)
+
+    @property
+    def steps(self) -> int:
+        """How many model calls came to their end."""
+        return sum(isinstance(p, StepEnd) for m in self.answers for p in m.parts)
+
+    @property
+    def usage(self) -> Usage | None:
+        """Tokens and cost without subagents; None while nothing is known."""
+        return total_usage(m.usage for m in self.answers)
+
+    @property
+    def usage_complete(self) -> bool:
+        """Whether every message told its usage: an aborted one never does (1.18.33)."""
+        return bool(self.answers) and all(m.usage is not None for m in self.answers)
+
+    @property
+    def subagents(self) -> tuple[Session, ...]:
+        """The sessions that this turn's agents opened."""
+        began = next((m.created for m in self.log if m.id == self.prompt), None)
+        called = {t.child for t in self.tools if t.child}
+        return tuple(
+            s
+            for s in self.sessions
+            if s.id in called or (began and s.created and s.created >= began)
+        )
+
+    @property
+    def cost(self) -> float | None:
+        """USD, subagents included; None while nothing is known."""
+        usage = total_usage([self.usage, *(s.usage for s in self.subagents)])
+        return usage.cost if usage else None
+
+    @property
+    def agent(self) -> str | None:
+        """The agent that answered."""
+        return next((m.agent for m in reversed(self.answers) if not m.summary), None)
+
+    @property
+    def model(self) -> ModelRef | None:
+        """The model that answered."""
+        return next((m.model for m in reversed(self.answers) if not m.summary), None)
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds from the prompt to the end of the last answer, by the server's clock."""
+        began = next((m.created for m in self.log if m.id == self.prompt), None)
+        ended = [m.completed for m in self.answers]
+        if began is None or not ended or ended[-1] is None:
+            return None
+        return (ended[-1] - began) / 1000
+
+    # -- where it stands -----------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> tuple[Permission | Question, ...]:
+        """What waits for a person, oldest first."""
+        return (*self.permissions, *self.questions)
+
+    @property
+    def settled(self) -> bool:
+        """Idle, read again since, and no message of it is half done."""
+        return self.checked and self.stored and all(m.completed is not None for m in self.answers)
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it ended, or "running". "succeeded" needs a finish, no error and no refusal."""
+        if self.verdict is not None:
+            return self.verdict  # type: ignore[return-value]
+        return _outcome(self.answers, self.failures) if self.settled else "running"
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why it failed or was aborted, where the server said so."""
+        errors = [m.error for m in self.answers[-1:] if m.error]
+        if errors or self.outcome in ("succeeded", "running", "rejected"):
+            return errors[0] if errors else None
+        return self.failures[-1] if self.failures else None
+
+    @property
+    def tree(self) -> frozenset[str]:
+        """Ids of the session and of all subagents below it."""
+        children = {t.child for t in self.tools if t.child}
+        return frozenset({self.session, *children, *(s.id for s in self.sessions)})
+
+
+def _split_answers(
+    log: tuple[Message, ...], prompt: str
+) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """The answers to the prompt, and those to the first later prompt that has any.
+
+    1.18.33 compacts by adding synthetic user messages and answers these: they count as ours until
+    another real prompt comes.
+    """
+    ours, theirs = {prompt}, dict[str, str]()
+    own: list[Message] = []
+    later: list[Message] = []
+    owner = ""
+    for message in log:
+        if message.role == "user" and message.id != prompt:
+            if not message.synthetic:
+                owner = message.id
+            if owner:
+                theirs[message.id] = owner
+            else:
+                ours.add(message.id)
+        elif message.parent in ours:
+            own.append(message)
+        elif message.parent in theirs:
+            later.append(message)
+    first = theirs.get(later[0].parent or "") if later else None
+    return tuple(own), tuple(m for m in later if theirs.get(m.parent or "") == first)
+
+
+def _goes_on(own: tuple[Message, ...]) -> bool:
+    """Whether the turn isn't over with its own answers: none, or tool results not yet read."""
+    if not own:
+        return True
+    last = own[-1]
+    return (
+        last.finish == "tool-calls"
+        and last.error is None
+        and not any(t.declined for t in last.tools)
+    )
+
+
+def _outcome(answers: tuple[Message, ...], failures: tuple[Failure, ...]) -> Outcome:
+    if not answers:
+        return "aborted" if failures and failures[-1].aborted else "failed"
+    last = answers[-1]
+    if last.error is not None:
+        return "aborted" if last.error.aborted else "failed"
+    if any(t.declined for t in last.tools):
+        return "rejected"
+    # Completed with neither error nor finish: 1.18.33 leaves this when a retry is cut off.
+    return "succeeded" if last.finish else "interrupted"
+
+
+# -- the fold --------------------------------------------------------------------------------------
+
+
+def advance_all(turn: Turn, events: Iterable[Event]) -> Turn:
+    """Fold many events, neighbouring deltas at once."""
+    return reduce(advance, coalesce(events), turn)
+
+
+def advance(turn: Turn, event: Event) -> Turn:
+    """The turn after one event. Events that are none of its business change nothing."""
+    match event:
+        case MessageChanged(message) if message.session == turn.session:
+            return _message(turn, message)
+        case MessageRemoved(session, removed) if session == turn.session:
+            return replace(turn, log=tuple(m for m in turn.log if m.id != removed))
+        case PartChanged(session, owner, part) if session == turn.session:
+            return _parts(turn, owner, lambda parts: _put(parts, part))
+        case PartDelta(session, owner, part_id, text) if session == turn.session:
+            return _parts(turn, owner, lambda parts: _append(parts, part_id, text))
+        case PartRemoved(session, owner, part_id) if session == turn.session:
+            return _parts(turn, owner, lambda ps: tuple(p for p in ps if p.id != part_id))
+        case StatusChanged(session, status) if session == turn.session:
+            return _status(turn, status)
+        case SessionFailed(session, failure) if session == turn.session:
+            return replace(turn, failures=(*turn.failures, failure))
+        case SessionChanged(session_now) if session_now.parent in turn.tree:
+            return _child(turn, session_now)
+        case SessionDeleted(gone):
+            return replace(turn, sessions=tuple(s for s in turn.sessions if s.id != gone))
+        case PermissionAsked(permission) if _new(turn, permission):
+            return replace(turn, permissions=(*turn.permissions, permission))
+        case QuestionAsked(question) if _new(turn, question):
+            return replace(turn, questions=(*turn.questions, question))
+        case RequestReplied():
+            return _replied(turn, event)
+        case Reread(session) if session == turn.session:
+            return _reread(turn, event)
+        case Ended(outcome, ending):
+            failures = (*turn.failures, ending) if ending else turn.failures
+            return replace(turn, verdict=outcome, failures=failures)
+        case _:
+            return turn
+
+
+def _message(turn: Turn, message: Message) -> Turn:
+    known = next((m for m in turn.log if m.id == message.id), None)
+    if known is None:
+        if not _belongs(turn, message):
+            return turn
+        return replace(turn, log=_ordered((*turn.log, message)))
+    if known.completed is not None and message.completed is None:
+        return turn
+    merged = replace(message, parts=known.parts, diffs=message.diffs or known.diffs)
+    return replace(turn, log=tuple(merged if m.id == message.id else m for m in turn.log))
+
+
+def _belongs(turn: Turn, message: Message) -> bool:
+    """Whether a message is the prompt or came after it."""
+    if message.id == turn.prompt or message.parent == turn.prompt:
+        return True
+    began = next((m.created for m in turn.log if m.id == turn.prompt), None)
+    return began is not None and message.created is not None and message.created >= began
+
+
+def _ordered(log: Iterable[Message]) -> tuple[Message, ...]:
+    # By creation, as the server lists them; ids break ties.
+    return tuple(sorted(log, key=lambda m: (m.created is None, m.created or 0, m.id)))
+
+
+def _status(turn: Turn, status: Status) -> Turn:
+    retries = turn.retries
+    if status.name == "retry":
+        after = turn.log[-1].id if turn.log else None
+        retry = Retry(status.attempt, status.message, status.next, after)
+        if not retries or retries[-1].attempt != retry.attempt or retries[-1].after != after:
+            retries = (*retries, retry)
+    return replace(
+        turn, status=status, checked=turn.checked and status.name == "idle", retries=retries
+    )
+
+
+def _child(turn: Turn, session: Session) -> Turn:
+    others = tuple(s for s in turn.sessions if s.id != session.id)
+    return replace(turn, sessions=_by_age((*others, session)))
+
+
+def _by_age(sessions: Iterable[Session]) -> tuple[Session, ...]:
+    return tuple(sorted(sessions, key=lambda s: (s.created or 0, s.id)))
+
+
+def _new(turn: Turn, request: Permission | Question) -> bool:
+    """Whether a request belongs to the tree and is neither known nor already answered."""
+    seen = {r.id for r in turn.waiting} | {s.request.id for s in turn.settled_requests}
+    return request.session in turn.tree and request.id not in seen
+
+
+def _replied(turn: Turn, event: RequestReplied) -> Turn:
+    request = next((r for r in turn.waiting if r.id == event.request), None)
+    if request is None:
+        return turn
+    return replace(
+        turn,
+        permissions=tuple(p for p in turn.permissions if p.id != event.request),
+        questions=tuple(q for q in turn.questions if q.id != event.request),
+        settled_requests=(
+            *turn.settled_requests,
+            Settled(request, event.reply, event.message),
+        ),
+    )
+
+
+def _reread(turn: Turn, event: Reread) -> Turn:
+    stored = _from_prompt(event.messages, turn.prompt)
+    known = {m.id: m for m in turn.log}
+    log = tuple(_merge(known.get(m.id), m) for m in stored) if stored else turn.log
+    turn = replace(
+        turn,
+        log=_ordered(log),
+        sessions=_by_age(event.sessions or turn.sessions),
+        permissions=(),
+        questions=(),
+    )
+    turn = replace(
+        turn,
+        permissions=tuple(p for p in event.permissions if _new(turn, p)),
+        questions=tuple(q for q in event.questions if _new(turn, q)),
+    )
+    return replace(_status(turn, event.status), checked=event.status.name == "idle")
+
+
+def _from_prompt(messages: tuple[Message, ...], prompt: str) -> tuple[Message, ...]:
+    at = next((i for i, m in enumerate(messages) if m.id == prompt), len(messages))
+    return messages[at:]
+
+
+def _merge(known: Message | None, stored: Message) -> Message:
+    """The store wins for what is complete; what still streams is richer here than there."""
+    if known is None or stored.completed is not None or stored.role == "user":
+        return stored
+    parts = reduce(_put, stored.parts, known.parts)
+    return replace(stored, parts=parts)
+
+
+# -- parts -----------------------------------------------------------------------------------------
+
+
+def _parts(turn: Turn, owner: str, change: _Change) -> Turn:
+    if not any(m.id == owner for m in turn.log):
+        return turn
+    return replace(
+        turn,
+        log=tuple(replace(m, parts=change(m.parts)) if m.id == owner else m for m in turn.log),
+    )
+
+
+def _put(parts: tuple[Part, ...], new: Part) -> tuple[Part, ...]:
+    """Parts with one snapshot applied, in the order of their ids (1.18.33 stores them so)."""
+    old = next((p for p in parts if p.id == new.id), None)
+    if old is None:
+        kept = _abandon(parts, new.id) if isinstance(new, StepStart) else parts
+        return tuple(sorted((*kept, new), key=lambda p: p.id))
+    if _closed(old) and not _closed(new):
+        return parts
+    if isinstance(old, Text | Reasoning) and isinstance(new, Text | Reasoning) and not _closed(new):
+        new = replace(new, text=max(new.text, old.text, key=len))
+    return tuple(new if p.id == new.id else p for p in parts)
+
+
+def _abandon(parts: tuple[Part, ...], step: str) -> tuple[Part, ...]:
+    """A new attempt begins: what the broken one had streamed counts no more.
+
+    1.18.33 goes on in the same message after a dropped connection and stores the open part as "".
+    """
+    return tuple(
+        replace(p, text="")
+        if isinstance(p, Text | Reasoning) and p.end is None and p.id < step
+        else p
+        for p in parts
+    )
+
+
+def _append(parts: tuple[Part, ...], part_id: str, text: str) -> tuple[Part, ...]:
+    old = next((p for p in parts if p.id == part_id), None)
+    if old is None:
+        return _put(parts, Text(part_id, text))
+    if not isinstance(old, Text | Reasoning) or _closed(old):
+        return parts
+    return tuple(replace(old, text=old.text + text) if p is old else p for p in parts)
+
+
+def _closed(part: Part) -> bool:
+    match part:
+        case Text() | Reasoning():
+            return part.end is not None
+        case ToolCall():
+            return part.status in ("completed", "error")
+        case _:
+            return True
