@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-Reply = Literal["once", "always", "reject"]
+Decision = Literal["once", "always", "reject"]
 ToolStatus = Literal["pending", "running", "completed", "error"]
 StatusName = Literal["idle", "busy", "retry"]
 

@@ -1,0 +1,481 @@
+"""A client for one OpenCode server, of whichever generation: the only place with network IO.
+
+`Client` runs the flows of a dialect on one `httpx.Client`; `Stream` reads events in a thread that
+only puts them into a queue. What may be repeated is repeated (GET), what may have been received is
+not sent again (everything else).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import queue
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import httpx
+import httpx_sse
+
+from . import dialects
+from .dialects import Dialect, Flow, Prompt, Reply, Request
+from .errors import OpenCodeError, ServerConnectionError, StreamError
+from .events import Event
+from .model import (
+    Agent,
+    Decision,
+    Message,
+    Model,
+    Permission,
+    Question,
+    Server,
+    Session,
+    Status,
+)
+
+T = TypeVar("T")
+DEFAULT_PORT = 4096
+USER = "opencode"
+
+_WAITS = (0.2, 0.6)  # seconds before a GET is tried again
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+_TIMEOUT = httpx.Timeout(60.0, connect=10.0)
+
+
+class Client:
+    """A synchronous client for one server.
+
+    Args:
+        url: Its address; a path is kept (`http://hub/user/ana/proxy/4096`), a bare host or
+            `host:port` will do.
+        directory: The directory to work in; None takes the server's own.
+        password: For HTTP basic authentication; None for a server without.
+        user: The user name that goes with it.
+
+    Raises:
+        ServerConnectionError: The address can't be used.
+
+    Nothing is sent until something is asked. Safe to use from several threads; close it when done
+    or use it in a `with` statement.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        directory: str | None = None,
+        password: str | None = None,
+        user: str = USER,
+    ) -> None:
+        parsed = parse_url(url)
+        if parsed.password and not password:
+            user, password = parsed.username or user, parsed.password
+        parsed = parsed.copy_with(username=None, password=None)
+        self.url = str(parsed).rstrip("/")
+        self.local = is_loopback(parsed.host)
+        self._directory = directory
+        self._auth = httpx.BasicAuth(user, password) if password else None
+        self._http = _http(parsed, self._auth, self.local)
+
+    def __repr__(self) -> str:
+        known = self.__dict__.get("_detected")
+        version = f", OpenCode {known[0].version}" if known else ""
+        where = f", directory {self._directory}" if self._directory else ""
+        return f"<Client {self.url}{version}{where}>"
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the server. Streams end by their own `close`."""
+        self._http.close()
+
+    # -- who answers -----------------------------------------------------------------------------
+
+    @property
+    def server(self) -> Server:
+        """What answers at the address; asked once.
+
+        Raises:
+            ServerConnectionError: Nothing answers.
+            AuthenticationError: A password is missing or wrong.
+            UnsupportedServerError: It is no server that this package speaks to.
+        """
+        return self._detected[0]
+
+    @property
+    def dialect(self) -> Dialect:
+        """How it is spoken to."""
+        return self._detected[1]
+
+    @cached_property
+    def _detected(self) -> tuple[Server, Dialect]:
+        return self.run(dialects.detect())
+
+    @property
+    def directory(self) -> str:
+        """The directory to work in, in the server's spelling."""
+        if self._directory is None:
+            self._directory = self.run(self.dialect.home())
+        return self._directory
+
+    # -- running flows ---------------------------------------------------------------------------
+
+    def run(self, flow: Flow[T]) -> T:
+        """Run a flow to its end: send what it yields, send it what comes back."""
+        try:
+            request = next(flow)
+            while True:
+                try:
+                    reply = self._ask(request)
+                except OpenCodeError as error:
+                    request = flow.throw(error)
+                else:
+                    request = flow.send(reply)
+        except StopIteration as stop:
+            value: T = stop.value
+            return value
+
+    def _ask(self, request: Request) -> Reply:
+        reply = self._send(request)
+        if reply.status >= 300:
+            raise dialects.failure(reply)
+        return reply
+
+    def _send(self, request: Request) -> Reply:
+        """Send once; a GET up to three times, since reading twice changes nothing."""
+        waits = _WAITS if request.method == "GET" else ()
+        for wait in (*waits, None):
+            try:
+                response = self._http.send(self._build(request))
+            except httpx.RequestError as error:
+                if wait is None:
+                    raise self._unreachable(request, error) from error
+            else:
+                if wait is None or response.status_code not in (502, 503, 504):
+                    return _reply(request, response)
+            time.sleep(wait)
+        raise AssertionError("the last round returns or raises")
+
+    def _build(self, request: Request, timeout: httpx.Timeout = _TIMEOUT) -> httpx.Request:
+        return self._http.build_request(
+            request.method,
+            request.path,
+            params={k: v for k, v in request.query.items() if v is not None},
+            content=None if request.body is None else dialects.dumps(request.body),
+            headers={} if request.body is None else {"content-type": "application/json"},
+            timeout=timeout,
+        )
+
+    def _unreachable(self, request: Request, error: httpx.RequestError) -> ServerConnectionError:
+        if isinstance(error, _NOT_SENT):
+            return ServerConnectionError(
+                f"No server answers at {self.url} ({reason(error)}).",
+                "Start one with %oc_start, or `opencode serve` in a terminal; "
+                "another address goes to %oc_connect URL.",
+                sent=False,
+            )
+        return ServerConnectionError(
+            f"The connection to {self.url} broke during {request} ({reason(error)}).",
+            "Is the server still running?",
+        )
+
+    # -- what can be asked -----------------------------------------------------------------------
+
+    def sessions(
+        self, directory: str | None = None, *, project: bool = True, everywhere: bool = False
+    ) -> tuple[Session, ...]:
+        """Sessions, latest first, archived ones and subagents' included.
+
+        Args:
+            directory: Where; None takes the client's directory.
+            project: Of the whole project that the directory belongs to.
+            everywhere: Of all directories that the server knows.
+        """
+        where = None if everywhere else (directory or self.directory)
+        return self.run(self.dialect.sessions(where, project=project))
+
+    def session(self, session: str) -> Session:
+        """One session by its id, wherever it lives."""
+        return self.run(self.dialect.session(session))
+
+    def children(self, session: Session) -> tuple[Session, ...]:
+        """The subagent sessions directly below a session."""
+        return self.run(self.dialect.children(session))
+
+    def create(self, title: str | None = None, directory: str | None = None) -> Session:
+        """A new session in a directory (default: the client's)."""
+        return self.run(self.dialect.create(directory or self.directory, title))
+
+    def messages(self, session: Session) -> tuple[Message, ...]:
+        """Every message of a session, oldest first."""
+        return self.run(self.dialect.messages(session))
+
+    def message(self, session: Session, message: str) -> Message:
+        """One message of a session."""
+        return self.run(self.dialect.message(session, message))
+
+    def prompt(self, session: Session, prompt: Prompt) -> None:
+        """Hand over a prompt, once. The answer comes on the stream; open that first."""
+        self.run(self.dialect.prompt(session, prompt))
+
+    def abort(self, session: Session) -> None:
+        """Ask a session to stop. No proof that it did: watch `statuses`."""
+        self.run(self.dialect.abort(session))
+
+    def statuses(self, directory: str | None = None) -> dict[str, Status]:
+        """The sessions of a directory that are not idle, by id."""
+        return self.run(self.dialect.statuses(directory or self.directory))
+
+    def permissions(self, directory: str | None = None) -> tuple[Permission, ...]:
+        """Permissions that wait in a directory."""
+        return self.run(self.dialect.permissions(directory or self.directory))
+
+    def questions(self, directory: str | None = None) -> tuple[Question, ...]:
+        """Questions that wait in a directory."""
+        return self.run(self.dialect.questions(directory or self.directory))
+
+    def reply(
+        self, permission: Permission, directory: str, decision: Decision, message: str = ""
+    ) -> None:
+        """Decide a permission that waits in a directory.
+
+        Raises:
+            NotFoundError: It doesn't wait any more.
+        """
+        self.run(self.dialect.reply(permission, directory, decision, message))
+
+    def answer(self, question: Question, directory: str, answers: Sequence[Sequence[str]]) -> None:
+        """Answer a question: per item a list of option labels or free texts."""
+        self.run(self.dialect.answer(question, directory, answers))
+
+    def dismiss(self, question: Question, directory: str) -> None:
+        """Refuse to answer a question."""
+        self.run(self.dialect.dismiss(question, directory))
+
+    def models(self, directory: str | None = None) -> tuple[Model, ...]:
+        """The models that can be used in a directory."""
+        return self.run(self.dialect.models(directory or self.directory))
+
+    def agents(self, directory: str | None = None) -> tuple[Agent, ...]:
+        """The agents that can be named in a directory."""
+        return self.run(self.dialect.agents(directory or self.directory))
+
+    def stream(self, directory: str | None = None) -> Stream:
+        """Start to read the events of a directory."""
+        return Stream(self, directory or self.directory)
+
+
+# -- the event stream ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The stream stands. What happened before is not told again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The stream broke; it is opened again until it is closed.
+
+    `refused` means that nothing listens there any more.
+    """
+
+    reason: str
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """The stream can't be had (`fatal`), or one frame of it can't be read."""
+
+    error: OpenCodeError
+    fatal: bool = False
+
+
+Heard = Event | Opened | Lost | Unusable
+
+
+class Stream:
+    """The events of one directory, as they come.
+
+    A daemon thread reads and decodes; whoever owns the stream takes from it. It reconnects with
+    backoff by itself and says so (`Lost`, then `Opened`), since the gap is not repeated.
+    """
+
+    def __init__(self, client: Client, directory: str) -> None:
+        self._client = client
+        self._request = client.dialect.stream(directory)
+        self._queue: queue.SimpleQueue[Heard] = queue.SimpleQueue()
+        self._closing = threading.Event()
+        self._socket: socket.socket | None = None
+        self._thread = threading.Thread(target=self._read, name="opencode-stream", daemon=True)
+        self._thread.start()
+
+    def take(self, timeout: float) -> list[Heard]:
+        """All that has come; waits up to `timeout` seconds for the first."""
+        heard: list[Heard] = []
+        with suppress(queue.Empty):
+            heard.append(self._queue.get(timeout=timeout))
+            while True:
+                heard.append(self._queue.get_nowait())
+        return heard
+
+    def close(self) -> None:
+        """End the reader at once, by shutting its socket down.
+
+        Closing the HTTP client instead took 9 s to end a read that was under way (httpx 0.28.1).
+        """
+        self._closing.set()
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join(timeout=2.0)
+
+    def _read(self) -> None:
+        wait = 0.25
+        while not self._closing.is_set():
+            try:
+                for item in self._connection():
+                    self._queue.put(item)
+                    if isinstance(item, Opened):
+                        wait = 0.25
+                lost = Lost("the server ended the stream")
+            except httpx.HTTPError as error:
+                lost = Lost(reason(error), refused="refused" in str(error).lower())
+            except OpenCodeError as error:
+                self._queue.put(Unusable(error, fatal=True))
+                return
+            if not self._closing.is_set():
+                self._queue.put(lost)
+            self._closing.wait(wait)
+            wait = min(wait * 2, 4.0)
+
+    def _connection(self) -> Iterator[Heard]:
+        """One connection from its opening to its end."""
+        dialect = self._client.dialect
+        timeout = httpx.Timeout(10.0, read=dialect.silence)
+        request = self._client._build(self._request, timeout)
+        request.headers["accept"] = "text/event-stream"
+        response = self._client._http.send(request, stream=True)
+        try:
+            self._check(response)
+            self._socket = response.extensions["network_stream"].get_extra_info("socket")
+            if self._closing.is_set():
+                return
+            yield Opened()
+            for frame in httpx_sse.EventSource(response).iter_sse():
+                yield from _decoded(dialect, frame.data)
+        finally:
+            self._socket = None
+            response.close()
+
+    def _check(self, response: httpx.Response) -> None:
+        if response.status_code in (502, 503, 504):
+            raise httpx.ReadError(f"HTTP {response.status_code}")
+        if response.status_code != 200:
+            response.read()
+            raise dialects.failure(_reply(self._request, response))
+        kind = response.headers.get("content-type", "no content type")
+        if "text/event-stream" not in kind:
+            raise StreamError(
+                f"{self._request} answered {kind} where an event stream was expected.",
+                "Does a proxy stand between? It has to let event streams through.",
+            )
+
+
+def _decoded(dialect: Dialect, data: str) -> Iterator[Heard]:
+    try:
+        yield from dialect.events(dialects.loads(data))
+    except StreamError as error:
+        yield Unusable(error)
+    except ValueError as error:
+        what = f"The server sent a frame that is no JSON ({error})."
+        yield Unusable(StreamError(what, "Does something else answer at this address?"))
+
+
+# -- addresses and transport -----------------------------------------------------------------------
+
+
+def parse_url(text: str) -> httpx.URL:
+    """The address of a server; a bare host gets http and port 4096.
+
+    Raises:
+        ServerConnectionError: It is no address of a server.
+    """
+    text = text.strip()
+    if "://" not in text:
+        text = _with_scheme(text)
+    try:
+        url = httpx.URL(text)
+    except (httpx.InvalidURL, ValueError) as error:
+        raise _bad_url(text, str(error)) from error
+    if url.scheme not in ("http", "https") or not url.host:
+        raise _bad_url(text, "it needs http:// or https:// and a host")
+    if url.query or url.fragment:
+        raise _bad_url(text, "leave out what follows ? or #")
+    return url.copy_with(path=url.path.rstrip("/") + "/")
+
+
+def _with_scheme(host: str) -> str:
+    """A bare host, host:port or IPv6 address as a URL."""
+    bare, slash, path = host.partition("/")
+    with suppress(ValueError):
+        if ipaddress.ip_address(bare.strip("[]")).version == 6:
+            bare = f"[{bare.strip('[]')}]"
+    has_port = bare.rpartition(":")[2].isdigit() and not bare.endswith("]")
+    return f"http://{bare}{'' if has_port else f':{DEFAULT_PORT}'}{slash}{path}"
+
+
+def _bad_url(text: str, why: str) -> ServerConnectionError:
+    # A password may stand before an @; what is shown begins after it.
+    shown = text.rpartition("@")[2]
+    return ServerConnectionError(
+        f"{shown!r} is no address of a server: {why}.",
+        "Write it like http://127.0.0.1:4096",
+        sent=False,
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, as far as its name says."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    with suppress(ValueError):
+        address = ipaddress.ip_address(host.strip("[]"))
+        return address.is_loopback or address.is_unspecified
+    return False
+
+
+def _http(url: httpx.URL, auth: httpx.Auth | None, local: bool) -> httpx.Client:
+    """The transport: no proxy and no compression to this machine, the environment's beyond it."""
+    headers = {"accept-encoding": "identity"} if local else {}
+    try:
+        return httpx.Client(
+            base_url=url, auth=auth, headers=headers, timeout=_TIMEOUT, trust_env=not local
+        )
+    except (httpx.InvalidURL, ValueError) as error:
+        # httpx 0.28.1 can't read "[::1]" or "fd12::/64" in NO_PROXY.
+        raise ServerConnectionError(
+            f"The proxy settings of this environment can't be read: {error}.",
+            "Look at HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.",
+            sent=False,
+        ) from error
+
+
+def _reply(request: Request, response: httpx.Response) -> Reply:
+    headers = {k.lower(): v for k, v in response.headers.items()}
+    return Reply(request, response.status_code, headers, response.content)
+
+
+def reason(error: Exception) -> str:
+    """What a transport error says, or its kind where it says nothing."""
+    text: Any = str(error)
+    return text or type(error).__name__

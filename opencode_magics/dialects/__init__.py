@@ -1,0 +1,331 @@
+"""The wire's edge: what a dialect is, and which one a server speaks.
+
+An operation is a *flow*: a generator that yields `Request` values, is sent the `Reply` to each and
+returns a value of the model. `Client` runs flows; a reply that says no is thrown into the flow as
+a `StatusError`, which it may catch. No IO happens here. A generation of the server is one file.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from ..errors import (
+    AuthenticationError,
+    NotFoundError,
+    OpenCodeError,
+    SessionBusyError,
+    StatusError,
+    StreamError,
+    UnsupportedServerError,
+)
+from ..events import Event
+from ..model import (
+    Agent,
+    Attachment,
+    Decision,
+    Message,
+    Model,
+    ModelRef,
+    Permission,
+    Question,
+    Server,
+    Session,
+    Status,
+)
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+Query = Mapping[str, str | int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP request, without a server. Query values of None are left out."""
+
+    method: str
+    path: str
+    query: Query = field(default_factory=dict)
+    body: Any = None
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One HTTP reply; `request` is what it answers. Header names are lower case."""
+
+    request: Request
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+    def json(self) -> Any:
+        """The decoded body.
+
+        Raises:
+            StatusError: It is no JSON: an unknown path of 1.x answers 200 with a web page.
+        """
+        try:
+            return loads(self.body.decode("utf-8", "replace"))
+        except ValueError as error:
+            kind = self.headers.get("content-type", "no content type")
+            raise StatusError(
+                f"{self.request} answered {kind} where JSON was expected.",
+                "Check that the address is that of an OpenCode server, path included.",
+                status=self.status,
+            ) from error
+
+
+Flow = Generator[Request, Reply, T]
+Decoded = TypeVar("Decoded")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What is sent to a session."""
+
+    id: str
+    text: str
+    agent: str | None = None
+    model: ModelRef | None = None
+    files: tuple[Attachment, ...] = ()
+
+
+class Dialect(Protocol):
+    """What a server generation can be asked, and how its stream reads.
+
+    Directories go to the server as it spells them. `silence` is how many seconds without a frame
+    mean that the stream is dead.
+    """
+
+    generation: str
+    silence: float
+
+    def sessions(self, directory: str | None, *, project: bool) -> Flow[tuple[Session, ...]]:
+        """All sessions of a directory, of its whole project, or (None) of the server."""
+
+    def session(self, session: str) -> Flow[Session]:
+        """One session."""
+
+    def children(self, session: Session) -> Flow[tuple[Session, ...]]:
+        """The subagent sessions directly below a session."""
+
+    def create(self, directory: str | None, title: str | None) -> Flow[Session]:
+        """A new session."""
+
+    def messages(self, session: Session) -> Flow[tuple[Message, ...]]:
+        """Every message of a session, oldest first."""
+
+    def message(self, session: Session, message: str) -> Flow[Message]:
+        """One message."""
+
+    def new_prompt_id(self, now: int) -> str:
+        """An id for a prompt sent now (ms since the epoch)."""
+
+    def prompt(self, session: Session, prompt: Prompt) -> Flow[None]:
+        """Hand over a prompt; the answer comes on the stream."""
+
+    def abort(self, session: Session) -> Flow[None]:
+        """Ask a session to stop. Not a proof that it did."""
+
+    def statuses(self, directory: str) -> Flow[dict[str, Status]]:
+        """The sessions of a directory that are not idle."""
+
+    def permissions(self, directory: str) -> Flow[tuple[Permission, ...]]:
+        """Permissions that wait in a directory."""
+
+    def questions(self, directory: str) -> Flow[tuple[Question, ...]]:
+        """Questions that wait in a directory."""
+
+    def reply(
+        self, permission: Permission, directory: str, decision: Decision, message: str
+    ) -> Flow[None]:
+        """Decide a permission."""
+
+    def answer(
+        self, question: Question, directory: str, answers: Sequence[Sequence[str]]
+    ) -> Flow[None]:
+        """Answer a question, one list of labels or free texts per item."""
+
+    def dismiss(self, question: Question, directory: str) -> Flow[None]:
+        """Refuse to answer a question."""
+
+    def models(self, directory: str | None) -> Flow[tuple[Model, ...]]:
+        """The models of a directory; on 1.x this also warms the directory's instance."""
+
+    def agents(self, directory: str | None) -> Flow[tuple[Agent, ...]]:
+        """The agents of a directory."""
+
+    def home(self) -> Flow[str]:
+        """The directory that the server itself runs in."""
+
+    def stream(self, directory: str) -> Request:
+        """The request that opens the event stream of a directory."""
+
+    def events(self, frame: Any) -> Iterator[Event]:
+        """Decode one frame. Unknown kinds yield nothing.
+
+        Raises:
+            StreamError: A known kind that can't be read.
+        """
+
+
+def detect() -> Flow[tuple[Server, Dialect]]:
+    """Find out what answers, by its own words: never by a status code alone.
+
+    Raises:
+        AuthenticationError: It wants a password, or another one.
+        UnsupportedServerError: Nothing that answers is an OpenCode server; says what was tried.
+    """
+    from . import v1, v2
+
+    tried: list[str] = []
+    for probe in (v2.probe, v1.probe):
+        found = yield from _tried(probe(), tried)
+        if found is not None and found.generation == "1.x":
+            return found, v1.V1()
+        if found is not None:
+            raise UnsupportedServerError(
+                f"OpenCode {found.version} answers there: a 2.x server, not supported yet.",
+                "Use a 1.x server: npm install -g opencode-ai@1",
+            )
+    raise UnsupportedServerError(
+        f"No OpenCode server answers there. Tried: {'; '.join(tried)}.",
+        "Check the address, path included; start a server with: opencode serve",
+    )
+
+
+def _tried(probe: Flow[Server | None], tried: list[str]) -> Flow[Server | None]:
+    """Run a probe and note what each of its requests brought."""
+    reply: Reply | OpenCodeError | None = None
+    try:
+        request = next(probe)
+        while True:
+            try:
+                reply = yield request
+            except AuthenticationError:
+                raise
+            except StatusError as error:
+                tried.append(f"{request} -> HTTP {error.status}")
+                request = probe.throw(error)
+            else:
+                kind = reply.headers.get("content-type", "no content type").partition(";")[0]
+                tried.append(f"{request} -> {reply.status} {kind}")
+                request = probe.send(reply)
+    except StopIteration as stop:
+        found: Server | None = stop.value
+        return found
+
+
+def json_object(reply: Reply) -> dict[str, Any] | None:
+    """A reply's body if it is a JSON object, else None."""
+    try:
+        body = reply.json()
+    except StatusError:
+        return None
+    return body if isinstance(body, dict) else None
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+_TODO = {
+    400: "The server did not understand the request; is it of a tested version?",
+    403: "This password may not do that.",
+    500: "The reason stands in the server's log.",
+    503: "The server is starting; try again in a moment.",
+}
+
+
+def failure(reply: Reply) -> StatusError:
+    """What a reply that says no means, with the server's own reason in it."""
+    name, reason, ref = _reason(json_object(reply) or {})
+    kind, what, todo = _meaning(reply, reason)
+    if ref:
+        todo = f"{todo} Its reference is {ref}."
+    return kind(what, todo, status=reply.status, name=name, reason=reason)
+
+
+def _meaning(reply: Reply, reason: str) -> tuple[type[StatusError], str, str]:
+    what = f"{reply.request} failed with HTTP {reply.status}" + (f": {reason}" if reason else ".")
+    match reply.status:
+        case 401:
+            return (
+                AuthenticationError,
+                "The server wants a password, or another one than it got.",
+                "Set OPENCODE_SERVER_PASSWORD to the password that the server was started with.",
+            )
+        case 404:
+            return NotFoundError, reason or what, ""
+        case 409:
+            return SessionBusyError, reason or what, "Wait until it is idle, or stop its turn."
+        case status if 300 <= status < 400:
+            target = reply.headers.get("location", "elsewhere")
+            what = f"{reply.request} was redirected to {target}."
+            return StatusError, what, "Give the final address of the server."
+        case status:
+            return StatusError, what, _TODO.get(status, "")
+
+
+def _reason(body: dict[str, Any]) -> tuple[str, str, str]:
+    """Name, words and log reference of an error body.
+
+    1.18.33 has three shapes: `{name, data: {message}}`, `{_tag, message}` and a bare `{_tag}`.
+    """
+    data = body.get("data")
+    inner = data if isinstance(data, dict) else body
+    name = body.get("name") or body.get("_tag") or ""
+    reason = inner.get("message") or ""
+    return str(name), str(reason), str(inner.get("ref") or "")
+
+
+# -- JSON ------------------------------------------------------------------------------------------
+
+
+def loads(text: str) -> Any:
+    """Decode JSON, with lone halves of surrogate pairs made U+FFFD.
+
+    Servers do send them (anomalyco/opencode#13988) and every later encoder would fail.
+    """
+    value = json.loads(text)
+    return _mended(value) if "\\ud" in text or "\\uD" in text else value
+
+
+def dumps(value: Any) -> bytes:
+    """Encode JSON, with lone surrogates made U+FFFD."""
+    return mend(json.dumps(value, ensure_ascii=False)).encode()
+
+
+def mend(text: str) -> str:
+    """A text without lone surrogates; proper pairs become their character."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _mended(value: Any) -> Any:
+    match value:
+        case str():
+            return mend(value)
+        case list():
+            return [_mended(v) for v in value]
+        case dict():
+            return {mend(k): _mended(v) for k, v in value.items()}
+        case _:
+            return value
+
+
+def decode(what: str, read: Callable[[Any], Decoded], value: Any) -> Decoded:
+    """Read a wire value, turning what is missing in it into a `StreamError` that names it."""
+    try:
+        return read(value)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise StreamError(
+            f"The server sent {what} in a shape that can't be read ({type(error).__name__}: "
+            f"{error}).",
+            "Is it of a tested version? Please report it with the server's version.",
+        ) from error

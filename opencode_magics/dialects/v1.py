@@ -1,0 +1,563 @@
+"""OpenCode 1.x: the `/session` surface, as measured on 1.18.33.
+
+Two rules of scope run through it. Routes with a session id work in the session's own directory;
+all others see only the directory they are asked for, replies to permissions and questions
+included, so every request carries the directory that the server itself named.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from ..errors import NotFoundError, StatusError
+from ..events import (
+    Event,
+    MessageChanged,
+    MessageRemoved,
+    PartChanged,
+    PartDelta,
+    PartRemoved,
+    PermissionAsked,
+    QuestionAsked,
+    RequestReplied,
+    SessionChanged,
+    SessionDeleted,
+    SessionFailed,
+    StatusChanged,
+)
+from ..model import (
+    Agent,
+    Attachment,
+    Compaction,
+    Decision,
+    Failure,
+    FileDiff,
+    Message,
+    Model,
+    ModelRef,
+    Option,
+    OtherPart,
+    Part,
+    Permission,
+    Question,
+    QuestionItem,
+    Reasoning,
+    Server,
+    Session,
+    Status,
+    StepEnd,
+    StepStart,
+    Text,
+    ToolCall,
+    Usage,
+)
+from . import Decoded, Flow, Prompt, Query, Request, decode, json_object, log
+
+Wire = dict[str, Any]
+
+# The list is cut at 100 without a word unless a limit is sent.
+_ALL = 1_000_000
+_PAGE = 1_000
+
+# A refusal that stops the turn; one with feedback has another text and the turn goes on.
+_DECLINED = (
+    "The user rejected permission to use this specific tool call.",
+    "The user dismissed this question",
+)
+
+# Some messages bring the server's own stack with them.
+_STACK = re.compile(r"\n\s+at .*", re.DOTALL)
+
+
+def probe() -> Flow[Server | None]:
+    """The server, if it is of 1.x: only if its health route answers JSON with a version."""
+    try:
+        body = json_object((yield Request("GET", "/global/health")))
+    except StatusError:
+        return None
+    version = (body or {}).get("version")
+    return Server("1.x", version) if isinstance(version, str) else None
+
+
+class V1:
+    """The dialect of OpenCode 1.x."""
+
+    generation = "1.x"
+    silence = 30.0  # heartbeats come every 10 s
+
+    # -- sessions ----------------------------------------------------------------------------
+
+    def sessions(self, directory: str | None, *, project: bool) -> Flow[tuple[Session, ...]]:
+        """All sessions of a directory, of its whole project, or (None) of the server."""
+        if directory is None:
+            return (yield from self._all_sessions())
+        scope = "project" if project else None
+        query: Query = {"directory": directory, "limit": _ALL, "scope": scope}
+        return _many("a session", _session, (yield Request("GET", "/session", query)).json())
+
+    def _all_sessions(self) -> Flow[tuple[Session, ...]]:
+        # Only this route crosses directories. It hides archived sessions unless asked.
+        found: list[Session] = []
+        cursor: str | None = None
+        seen: set[str] = set()
+        while True:
+            query: Query = {"archived": "true", "limit": _PAGE, "cursor": cursor}
+            reply = yield Request("GET", "/experimental/session", query)
+            found += _many("a session", _session, reply.json())
+            cursor = reply.headers.get("x-next-cursor")
+            if not cursor or cursor in seen:
+                return tuple({s.id: s for s in found}.values())
+            seen.add(cursor)
+
+    def session(self, session: str) -> Flow[Session]:
+        """One session."""
+        reply = yield Request("GET", _path(session))
+        return decode("a session", _session, reply.json())
+
+    def children(self, session: Session) -> Flow[tuple[Session, ...]]:
+        """The subagent sessions directly below a session."""
+        reply = yield Request("GET", _path(session.id, "children"), _scope(session.directory))
+        return _many("a session", _session, reply.json())
+
+    def create(self, directory: str | None, title: str | None) -> Flow[Session]:
+        """A new session."""
+        body = {"title": title} if title else {}
+        reply = yield Request("POST", "/session", _scope(directory), body)
+        return decode("a session", _session, reply.json())
+
+    # -- messages and prompts ------------------------------------------------------------------
+
+    def messages(self, session: Session) -> Flow[tuple[Message, ...]]:
+        """Every message of a session, oldest first.
+
+        Older 1.x servers know a session only in its own directory and answer 404 elsewhere.
+        """
+        path = _path(session.id, "message")
+        try:
+            reply = yield Request("GET", path, _scope(session.directory))
+        except NotFoundError:
+            home = yield from self.session(session.id)
+            reply = yield Request("GET", path, _scope(home.directory))
+        return _many("a message", _message_with_parts, reply.json())
+
+    def message(self, session: Session, message: str) -> Flow[Message]:
+        """One message."""
+        path = _path(session.id, "message", message)
+        reply = yield Request("GET", path, _scope(session.directory))
+        return decode("a message", _message_with_parts, reply.json())
+
+    def new_prompt_id(self, now: int) -> str:
+        """An id in the server's own form: 48 bits of time and counter, then chance.
+
+        Ids are global: one that is used in another session is written into that session's message.
+        """
+        return f"msg_{(now * 4096 + 1) % 2**48:012x}{secrets.token_hex(7)}"
+
+    def prompt(self, session: Session, prompt: Prompt) -> Flow[None]:
+        """Hand over a prompt. `tools` is never sent: it would rewrite the session's rules."""
+        body: Wire = {"messageID": prompt.id, "parts": [_file_part(f) for f in prompt.files]}
+        body["parts"].append({"type": "text", "text": prompt.text})
+        if prompt.agent:
+            body["agent"] = prompt.agent
+        if prompt.model:
+            body["model"] = {"providerID": prompt.model.provider, "modelID": prompt.model.id}
+            if prompt.model.variant:
+                body["variant"] = prompt.model.variant
+        path = _path(session.id, "prompt_async")
+        yield Request("POST", path, _scope(session.directory), body)
+
+    def abort(self, session: Session) -> Flow[None]:
+        """Ask a session to stop. Answers true for an idle or unknown session as well."""
+        yield Request("POST", _path(session.id, "abort"), _scope(session.directory), {})
+
+    # -- a directory's state ---------------------------------------------------------------------
+
+    def statuses(self, directory: str) -> Flow[dict[str, Status]]:
+        """The sessions of a directory that are not idle. Asked without it, {} proves nothing."""
+        body = (yield Request("GET", "/session/status", _scope(directory))).json()
+        return {k: decode("a status", _status, v) for k, v in body.items()}
+
+    def permissions(self, directory: str) -> Flow[tuple[Permission, ...]]:
+        """Permissions that wait in a directory."""
+        reply = yield Request("GET", "/permission", _scope(directory))
+        return _many("a permission", _permission, reply.json())
+
+    def questions(self, directory: str) -> Flow[tuple[Question, ...]]:
+        """Questions that wait in a directory."""
+        reply = yield Request("GET", "/question", _scope(directory))
+        return _many("a question", _question, reply.json())
+
+    def reply(
+        self, permission: Permission, directory: str, decision: Decision, message: str
+    ) -> Flow[None]:
+        """Decide a permission. "reject" without a message stops the turn, with one it goes on."""
+        body = {"reply": decision} | ({"message": message} if message else {})
+        path = f"/permission/{quote(permission.id, safe='')}/reply"
+        yield Request("POST", path, _scope(directory), body)
+
+    def answer(
+        self, question: Question, directory: str, answers: Sequence[Sequence[str]]
+    ) -> Flow[None]:
+        """Answer a question, one list of labels or free texts per item."""
+        path = f"/question/{quote(question.id, safe='')}/reply"
+        yield Request("POST", path, _scope(directory), {"answers": [list(a) for a in answers]})
+
+    def dismiss(self, question: Question, directory: str) -> Flow[None]:
+        """Refuse to answer a question; the turn stops."""
+        path = f"/question/{quote(question.id, safe='')}/reject"
+        yield Request("POST", path, _scope(directory), {})
+
+    def models(self, directory: str | None) -> Flow[tuple[Model, ...]]:
+        """The models of a directory.
+
+        `/config/providers` also warms the directory's instance: an abort into a cold one breaks it
+        until it is disposed of. Its own `default` is not the configured model, `/config` has that.
+        """
+        body = (yield Request("GET", "/config/providers", _scope(directory))).json()
+        config = (yield Request("GET", "/config", _scope(directory))).json()
+        default = config.get("model")
+        return decode("its models", lambda b: tuple(_models(b, default)), body)
+
+    def agents(self, directory: str | None) -> Flow[tuple[Agent, ...]]:
+        """The agents of a directory that a person may name."""
+        body = (yield Request("GET", "/agent", _scope(directory))).json()
+        return _many("an agent", _agent, [a for a in body if not a.get("hidden")])
+
+    def home(self) -> Flow[str]:
+        """The directory that the server itself runs in."""
+        body = (yield Request("GET", "/path")).json()
+        return decode("its paths", lambda b: str(b["directory"]), body)
+
+    # -- the stream ------------------------------------------------------------------------------
+
+    def stream(self, directory: str) -> Request:
+        """The request that opens the event stream of a directory."""
+        return Request("GET", "/event", _scope(directory))
+
+    def events(self, frame: Any) -> Iterator[Event]:
+        """Decode one frame. Unknown kinds yield nothing."""
+        kind = frame.get("type", "") if isinstance(frame, dict) else ""
+        read = _EVENTS.get(kind)
+        if read is not None:
+            yield decode(f"a {kind} event", read, frame.get("properties"))
+        elif kind.startswith(("permission.", "question.")):
+            log.warning("The server sent %s, which this package does not know.", kind)
+
+
+def _path(*parts: str) -> str:
+    return "/session/" + "/".join(quote(p, safe="") for p in parts)
+
+
+def _scope(directory: str | None) -> Query:
+    return {"directory": directory or None}
+
+
+def _many(what: str, read: Callable[[Any], Decoded], values: Any) -> tuple[Decoded, ...]:
+    return decode(what, lambda vs: tuple(read(v) for v in vs), values)
+
+
+# -- wire to model ---------------------------------------------------------------------------------
+
+
+def _session(w: Wire) -> Session:
+    time = w.get("time") or {}
+    model = w.get("model")
+    return Session(
+        id=w["id"],
+        title=w.get("title") or "",
+        directory=w.get("directory") or "",
+        project=w.get("projectID"),
+        parent=w.get("parentID"),
+        agent=w.get("agent"),
+        model=_ref(model["providerID"], model["id"], model.get("variant")) if model else None,
+        created=time.get("created"),
+        updated=time.get("updated"),
+        archived=time.get("archived") or None,  # an unarchived session keeps a 0
+        usage=_usage(w),
+    )
+
+
+def _ref(provider: str, model: str, variant: str | None = None) -> ModelRef:
+    return ModelRef(provider, model, None if variant == "default" else variant)
+
+
+def _usage(w: Wire) -> Usage | None:
+    tokens, cost = w.get("tokens"), w.get("cost")
+    if tokens is None and cost is None:
+        return None
+    tokens = tokens or {}
+    cache = tokens.get("cache") or {}
+    return Usage(
+        input=tokens.get("input"),
+        output=tokens.get("output"),
+        reasoning=tokens.get("reasoning"),
+        cache_read=cache.get("read"),
+        cache_write=cache.get("write"),
+        cost=cost,
+    )
+
+
+def _status(w: Wire) -> Status:
+    return Status(
+        w["type"] if w["type"] in ("idle", "retry") else "busy",
+        attempt=w.get("attempt"),
+        message=w.get("message") or "",
+        next=w.get("next"),
+    )
+
+
+def _message_with_parts(w: Wire) -> Message:
+    return _message(w["info"], tuple(_part(p) for p in w.get("parts") or ()))
+
+
+def _message(w: Wire, parts: tuple[Part, ...] = ()) -> Message:
+    time, model = w.get("time") or {}, w.get("model") or w
+    provider, model_id = model.get("providerID"), model.get("modelID")
+    role = w["role"]
+    if role not in ("user", "assistant"):
+        raise ValueError(f"unknown role {role!r}")
+    variant = w.get("variant") or model.get("variant")
+    summary = w.get("summary")
+    return Message(
+        id=w["id"],
+        session=w.get("sessionID") or "",
+        role=role,
+        created=time.get("created"),
+        completed=time.get("completed"),
+        parent=w.get("parentID"),
+        agent=w.get("agent"),
+        model=_ref(provider, model_id, variant) if provider and model_id else None,
+        finish=w.get("finish"),
+        error=_failure(w["error"]) if w.get("error") else None,
+        reported=_call_usage(w) if role == "assistant" else None,
+        summary=summary is True,
+        diffs=_diffs(summary.get("diffs")) if isinstance(summary, dict) else (),
+        parts=parts,
+    )
+
+
+def _call_usage(w: Wire) -> Usage | None:
+    """The usage of a model call, None where zeros only hold the place.
+
+    A message starts with zeros and keeps them when it is aborted or fails, whatever was billed; a
+    provider that reports nothing leaves them too. No call takes 0 tokens.
+    """
+    usage = _usage(w)
+    return None if usage and usage.empty else usage
+
+
+def _failure(w: Wire) -> Failure:
+    data = w.get("data") or {}
+    return Failure(
+        name=str(w.get("name") or w.get("_tag") or "UnknownError"),
+        message=_STACK.sub("", str(data.get("message") or w.get("message") or "")),
+        status=data.get("statusCode"),
+        provider=data.get("providerID"),
+    )
+
+
+def _diffs(values: Any) -> tuple[FileDiff, ...]:
+    if not isinstance(values, list):
+        return ()
+    return tuple(
+        _diff(v) for v in values if isinstance(v, dict) and (v.get("file") or v.get("patch"))
+    )
+
+
+def _diff(w: Wire) -> FileDiff:
+    status = w.get("status")
+    return FileDiff(
+        file=w.get("file") or w.get("filePath") or w.get("relativePath") or "",
+        patch=w.get("patch") or w.get("diff") or "",
+        additions=w.get("additions"),
+        deletions=w.get("deletions"),
+        status=status if status in ("added", "modified", "deleted") else None,
+    )
+
+
+def _part(w: Wire) -> Part:
+    read = _PARTS.get(w["type"])
+    return read(w) if read else OtherPart(w["id"], w["type"])
+
+
+def _text(w: Wire) -> Text:
+    time = w.get("time") or {}
+    synthetic = bool(w.get("synthetic"))
+    return Text(w["id"], w.get("text") or "", time.get("start"), time.get("end"), synthetic)
+
+
+def _reasoning(w: Wire) -> Reasoning:
+    time = w.get("time") or {}
+    return Reasoning(w["id"], w.get("text") or "", time.get("start"), time.get("end"))
+
+
+def _tool(w: Wire) -> ToolCall:
+    state = w["state"]
+    meta, time = state.get("metadata") or {}, state.get("time") or {}
+    error = state.get("error")
+    return ToolCall(
+        id=w["id"],
+        call=w.get("callID") or "",
+        tool=w["tool"],
+        status=state["status"],
+        input=state.get("input") or {},
+        title=state.get("title"),
+        output=state.get("output") or meta.get("output") or "",
+        error=error,
+        exit=meta.get("exit"),
+        diffs=_tool_diffs(meta),
+        child=meta.get("sessionId"),
+        declined=error in _DECLINED,
+        start=time.get("start"),
+        end=time.get("end"),
+    )
+
+
+def _tool_diffs(meta: Wire) -> tuple[FileDiff, ...]:
+    if isinstance(meta.get("filediff"), dict):
+        return (_diff(meta["filediff"]),)
+    if isinstance(meta.get("files"), list):
+        return _diffs(meta["files"])
+    patch = meta.get("diff")
+    return (FileDiff(meta.get("filepath") or "", patch),) if isinstance(patch, str) else ()
+
+
+def _step_end(w: Wire) -> StepEnd:
+    return StepEnd(w["id"], w.get("reason"), _call_usage(w))
+
+
+def _attachment(w: Wire) -> Attachment:
+    # The address is left out where it carries the whole file.
+    url = w.get("url") or ""
+    url = "" if url.startswith("data:") else url
+    return Attachment(w["id"], w.get("mime") or "", w.get("filename"), url)
+
+
+def _file_part(file: Attachment) -> Wire:
+    return {"type": "file", "mime": file.mime, "filename": file.filename, "url": file.url}
+
+
+_PARTS: dict[str, Callable[[Wire], Part]] = {
+    "text": _text,
+    "reasoning": _reasoning,
+    "tool": _tool,
+    "step-start": lambda w: StepStart(w["id"]),
+    "step-finish": _step_end,
+    "file": _attachment,
+    "compaction": lambda w: Compaction(w["id"], bool(w.get("auto")), bool(w.get("overflow"))),
+}
+
+
+def _permission(w: Wire) -> Permission:
+    """A permission in its present shape, or in the old one (type, pattern, title)."""
+    meta = w.get("metadata") or {}
+    patterns = w.get("patterns") or w.get("pattern") or ()
+    tool = w.get("tool") or {"callID": w.get("callID")}
+    diff = meta.get("diff")
+    return Permission(
+        id=w["id"],
+        session=w["sessionID"],
+        action=w.get("permission") or w["type"],
+        patterns=(patterns,) if isinstance(patterns, str) else tuple(patterns),
+        always=tuple(w.get("always") or ()),
+        command=meta.get("command"),
+        diff=FileDiff(meta.get("filepath") or "", diff) if isinstance(diff, str) else None,
+        call=tool.get("callID"),
+    )
+
+
+def _question(w: Wire) -> Question:
+    items = tuple(
+        QuestionItem(
+            question=q["question"],
+            header=q.get("header") or "",
+            options=tuple(
+                Option(o["label"], o.get("description") or "") for o in q.get("options") or ()
+            ),
+            multiple=bool(q.get("multiple")),
+        )
+        for q in w["questions"]
+    )
+    return Question(w["id"], w["sessionID"], items, (w.get("tool") or {}).get("callID"))
+
+
+def _models(body: Wire, default: str | None) -> Iterator[Model]:
+    for provider in body["providers"]:
+        for key, w in provider["models"].items():
+            limit, price = w.get("limit") or {}, w.get("cost") or {}
+            cache = price.get("cache") or {}
+            yield Model(
+                provider=provider["id"],
+                id=key,
+                name=w.get("name") or "",
+                variants=tuple(w.get("variants") or ()),
+                context=limit.get("context"),
+                output=limit.get("output"),
+                price_input=price.get("input"),
+                price_output=price.get("output"),
+                price_cache_read=cache.get("read"),
+                price_cache_write=cache.get("write"),
+                default=default == f"{provider['id']}/{key}",
+            )
+
+
+def _agent(w: Wire) -> Agent:
+    model = w.get("model")
+    return Agent(
+        w["name"],
+        w.get("description") or "",
+        w.get("mode") or "",
+        _ref(model["providerID"], model["modelID"]) if model else None,
+    )
+
+
+# -- frames to events ------------------------------------------------------------------------------
+
+
+def _session_failed(p: Wire) -> Event:
+    return SessionFailed(p.get("sessionID") or "", _failure(p.get("error") or {}))
+
+
+def _message_changed(p: Wire) -> Event:
+    return MessageChanged(_message(p["info"]))
+
+
+def _part_changed(p: Wire) -> Event:
+    w = p["part"]
+    return PartChanged(w.get("sessionID") or p["sessionID"], w["messageID"], _part(w))
+
+
+def _delta(p: Wire) -> Event:
+    # Deltas of reasoning have the field "text" too; the part's own kind tells them apart.
+    text = p["delta"] if p.get("field") == "text" else ""
+    return PartDelta(p["sessionID"], p["messageID"], p["partID"], text)
+
+
+def _permission_replied(p: Wire) -> Event:
+    request = p.get("requestID") or p["permissionID"]
+    return RequestReplied(p["sessionID"], request, p.get("reply") or p["response"])
+
+
+_EVENTS: dict[str, Callable[[Wire], Event]] = {
+    "session.created": lambda p: SessionChanged(_session(p["info"])),
+    "session.updated": lambda p: SessionChanged(_session(p["info"])),
+    "session.deleted": lambda p: SessionDeleted(p.get("sessionID") or p["info"]["id"]),
+    "session.status": lambda p: StatusChanged(p["sessionID"], _status(p["status"])),
+    "session.idle": lambda p: StatusChanged(p["sessionID"], Status("idle")),
+    "session.error": _session_failed,
+    "message.updated": _message_changed,
+    "message.removed": lambda p: MessageRemoved(p["sessionID"], p["messageID"]),
+    "message.part.updated": _part_changed,
+    "message.part.delta": _delta,
+    "message.part.removed": lambda p: PartRemoved(p["sessionID"], p["messageID"], p["partID"]),
+    "permission.asked": lambda p: PermissionAsked(_permission(p)),
+    "permission.updated": lambda p: PermissionAsked(_permission(p)),
+    "permission.replied": _permission_replied,
+    "question.asked": lambda p: QuestionAsked(_question(p)),
+    "question.replied": lambda p: RequestReplied(p["sessionID"], p["requestID"], "answered"),
+    "question.rejected": lambda p: RequestReplied(p["sessionID"], p["requestID"], "dismissed"),
+}

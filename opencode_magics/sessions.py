@@ -1,0 +1,610 @@
+"""What takes several calls: find a session, run a prompt to its end, answer, stop.
+
+`prompt` opens the stream, sends once, and gives a `Run`: iterate over it for the states of the
+turn. A `Run` does no drawing and asks nobody; it tells what waits and passes answers on.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from .client import Client, Lost, Opened, Stream, Unusable
+from .dialects import Prompt
+from .errors import (
+    NotFoundError,
+    OpenCodeError,
+    ServerConnectionError,
+    SessionBusyError,
+    StatusError,
+    TurnError,
+    UnknownNameError,
+)
+from .events import (
+    Ended,
+    Event,
+    MessageChanged,
+    PartChanged,
+    PermissionAsked,
+    QuestionAsked,
+    RequestReplied,
+    Reread,
+    SessionChanged,
+    StatusChanged,
+)
+from .model import (
+    Agent,
+    Attachment,
+    Decision,
+    Failure,
+    Model,
+    ModelRef,
+    Permission,
+    Question,
+    Session,
+    Status,
+)
+from .turn import Turn, advance, advance_all
+
+T = TypeVar("T")
+_IDLE = Status("idle")
+TICK = 0.1  # seconds between two states of a quiet turn
+
+_OPEN_WITHIN = 15.0  # a cold directory takes up to 6 s on 1.18.33
+_SOON = 0.25
+_QUIET = 15.0  # nothing heard for so long: look whether an end was missed
+_RESTART = 15.0  # nothing listens any more: how long a restart may take
+_OUTAGE = 120.0  # any other loss of the stream
+_HALF_DONE = 3.0  # idle for so long with an unfinished answer: it will never be finished
+_STOP_WITHIN = 30.0
+
+
+# -- finding ---------------------------------------------------------------------------------------
+
+
+def find(client: Client, reference: str) -> Session:
+    """The session of an id, the beginning of an id, or a title.
+
+    Args:
+        client: Where to look; sessions of all directories count.
+        reference: The id or its unique beginning, else the title in full or a unique part of it,
+            in any case of letters.
+
+    Raises:
+        UnknownNameError: None fits, or more than one does.
+    """
+    with suppress(StatusError):
+        if reference.startswith("ses"):
+            return client.session(reference)
+    sessions = client.sessions(everywhere=True)
+    wanted = reference.casefold()
+    tests: tuple[Callable[[Session], bool], ...] = (
+        lambda s: s.id.startswith(reference),
+        lambda s: s.title.casefold() == wanted,
+        lambda s: wanted in s.title.casefold(),
+    )
+    for test in tests:
+        if found := [s for s in sessions if test(s)]:
+            return _the_one(reference, found)
+    titles = [s.title for s in sessions if s.title]
+    raise UnknownNameError(
+        f"No session {reference!r} on this server.{_did_you_mean(reference, titles)}",
+        "%oc_sessions --all lists them.",
+    )
+
+
+def _the_one(reference: str, found: list[Session]) -> Session:
+    if len(found) == 1:
+        return found[0]
+    listed = ", ".join(f"{s.id} ({s.title})" for s in found[:5])
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    raise UnknownNameError(
+        f"{reference!r} could be {len(found)} sessions: {listed}{more}.",
+        "Give more of the id or of the title.",
+    )
+
+
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    return f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
+
+
+def choose_model(models: Sequence[Model], name: str) -> Model:
+    """The model of a name: `provider/model`, or a model id that only one provider has."""
+    exact = [m for m in models if str(m.ref) == name]
+    found = exact or [m for m in models if m.id == name]
+    if len(found) == 1:
+        return found[0]
+    known = [str(m.ref) for m in found or models]
+    hint = f" It could be {' or '.join(known)}." if found else _did_you_mean(name, known)
+    raise UnknownNameError(
+        f"No model {name!r} on this server.{hint}", "%oc_models lists them; write provider/model."
+    )
+
+
+def choose_variant(model: Model, name: str) -> str:
+    """A variant of a model, by its name."""
+    if name in model.variants:
+        return name
+    known = ", ".join(model.variants) or "none"
+    raise UnknownNameError(f"Model {model.ref} has no variant {name!r}. It has: {known}.")
+
+
+def choose_agent(agents: Sequence[Agent], name: str) -> Agent:
+    """An agent by its name."""
+    found = next((a for a in agents if a.name == name), None)
+    if found:
+        return found
+    hint = _did_you_mean(name, (a.name for a in agents))
+    raise UnknownNameError(f"No agent {name!r} on this server.{hint}", "%oc_agents lists them.")
+
+
+def create(client: Client, title: str | None = None, directory: str | None = None) -> Session:
+    """A new session, in the directory that was asked for and no other.
+
+    Raises:
+        UnknownNameError: The server made it elsewhere; nothing was sent to it.
+    """
+    wanted = directory or client.directory
+    session = client.create(title, wanted)
+    if not same_directory(session.directory, wanted):
+        raise UnknownNameError(
+            f"The server made session {session.id} in {session.directory} instead of {wanted}.",
+            "It may be too old to work in several directories; start one in the directory.",
+        )
+    return session
+
+
+def same_directory(one: str, other: str) -> bool:
+    """Whether two spellings name one directory, Windows drives and slashes included."""
+    return one == other or _canonical(one) == _canonical(other)
+
+
+def _canonical(directory: str) -> str:
+    path = directory.rstrip("/\\") or "/"
+    if path[1:2] == ":" or path.startswith("\\\\"):
+        return path.replace("\\", "/").casefold()
+    return path
+
+
+# -- prompting -------------------------------------------------------------------------------------
+
+
+def prepare(
+    client: Client,
+    session: Session,
+    text: str,
+    *,
+    model: str | None = None,
+    agent: str | None = None,
+    variant: str | None = None,
+    files: tuple[Attachment, ...] = (),
+    queue: bool = False,
+) -> Run:
+    """Check a prompt against what the server has, and make it ready to send.
+
+    Args:
+        client: The server.
+        session: Where to.
+        text: The prompt, sent exactly as it is.
+        model: `provider/model`; None leaves the session's own.
+        agent: Who answers; None takes the session's own.
+        variant: A variant of the model.
+        files: What goes with it.
+        queue: Also prompt a session that works on another prompt.
+
+    Returns:
+        The turn to be; `start()` sends it.
+
+    Raises:
+        UnknownNameError: No such model, agent or variant.
+        SessionBusyError: The session works on another prompt.
+    """
+    chosen = _model(client, session, model, variant)
+    named = _agent(client, session, agent)
+    if not queue and session.id in client.statuses(session.directory):
+        raise SessionBusyError(
+            f"Session {session.id} ({session.title}) works on another prompt.",
+            "Wait for it, or line up behind it with --queue.",
+            status=409,
+        )
+    new_id = client.dialect.new_prompt_id(int(time.time() * 1000))
+    return Run(client, session, Prompt(new_id, text, named, chosen, files))
+
+
+def _model(
+    client: Client, session: Session, name: str | None, variant: str | None
+) -> ModelRef | None:
+    # Asked for every prompt: it also warms the directory, which a restarted server needs again.
+    models = client.models(session.directory)
+    if name is None and variant is None:
+        return None
+    if name is None and session.model is None:
+        default = next((m for m in models if m.default), None)
+        if default is None:
+            raise UnknownNameError(
+                f"Variant {variant!r} of which model? The server names no default.",
+                "Add --model provider/model.",
+            )
+        name = str(default.ref)
+    model = choose_model(models, name or str(session.model))
+    chosen = choose_variant(model, variant) if variant else None
+    return ModelRef(model.provider, model.id, chosen)
+
+
+def _agent(client: Client, session: Session, name: str | None) -> str | None:
+    # Left out, 1.x takes "build" and not the session's own agent.
+    agents = client.agents(session.directory)
+    if name is not None:
+        return choose_agent(agents, name).name
+    return session.agent if any(a.name == session.agent for a in agents) else None
+
+
+class Run:
+    """A turn on the server, followed from here.
+
+    `start()` sends the prompt; iterate for the states of the turn: one whenever something came,
+    and one a tick at least, until it has an outcome. `turn` is the latest state, `note` says how
+    the connection is.
+    """
+
+    def __init__(self, client: Client, session: Session, prompt: Prompt) -> None:
+        self.client = client
+        self.session = session
+        self.turn = Turn(session.id, prompt.id)
+        self.note = ""
+        self.sent = False
+        self._prompt = prompt
+        self._stream: Stream | None = None
+        self._strangers: set[str] = set()
+        self._lost: tuple[float, Lost] | None = None
+        self._heard = time.monotonic()
+        self._look: float | None = None  # when to read the store again
+        self._wait = _SOON
+        self._idle_since: float | None = None
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop listening. The turn itself goes on."""
+        if self._stream is not None:
+            self._stream.close()
+
+    def __iter__(self) -> Iterator[Turn]:
+        while True:
+            self._listen(TICK)
+            yield self.turn
+            if self.turn.outcome != "running":
+                return
+
+    # -- beginning --------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Open the stream, then send the prompt, once.
+
+        If the connection breaks on the way, the store is asked whether the prompt arrived.
+
+        Raises:
+            ServerConnectionError: The stream doesn't open within 15 s, or nothing listens any
+                more; the prompt was not sent.
+            TurnError: It isn't known whether the prompt arrived.
+        """
+        self._open()
+        self.sent = True
+        try:
+            self.client.prompt(self.session, self._prompt)
+        except ServerConnectionError as error:
+            self.sent = error.sent
+            if not error.sent:
+                raise
+            self.prove_stored(cause=error)
+
+    def _open(self) -> None:
+        self._stream = self.client.stream(self.session.directory)
+        deadline = time.monotonic() + _OPEN_WITHIN
+        why = "no answer"
+        while time.monotonic() < deadline:
+            for heard in self._stream.take(TICK):
+                match heard:
+                    case Opened():
+                        return
+                    case Lost(reason):
+                        why = reason
+                    case Unusable(error, fatal=True):
+                        raise error
+        raise ServerConnectionError(
+            f"The event stream of {self.client.url} could not be opened ({why}).",
+            "Is the server still running? %oc_connect asks it.",
+            sent=False,
+        )
+
+    def prove_stored(self, within: float = 5.0, cause: Exception | None = None) -> None:
+        """Read the prompt back from the server.
+
+        Raises:
+            TurnError: It is not there, or nobody can tell.
+        """
+        deadline = time.monotonic() + within
+        while time.monotonic() < deadline:
+            with suppress(OpenCodeError):
+                message = self.client.message(self.session, self.turn.prompt)
+                parts = [PartChanged(message.session, message.id, p) for p in message.parts]
+                self._fold([MessageChanged(message), *parts])
+                return
+            time.sleep(0.2)
+        self._fold([Ended("unknown", Failure("PromptUnconfirmed", "the server doesn't show it"))])
+        raise TurnError(
+            f"It is not known whether session {self.session.id} got the prompt; it was sent once.",
+            "Look at the session before you send it again.",
+            turn=self.turn,
+        ) from cause
+
+    # -- following --------------------------------------------------------------------------------
+
+    def _listen(self, wait: float) -> None:
+        """Take what came, fold it, and look at the store where the stream isn't enough."""
+        assert self._stream is not None, "start() comes first"
+        batch: list[Event] = []
+        for heard in self._stream.take(wait):
+            match heard:
+                case Opened():
+                    self._lost, self.note = None, ""
+                    self._look_now()
+                case Lost():
+                    self._lost = self._lost or (time.monotonic(), heard)
+                    self.note = f"Connection lost ({heard.reason}); trying again."
+                case Unusable(error, fatal):
+                    self._unusable(error, fatal)
+                case PermissionAsked() | QuestionAsked():
+                    self._fold(batch)
+                    batch = [*self._ancestry(heard), heard]
+                case event:
+                    self._watch(event)
+                    batch.append(event)
+        self._fold(batch)
+        self._look_if_due()
+        self._give_up_if_lost()
+
+    def _fold(self, events: list[Event]) -> None:
+        before, self.turn = self.turn, advance_all(self.turn, events)
+        if self.turn is not before:
+            self._heard = time.monotonic()
+
+    def _watch(self, event: Event) -> None:
+        """An idle session may be the end of the turn: the store tells. A busy one is not."""
+        if isinstance(event, StatusChanged) and event.session == self.session.id:
+            if event.status.name == "idle":
+                self._look_now()
+            else:
+                self._look = self._idle_since = None
+
+    def _unusable(self, error: OpenCodeError, fatal: bool) -> None:
+        if fatal:
+            self._fold([Ended("unknown", Failure(type(error).__name__, error.what))])
+        else:
+            self.note = error.what
+            self._look_now()
+
+    def _ancestry(self, asked: PermissionAsked | QuestionAsked) -> list[Event]:
+        """The sessions between an unknown asker and this turn; nothing if it is a stranger.
+
+        1.18.33 tells of a subagent's session when it is made, but not of those made before.
+        """
+        request = asked.permission if isinstance(asked, PermissionAsked) else asked.question
+        line: list[Session] = []
+        current: str | None = request.session
+        while current and current not in self.turn.tree:
+            if current in self._strangers or any(s.id == current for s in line):
+                return []
+            try:
+                line.append(self.client.session(current))
+            except OpenCodeError:
+                return []
+            current = line[-1].parent
+        if current is None:
+            self._strangers.update(s.id for s in line)
+            return []
+        return [SessionChanged(s) for s in reversed(line)]
+
+    # -- the store --------------------------------------------------------------------------------
+
+    def _look_now(self) -> None:
+        self._look, self._wait = time.monotonic(), _SOON
+
+    def _look_if_due(self) -> None:
+        clock = time.monotonic()
+        if self._look is None and clock - self._heard > _QUIET:
+            self._heard = clock
+            self._look_now()
+        if self._look is None or clock < self._look or self._lost:
+            return
+        try:
+            found = self.reread()
+        except ServerConnectionError as error:
+            self.note = error.what
+        else:
+            self._fold([found])
+            self._judge(found)
+        # The status lags behind the end of a turn, so look again, less and less often.
+        idle = self.turn.status is not None and self.turn.status.name == "idle"
+        self._look = time.monotonic() + self._wait if idle or self._wait < 2 else None
+        self._wait = min(self._wait * 2, 4.0)
+
+    def reread(self) -> Reread:
+        """The store as it is now. Idle without an answer is looked at twice."""
+        found = read_store(self.client, self.session, self.turn)
+        answered = any(m.parent == self.turn.prompt for m in found.messages)
+        if found.status.name == "idle" and not answered:
+            time.sleep(0.25)
+            found = read_store(self.client, self.session, self.turn)
+        return found
+
+    def _judge(self, reread: Reread) -> None:
+        """An idle session whose answer is half done, or whose prompt is gone, won't go on."""
+        if reread.status.name != "idle" or self.turn.outcome != "running":
+            self._idle_since = None
+            return
+        self._idle_since = self._idle_since or time.monotonic()
+        if time.monotonic() - self._idle_since < _HALF_DONE:
+            return
+        if self.turn.stored:
+            reason = "the session is idle, but its answer was never finished"
+            self._fold([Ended("interrupted", Failure("HalfDone", reason))])
+        else:
+            reason = "the session is idle and does not hold the prompt"
+            self._fold([Ended("unknown", Failure("PromptMissing", reason))])
+
+    def _give_up_if_lost(self) -> None:
+        if self._lost is None:
+            return
+        since, lost = self._lost
+        patience = _RESTART if lost.refused and self.client.local else _OUTAGE
+        if time.monotonic() - since > patience:
+            reason = f"no connection for {patience:.0f} s ({lost.reason})"
+            self._fold([Ended("unknown", Failure("ConnectionLost", reason))])
+
+    # -- answering --------------------------------------------------------------------------------
+
+    def decide(self, permission: Permission, decision: Decision, message: str = "") -> bool:
+        """Answer a permission that waits.
+
+        Returns:
+            Whether it was this answer: False if it had been answered elsewhere before.
+        """
+        where = self._directory_of(permission.session)
+        return self._settle(
+            permission,
+            decision,
+            message,
+            lambda: self.client.reply(permission, where, decision, message),
+        )
+
+    def answer(self, question: Question, answers: Sequence[Sequence[str]]) -> bool:
+        """Answer a question that waits; see `decide` for what comes back."""
+        where = self._directory_of(question.session)
+        told = "; ".join(", ".join(a) or "no answer" for a in answers)
+        return self._settle(
+            question, "answered", told, lambda: self.client.answer(question, where, answers)
+        )
+
+    def dismiss(self, question: Question) -> bool:
+        """Refuse to answer a question; the turn stops."""
+        where = self._directory_of(question.session)
+        return self._settle(question, "dismissed", "", lambda: self.client.dismiss(question, where))
+
+    def _directory_of(self, session: str) -> str:
+        known = next((s for s in self.turn.sessions if s.id == session), self.session)
+        return known.directory or self.session.directory
+
+    def _settle(
+        self,
+        request: Permission | Question,
+        reply: str,
+        message: str,
+        send: Callable[[], None],
+    ) -> bool:
+        ours = True
+        try:
+            send()
+        except NotFoundError:
+            ours, reply = False, "answered elsewhere, or expired"
+        except ServerConnectionError as error:
+            if not error.sent or self._still_waits(request):
+                raise
+        self._fold([RequestReplied(request.session, request.id, reply, message if ours else "")])
+        return ours
+
+    def _still_waits(self, request: Permission | Question) -> bool:
+        where = self._directory_of(request.session)
+        waiting = {p.id for p in self.client.permissions(where)}
+        return request.id in waiting | {q.id for q in self.client.questions(where)}
+
+    # -- stopping ---------------------------------------------------------------------------------
+
+    def abort(self) -> Turn:
+        """Stop the turn on the server, prove it, and read what is left of it.
+
+        An abort right after the prompt can be lost (1.18.33), so it is repeated until the session
+        and its subagents are seen idle twice. Requests that still wait are then rejected, since
+        the server leaves them in its lists.
+
+        Returns:
+            The turn: "aborted", or how it ended if it was quicker; "unknown" if it could not be
+            seen to stop within 30 s.
+        """
+        if not self.sent:
+            return self._end("aborted", None)
+        deadline = time.monotonic() + _STOP_WITHIN
+        try:
+            stopped = False
+            while not stopped and time.monotonic() < deadline:
+                self.client.abort(self.session)
+                stopped = self._idle_twice()
+            if not stopped:
+                reason = f"it still ran {_STOP_WITHIN:.0f} s after the abort"
+                return self._end("unknown", Failure("AbortUnconfirmed", reason))
+            self._reject_leftovers()
+            self._fold([self.reread()])
+        except OpenCodeError as error:
+            return self._end("unknown", Failure("AbortUnconfirmed", error.what))
+        if self.turn.outcome in ("running", "interrupted", "failed"):
+            return self._end("aborted", None)
+        return self.turn
+
+    def _end(self, outcome: str, failure: Failure | None) -> Turn:
+        self.turn = advance(self.turn, Ended(outcome, failure))
+        return self.turn
+
+    def _idle_twice(self) -> bool:
+        quiet = 0
+        for _ in range(8):
+            time.sleep(0.2)
+            busy = self.turn.tree & self.client.statuses(self.session.directory).keys()
+            quiet = 0 if busy else quiet + 1
+            if quiet == 2:
+                return True
+        return False
+
+    def _reject_leftovers(self) -> None:
+        where = self.session.directory
+        for permission in self.client.permissions(where):
+            if permission.session in self.turn.tree:
+                with suppress(NotFoundError):
+                    self.client.reply(permission, where, "reject")
+        for question in self.client.questions(where):
+            if question.session in self.turn.tree:
+                with suppress(NotFoundError):
+                    self.client.dismiss(question, where)
+
+
+def read_store(client: Client, session: Session, turn: Turn) -> Reread:
+    """Everything the server holds of a turn. The status comes first: what follows is no older."""
+    status = client.statuses(session.directory).get(session.id)
+    messages = client.messages(session)
+    began = next((m.created for m in messages if m.id == turn.prompt), None) or 0
+    below = tuple(_descendants(client, session, began))
+    tree = turn.tree | {s.id for s in below}
+    where = session.directory
+    return Reread(
+        session.id,
+        status or _IDLE,
+        messages,
+        below,
+        tuple(p for p in client.permissions(where) if p.session in tree),
+        tuple(q for q in client.questions(where) if q.session in tree),
+    )
+
+
+def _descendants(client: Client, session: Session, since: int) -> Iterator[Session]:
+    """Subagent sessions at any depth that did something since the turn began."""
+    for child in client.children(session):
+        if (child.updated or since) >= since:
+            yield child
+            yield from _descendants(client, child, since)
