@@ -1,1 +1,58 @@
-"""Work with OpenCode coding agents from a notebook."""
+"""Work with OpenCode coding agents from a notebook.
+
+In IPython or Jupyter, `%load_ext opencode_magics` brings the magics. From plain Python,
+`connect()` gives a `Client`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .client import Client
+
+__all__ = ["Client", "connect", "load_ipython_extension", "unload_ipython_extension"]
+__version__ = "0.1.0"
+
+
+def connect(
+    url: str | None = None, *, directory: str | None = None, password: str | None = None
+) -> Client:
+    """Connect to a running OpenCode server.
+
+    Args:
+        url: Its address; else $OPENCODE_SERVER_URL, else http://127.0.0.1:4096.
+        directory: Where to work; default: the current directory if the server is on this machine,
+            else the server's own.
+        password: Else $OPENCODE_SERVER_PASSWORD or $OPENCODE_PASSWORD.
+
+    Raises:
+        ServerConnectionError: Nothing answers.
+        AuthenticationError: A password is missing or wrong.
+        UnsupportedServerError: What answers can't be spoken to.
+    """
+    from .server import find
+
+    return find(url, directory=directory, password=password)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Called by `%load_ext opencode_magics`."""
+    from .magics import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Called by `%unload_ext opencode_magics`."""
+    from .magics import unload
+
+    unload(shell)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Client":
+        from .client import Client
+
+        return Client
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -110,6 +110,10 @@ class Client:
         """
         return self._detected[0]
 
+    def check(self) -> None:
+        """Make sure now that the server answers, and learn where it works; raises like `server`."""
+        _ = self.server, self.directory
+
     @property
     def dialect(self) -> Dialect:
         """How it is spoken to."""

@@ -257,7 +257,7 @@ class Run:
         self.turn = Turn(session.id, prompt.id)
         self.note = ""
         self.sent = False
-        self._prompt = prompt
+        self.prompt = prompt
         self._stream: Stream | None = None
         self._strangers: set[str] = set()
         self._lost: tuple[float, Lost] | None = None
@@ -299,7 +299,7 @@ class Run:
         self._open()
         self.sent = True
         try:
-            self.client.prompt(self.session, self._prompt)
+            self.client.prompt(self.session, self.prompt)
         except ServerConnectionError as error:
             self.sent = error.sent
             if not error.sent:
@@ -472,8 +472,10 @@ class Run:
 
     # -- answering --------------------------------------------------------------------------------
 
-    def decide(self, permission: Permission, decision: Decision, message: str = "") -> bool:
-        """Answer a permission that waits.
+    def decide(
+        self, permission: Permission, decision: Decision, message: str = "", by: str = ""
+    ) -> bool:
+        """Answer a permission that waits. `by` is kept beside it: who decided, if no person did.
 
         Returns:
             Whether it was this answer: False if it had been answered elsewhere before.
@@ -482,7 +484,7 @@ class Run:
         return self._settle(
             permission,
             decision,
-            message,
+            message or by,
             lambda: self.client.reply(permission, where, decision, message),
         )
 
@@ -494,10 +496,10 @@ class Run:
             question, "answered", told, lambda: self.client.answer(question, where, answers)
         )
 
-    def dismiss(self, question: Question) -> bool:
+    def dismiss(self, question: Question, by: str = "") -> bool:
         """Refuse to answer a question; the turn stops."""
         where = self._directory_of(question.session)
-        return self._settle(question, "dismissed", "", lambda: self.client.dismiss(question, where))
+        return self._settle(question, "dismissed", by, lambda: self.client.dismiss(question, where))
 
     def _directory_of(self, session: str) -> str:
         known = next((s for s in self.turn.sessions if s.id == session), self.session)
@@ -557,6 +559,10 @@ class Run:
         if self.turn.outcome in ("running", "interrupted", "failed"):
             return self._end("aborted", None)
         return self.turn
+
+    def leave(self, reason: str) -> Turn:
+        """Stop caring: how the turn ends stays unknown."""
+        return self._end("unknown", Failure("Left", reason))
 
     def _end(self, outcome: str, failure: Failure | None) -> Turn:
         self.turn = advance(self.turn, Ended(outcome, failure))

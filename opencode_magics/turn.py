@@ -165,8 +165,9 @@ class Turn:
 
     @property
     def usage_complete(self) -> bool:
-        """Whether every message told its usage: an aborted one never does (1.18.33)."""
-        return bool(self.answers) and all(m.usage is not None for m in self.answers)
+        """Whether all that was used is told: an aborted message never does (1.18.33)."""
+        told = [m.usage for m in self.answers] + [s.usage for s in self.subagents]
+        return bool(self.answers) and not any(u is None or u.empty for u in told)
 
     @property
     def subagents(self) -> tuple[Session, ...]:
@@ -182,7 +183,8 @@ class Turn:
     @property
     def cost(self) -> float | None:
         """USD, subagents included; None while nothing is known."""
-        usage = total_usage([self.usage, *(s.usage for s in self.subagents)])
+        spent = [self.usage, *(s.usage for s in self.subagents)]
+        usage = total_usage(u for u in spent if u and not u.empty)
         return usage.cost if usage else None
 
     @property
@@ -422,7 +424,9 @@ def _reread(turn: Turn, event: Reread) -> Turn:
 
 def _from_prompt(messages: tuple[Message, ...], prompt: str) -> tuple[Message, ...]:
     at = next((i for i, m in enumerate(messages) if m.id == prompt), len(messages))
-    return messages[at:]
+    # An answer stays an answer when a clock that was set back lists it before its prompt.
+    early = tuple(m for m in messages[:at] if m.parent == prompt)
+    return messages[at:] + early
 
 
 def _merge(known: Message | None, stored: Message) -> Message:

@@ -10,7 +10,7 @@ import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from .repertoire import Talk, plain_script, refusal
-from .script import DROP, GARBAGE, HANG, OVERFLOW, Call, Failure, Step, keyword_script
+from .script import OVERFLOW, Call, Failure, Mishap, Step, keyword_script
 
 Message = Mapping[str, Any]
 
@@ -106,13 +106,12 @@ def choose(request: Request) -> Step:
 
 def usage(request: Request, step: Step) -> dict[str, Any]:
     """Plausible token counts that depend on nothing but the conversation's shape."""
-    base = 9_000 if request.has_tools else 400
+    base, length = 9_000 if request.has_tools else 400, len(request.messages)
     written = step.text + step.reasoning + "".join(json.dumps(dict(c.args)) for c in step.calls)
-    earlier = len(request.messages) > 2
     counts = {
-        "prompt_tokens": base + 250 * len(request.messages),
+        "prompt_tokens": base + 250 * length,
+        "cached_tokens": base + 250 * (length - 2) if length > 2 else 0,
         "completion_tokens": 10 + len(written) // 4,
-        "cached_tokens": base if earlier else 0,
         "reasoning_tokens": len(step.reasoning) // 4,
     } | dict(step.usage or {})
     return {
@@ -238,15 +237,11 @@ class _Handler(BaseHTTPRequestHandler):
         step, fails = cast(_Server, self.server).model.answer(request)
         match step.failure if fails else None:
             case None:
-                self._stream(request, step)
+                self._answer(request, step)
             case Failure() as failure:
                 self._fail(failure)
-            case "drop":
-                self._stream(request, step, cut=True)
-            case "hang":
-                self._hang()
-            case _:
-                self._garbage()
+            case mishap:
+                MISHAPS[mishap](self, request, step)
 
     def _request(self, body: dict[str, Any]) -> Request:
         session = self.headers.get("x-session-affinity", "")
@@ -256,7 +251,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, status: int, body: Any, headers: Mapping[str, str] | None = None) -> None:
         data = json.dumps(body).encode()
-        self._begin(status, "application/json", {"content-length": str(len(data))} | dict(headers or {}))
+        length = {"content-length": str(len(data))}
+        self._begin(status, "application/json", length | dict(headers or {}))
         self.wfile.write(data)
 
     def _begin(self, status: int, kind: str, headers: Mapping[str, str]) -> None:
@@ -274,27 +270,45 @@ class _Handler(BaseHTTPRequestHandler):
         }
         self._send(failure.status, {"error": error}, failure.headers)
 
-    def _garbage(self) -> None:
-        page = b"<!doctype html><title>Welcome</title><p>It works!"
-        self._begin(200, "text/html", {"content-length": str(len(page))})
-        self.wfile.write(page)
-
-    def _hang(self) -> None:
-        self.connection.recv(1)  # returns when the client hangs up
-        self.close_connection = True
-
-    def _stream(self, request: Request, step: Step, *, cut: bool = False) -> None:
-        self._begin(200, "text/event-stream", {"transfer-encoding": "chunked"})
-        for delta in _until_cut(list(deltas(step)), cut):
-            self._event(request, [{"index": 0, "delta": delta, "finish_reason": None}])
-            time.sleep(step.delay)
-        if cut:
-            return self._cut()
+    def _answer(self, request: Request, step: Step) -> None:
+        self._stream(request, step, list(deltas(step)))
         finish = step.finish or ("tool_calls" if step.calls else "stop")
         self._event(request, [{"index": 0, "delta": {}, "finish_reason": finish}])
         self._event(request, [], usage=usage(request, step))
         self._chunk(b"data: [DONE]\n\n")
         self._chunk(b"")
+
+    def _drop(self, request: Request, step: Step) -> None:
+        """Reset the connection half-way, as an overloaded proxy does."""
+        self._half(request, step)
+        time.sleep(0.2)  # so that the half is read before the reset
+        linger = struct.pack("ii", 1, 0)
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        self.close_connection = True
+
+    def _garbage(self, request: Request, step: Step) -> None:
+        self._half(request, step)
+        self._chunk(b"data: <p>It works!\n\n")
+        self._chunk(b"")
+
+    def _hang(self, request: Request, step: Step) -> None:
+        self.connection.recv(1)  # returns when the client hangs up
+        self.close_connection = True
+
+    def _page(self, request: Request, step: Step) -> None:
+        page = b"<!doctype html><title>Welcome</title><p>It works!"
+        self._begin(200, "text/html", {"content-length": str(len(page))})
+        self.wfile.write(page)
+
+    def _half(self, request: Request, step: Step) -> None:
+        whole = list(deltas(step))
+        self._stream(request, step, whole[: len(whole) // 2 + 1])
+
+    def _stream(self, request: Request, step: Step, some: Sequence[Mapping[str, Any]]) -> None:
+        self._begin(200, "text/event-stream", {"transfer-encoding": "chunked"})
+        for delta in some:
+            self._event(request, [{"index": 0, "delta": delta, "finish_reason": None}])
+            time.sleep(step.delay)
 
     def _event(self, request: Request, choices: Sequence[Any], **more: Any) -> None:
         event = {
@@ -309,13 +323,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _chunk(self, data: bytes) -> None:
         self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
 
-    def _cut(self) -> None:
-        """Reset the connection, as a provider's overloaded proxy does."""
-        time.sleep(0.2)
-        linger = struct.pack("ii", 1, 0)
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        self.close_connection = True
 
-
-def _until_cut(all_deltas: list[dict[str, Any]], cut: bool) -> list[dict[str, Any]]:
-    return all_deltas[: len(all_deltas) // 2] if cut else all_deltas
+MISHAPS: Mapping[Mishap, Callable[[_Handler, Request, Step], None]] = {
+    "drop": _Handler._drop,
+    "garbage": _Handler._garbage,
+    "hang": _Handler._hang,
+    "page": _Handler._page,
+}

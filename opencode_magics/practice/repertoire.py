@@ -7,7 +7,7 @@ a real model's work, and look at their tools' results before they speak of them.
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .script import Call, Script, Step, bash, failure, todos, use
@@ -29,6 +29,11 @@ class Talk:
         """The latest tool result."""
         return self.results[-1] if self.results else ""
 
+    @property
+    def fixed(self) -> bool:
+        """Whether what was read shows the bug fixed."""
+        return any("if not others" in result for result in self.results)
+
 
 def plain_script(talk: Talk) -> Script:
     """The script for a request in plain words; there is one for every request."""
@@ -39,29 +44,17 @@ def plain_script(talk: Talk) -> Script:
 
 
 def refusal(talk: Talk) -> Step | None:
-    """What the model says when its last tool call was not allowed or found nothing to do."""
-    for pattern, answer in REFUSALS.items():
-        if re.search(pattern, talk.last, re.IGNORECASE):
-            return Step(answer)
+    """What the model says when its last tool call was not allowed."""
+    if re.search(r"rejected permission|a rule which prevents", talk.last):
+        return Step("Understood, I leave it. Tell me if you want it done another way.")
     return None
-
-
-REFUSALS: Mapping[str, str] = {
-    r"rejected permission|a rule which prevents": (
-        "Understood, I leave it as it is. Tell me if you want it done another way."
-    ),
-    r"could not find oldString|oldString not found": (
-        "The bug is fixed already: `greet_all` has its answer for a single guest. "
-        "Nothing to change."
-    ),
-}
 
 
 def explain_file(talk: Talk) -> Script:
     """Read greet.py and explain it."""
     return (
         use("read", filePath="greet.py", say="Let me read it first.", think=THINK_FILE),
-        Step(EXPLAIN_FILE, think_of("greet.py"), deltas=24, delay=0.02),
+        Step(EXPLAIN_FILE + (FINE if talk.fixed else ODD), THINK_READ, deltas=24, delay=0.02),
     )
 
 
@@ -84,6 +77,9 @@ def run_tests(talk: Talk) -> Script:
 
 def fix_bug(talk: Talk) -> Script:
     """Read, edit (asks, with a diff), run the tests (asks again)."""
+    read = use("read", filePath="greet.py", think=THINK_BUG)
+    if talk.fixed and len(talk.results) == 1:
+        return (read, Step("`greet_all` has its answer for a party of one. Nothing to fix."))
     edit = use(
         "edit",
         say="With a single guest there are no others to join. I'll answer that case first.",
@@ -91,12 +87,8 @@ def fix_bug(talk: Talk) -> Script:
         oldString=BUGGY,
         newString=FIXED,
     )
-    return (
-        use("read", filePath="greet.py", think=THINK_BUG),
-        edit,
-        bash(RUN_TESTS, "Run the tests", say="Now the tests."),
-        Step(f"{verdict(talk)}\n\n{FIX}", deltas=12, delay=0.02),
-    )
+    tests = bash(RUN_TESTS, "Run the tests", say="Now the tests.")
+    return (read, edit, tests, Step(f"{verdict(talk)} {FIX}", deltas=12, delay=0.02))
 
 
 def add_file(talk: Talk) -> Script:
@@ -117,15 +109,15 @@ def ask(talk: Talk) -> Script:
 
 def delegate_review(talk: Talk) -> Script:
     """Delegate a review to the subagent `reviewer`, which reads and asks nothing."""
-    return delegate("Review greet.py and report what you find.")
+    return delegate("Review greet.py and report what you find.", talk)
 
 
 def delegate_tests(talk: Talk) -> Script:
     """Delegate to the subagent `reviewer`, which needs permission to run the tests."""
-    return delegate("Check greet.py with its tests and report what you find.")
+    return delegate("Check greet.py with its tests and report what you find.", talk)
 
 
-def delegate(prompt: str) -> Script:
+def delegate(prompt: str, talk: Talk) -> Script:
     """Hand `prompt` to the subagent `reviewer` and sum up."""
     task = use(
         "task",
@@ -134,21 +126,20 @@ def delegate(prompt: str) -> Script:
         prompt=prompt,
         subagent_type="reviewer",
     )
-    return (task, Step(DELEGATED, deltas=8, delay=0.02))
+    summary = ALL_WELL if SOUND in talk.last else ONE_FINDING
+    return (task, Step(f"The reviewer is back. {summary}", deltas=8, delay=0.02))
 
 
 def review(talk: Talk) -> Script:
     """What the reviewer does: read and report."""
-    return (use("read", filePath="greet.py"), Step(REVIEW, deltas=8))
+    return (use("read", filePath="greet.py"), Step(report(talk), deltas=8))
 
 
 def check(talk: Talk) -> Script:
     """What the reviewer does when it is told to run the tests, too."""
-    return (
-        use("read", filePath="greet.py"),
-        bash(RUN_TESTS, "Run the tests"),
-        Step(f"{verdict(talk)}\n\n{REVIEW}", deltas=8),
-    )
+    tests = bash(RUN_TESTS, "Run the tests")
+    result = f"{verdict(talk)}\n\n{report(talk)}"
+    return (use("read", filePath="greet.py"), tests, Step(result, deltas=8))
 
 
 def recover(talk: Talk) -> Script:
@@ -197,12 +188,13 @@ def answers(talk: Talk) -> str:
     return f"Good: **{'** and **'.join(given)}** it is. I'll keep to that from now on."
 
 
-def think_of(name: str) -> str:
-    """The thought before an explanation."""
-    return f"I have {name} in front of me. What it does first, then how, then what looks odd."
+def report(talk: Talk) -> str:
+    """What the reviewer found."""
+    return f"- `greet` is fine.\n- `greet_all`: {SOUND if talk.fixed else UNSOUND}\n"
 
 
 THINK_FILE = "The user wants to understand the file. I should read it before I say anything."
+THINK_READ = "What it does first, then how it does it, then whatever looks odd."
 THINK_PROJECT = "A small project. The README says what it is for, the two modules say how."
 THINK_BUG = "The failing case is a party of one. I need to see how greet_all joins the names."
 
@@ -220,9 +212,15 @@ The interesting line is the unpacking:
 
 It splits the guests into the last one and all before it, so that the sentence can put
 commas between the others and an *and* before the last.
+"""
 
+ODD = """
 One thing looks odd: for a **single** guest `others` is empty, and the sentence begins
 "Hello,  and Ada!". `test_greet.py` has a case for it. Shall I run the tests?
+"""
+
+FINE = """
+A party of one is answered before that, by `greet` itself.
 """
 
 EXPLAIN_PROJECT = """\
@@ -262,16 +260,12 @@ if not others:
 ```
 """
 
-DELEGATED = """\
-The reviewer is back. In short: the code is clear, and `greet_all` is wrong for a party of
-one. I would answer that case first, before the names are joined.
-"""
-
-REVIEW = """\
-- `greet` is fine.
-- `greet_all` reads well for two guests and more.
-- A party of one has no `others`: that case needs an answer of its own.
-"""
+SOUND = "sound; a party of one has an answer of its own."
+UNSOUND = "reads well, but is wrong for a party of one: `others` is empty."
+ALL_WELL = "It found nothing to complain about."
+ONE_FINDING = (
+    "It found one thing: `greet_all` is wrong for a party of one. Ask me to *fix the bug*."
+)
 
 RECOVERED = """\
 Here I am. The provider had too many requests and asked to wait; OpenCode tried again

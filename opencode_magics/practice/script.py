@@ -9,11 +9,11 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
-DROP = "drop"  # the connection is cut in the middle of the answer
-HANG = "hang"  # the request is accepted and never answered
-GARBAGE = "garbage"  # a 200 that does not speak the protocol
+# The connection is cut half-way; the answer turns to nonsense half-way; no answer ever
+# comes; a web page comes instead (OpenCode 1.18.33 takes it for an empty step, and goes on).
+Mishap = Literal["drop", "garbage", "hang", "page"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Step:
     delay: float = 0.0
     finish: str = ""
     usage: Mapping[str, int] | None = None
-    failure: Failure | str | None = None
+    failure: Failure | Mishap | None = None
     times: int | None = None
 
 
@@ -176,7 +176,7 @@ def _overflow(argument: str) -> Script:
 
 def _drop(argument: str) -> Script:
     text = "This answer is cut before it reaches its end."
-    return (Step(text, deltas=6, failure=DROP, times=_times(argument)),)
+    return (Step(text, deltas=6, failure="drop", times=_times(argument)),)
 
 
 def _usage(argument: str) -> Script:
@@ -240,10 +240,11 @@ KEYWORDS: Mapping[str, Callable[[str], Script]] = {
     "err500": _error(500),
     "overflow": _overflow,
     "drop": _drop,
-    "hang": lambda argument: (Step(failure=HANG),),
+    "hang": lambda argument: (Step(failure="hang"),),
     "empty": lambda argument: (Step(),),
     "length": lambda argument: (Step("cut short", finish="length"),),
-    "garbage": lambda argument: (Step(failure=GARBAGE),),
+    "garbage": lambda argument: (Step("This answer turns to nonsense.", failure="garbage"),),
+    "page": lambda argument: (Step(failure="page"),),
     "usage": _usage,
     "plan": _plan,
 }

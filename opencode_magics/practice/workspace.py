@@ -65,7 +65,7 @@ for name, got, expected in CASES:
 print(f"{len(CASES) - failed} passed, {failed} failed")
 sys.exit(failed > 0)
 ''',
-    ".gitignore": "__pycache__/\n",
+    ".gitignore": "__pycache__/\n*.ipynb\n.ipynb_checkpoints/\n",
 }
 
 BUGGY = """\
@@ -96,6 +96,12 @@ def make_workspace(directory: Path) -> Path:
     _git(directory, "add", "--all")
     _git(directory, "commit", "--quiet", "--message=A party")
     return directory
+
+
+def reset_workspace(directory: Path) -> None:
+    """Put the project back as it was made."""
+    _git(directory, "reset", "--quiet", "--hard")
+    _git(directory, "clean", "--quiet", "--force", "-d")
 
 
 def _git(directory: Path, *args: str) -> None:

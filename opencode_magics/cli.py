@@ -1,0 +1,203 @@
+"""The command `opencode-magics demo`: a tour on a real OpenCode, without a key.
+
+It starts the practice world and opens JupyterLab on a copy of the tour inside the practice
+workspace, so the kernel's working directory is the workspace. With --headless it executes that
+copy instead and prints one line of what happened, as the server tells it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
+
+from .client import Client
+from .errors import OpenCodeError
+from .events import PermissionAsked
+from .model import Session, total_usage
+from .practice.world import Practice
+
+TOUR = "tour.ipynb"
+CELL_TIMEOUT = 300
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns its exit code."""
+    options = _parser().parse_args(argv)
+    for number in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, number):  # Windows has no SIGHUP
+            signal.signal(getattr(signal, number), _leave)
+    try:
+        _headless(options.output) if options.headless else _interactive(options)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        print(f"demo: failed, {_one_line(error)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="opencode-magics", description="OpenCode in a notebook.")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    demo = commands.add_parser(
+        "demo",
+        help="take the tour: a real OpenCode with a practice model, in JupyterLab",
+        description="Open the tour in JupyterLab. A real OpenCode works in a small practice "
+        "project with a scripted model: no key, no cost, none of your own sessions.",
+    )
+    demo.add_argument("--port", type=int, help="port for JupyterLab (default: a free one)")
+    demo.add_argument("--no-browser", action="store_true", help="print the address only")
+    demo.add_argument("--headless", action="store_true", help="execute the tour and write it")
+    demo.add_argument(
+        "--output",
+        type=Path,
+        default=Path("demo-output"),
+        metavar="DIR",
+        help="where --headless writes the notebook and its HTML copy (default: %(default)s)",
+    )
+    return parser
+
+
+def _leave(number: int, frame: object) -> NoReturn:
+    """End as after an error, so that everything we started ends, too."""
+    raise SystemExit(128 + number)
+
+
+def _one_line(error: Exception) -> str:
+    text = str(error) if isinstance(error, OpenCodeError) else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _need(*modules: str) -> None:
+    missing = [module for module in modules if find_spec(module) is None]
+    if missing:
+        raise OpenCodeError(
+            f"The demo needs {' and '.join(missing)}.",
+            "Install it with: pip install 'opencode_magics[demo]'",
+        )
+
+
+def notebooks() -> Path:
+    """The folder of the notebooks: in the wheel inside the package, in a checkout beside it."""
+    package = Path(__file__).parent
+    inside = package / "notebooks"
+    return inside if inside.is_dir() else package.parent / "notebooks"
+
+
+def _copy_notebooks(target: Path) -> Path:
+    """Put writable copies into the workspace (whose git ignores them); returns the tour."""
+    for notebook in sorted(notebooks().glob("*.ipynb")):
+        shutil.copyfile(notebook, target / notebook.name)
+    return target / TOUR
+
+
+# -- in JupyterLab ---------------------------------------------------------------------------------
+
+
+def _interactive(options: argparse.Namespace) -> None:
+    _need("jupyterlab")
+    with Practice(progress=_say) as practice:
+        tour = _copy_notebooks(practice.directory)
+        os.environ.update(practice.access, **_lab_environment(practice))
+        os.chdir(practice.directory)
+        _say("Opening JupyterLab. Everything here is thrown away when you stop it with Ctrl-C.")
+        from jupyterlab.labapp import LabApp
+
+        LabApp.launch_instance(_lab_arguments(tour, options))
+
+
+def _lab_environment(practice: Practice) -> dict[str, str]:
+    """A layout of its own, so that the user's open tabs stay out; kernels of this Python."""
+    layout = str(practice.root / "lab")
+    return {"JUPYTERLAB_WORKSPACES_DIR": layout, "JUPYTER_PREFER_ENV_PATH": "1"}
+
+
+def _lab_arguments(tour: Path, options: argparse.Namespace) -> list[str]:
+    arguments = [str(tour), f"--ServerApp.root_dir={tour.parent}"]
+    if options.port is not None:
+        arguments.append(f"--ServerApp.port={options.port}")
+    if options.no_browser:
+        arguments.append("--no-browser")
+    return arguments
+
+
+# -- headless --------------------------------------------------------------------------------------
+
+
+def _headless(output: Path) -> None:
+    _need("nbclient", "nbconvert")
+    output.mkdir(parents=True, exist_ok=True)
+    with Practice(progress=_say) as practice, _client(practice) as client:
+        tour = _copy_notebooks(practice.directory)
+        stream = client.stream()
+        _say("Executing the tour")
+        try:
+            _execute(tour, practice)
+        finally:
+            _write(tour, output)
+            heard = stream.take(timeout=1.0)
+            stream.close()
+        asked = {event.permission.id for event in heard if isinstance(event, PermissionAsked)}
+        line = _result(client, len(asked))
+    print(line)
+
+
+def _client(practice: Practice) -> Client:
+    return Client(practice.url, directory=str(practice.directory), password=practice.password)
+
+
+def _execute(tour: Path, practice: Practice) -> None:
+    """Execute the notebook in its own file, permissions being allowed once by policy."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    notebook = nbformat.read(tour, as_version=4)
+    runner = NotebookClient(
+        notebook,
+        timeout=CELL_TIMEOUT,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(tour.parent)}},
+        extra_arguments=["--OpenCodeMagics.noninteractive=once"],
+    )
+    environment = {**os.environ, **practice.access, "JUPYTER_PREFER_ENV_PATH": "1"}
+    try:
+        runner.execute(env=environment)
+    finally:
+        nbformat.write(notebook, tour)
+
+
+def _write(tour: Path, output: Path) -> None:
+    """Write the executed notebook and an HTML copy; both also when a cell failed."""
+    from nbconvert import HTMLExporter
+
+    html, _ = HTMLExporter().from_filename(str(tour))
+    shutil.copyfile(tour, output / tour.name)
+    (output / tour.with_suffix(".html").name).write_text(html, encoding="utf-8")
+    _say(f"Wrote {output / tour.name} and its HTML copy")
+
+
+def _result(client: Client, permissions: int) -> str:
+    """The closing line, from what the server has stored."""
+    sessions = client.sessions()
+    turns = sum(_turns(client, session) for session in sessions if session.parent is None)
+    usage = total_usage(session.usage for session in sessions)
+    cost = (usage and usage.cost) or 0.0
+    version = client.server.version
+    return f"demo: ok, OpenCode {version}, {turns} turns, {permissions} permissions, ${cost:.4f}"
+
+
+def _turns(client: Client, session: Session) -> int:
+    """How many prompts a person sent."""
+    messages = client.messages(session)
+    return sum(message.role == "user" and not message.synthetic for message in messages)

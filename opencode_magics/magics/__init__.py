@@ -1,0 +1,38 @@
+"""The magics: one small class a topic, all on the state of their shell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..notebook import register_formatters, unregister_formatters
+from .connection import ConnectionMagics
+from .prompt import PromptMagics
+from .sessions import SessionMagics
+from .state import OpenCodeMagics
+
+TOPICS = (ConnectionMagics, SessionMagics, PromptMagics)
+
+
+def load(shell: Any) -> None:
+    """Register the magics; loading twice keeps nothing twice."""
+    unload(shell)
+    state = OpenCodeMagics(shell)
+    shell.configurables.append(state)
+    for topic in TOPICS:
+        shell.register_magics(topic(shell, state))
+    register_formatters(shell)
+
+
+def unload(shell: Any) -> None:
+    """Take back all that `load` did: magics, formatters, connections, a server of our own."""
+    unregister_formatters(shell)
+    for topic in TOPICS:
+        shell.magics_manager.registry.pop(topic.__name__, None)
+        for kind, names in topic.magics.items():
+            for name in names:
+                shell.magics_manager.magics[kind].pop(name, None)
+    ours = (OpenCodeMagics, *TOPICS)
+    for state in [c for c in shell.configurables if isinstance(c, OpenCodeMagics)]:
+        state.stop()
+        state.disconnect()
+    shell.configurables[:] = [c for c in shell.configurables if not isinstance(c, ours)]

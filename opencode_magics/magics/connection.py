@@ -1,0 +1,130 @@
+"""Magics about the server: which one, what it offers, one of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments
+
+from .. import history
+from ..client import Client
+from ..server import start
+from .options import parse
+from .state import OpenCodeMagics, described
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@contextmanager
+def _waiting() -> Iterator[Callable[[float], None]]:
+    """A line that counts the seconds while a server starts."""
+    from tqdm import tqdm
+
+    with tqdm(desc="Starting OpenCode", bar_format="{desc}{postfix}", leave=False) as bar:
+        yield lambda seconds: bar.set_postfix_str(f"{seconds:.0f} s")
+
+
+@magics_class
+class ConnectionMagics(Magics):
+    """%oc_connect, %oc_start, %oc_stop, %oc_models, %oc_agents."""
+
+    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
+        super().__init__(shell)
+        self.state = state
+
+    @magic_arguments()
+    @argument("url", nargs="?", help="Address; default: $OPENCODE_SERVER_URL, else port 4096 here.")
+    @argument("-d", "--directory", help="Directory to work in; default: the kernel's own.")
+    @line_magic
+    def oc_connect(self, line: str) -> Client | None:
+        """Connect to a running OpenCode server and say which one answered.
+
+        A password is taken from $OPENCODE_SERVER_PASSWORD, or asked for. Without %oc_connect, the
+        first magic that needs a server connects by itself.
+
+        Example::
+
+            %oc_connect http://127.0.0.1:4096 --directory ~/project
+        """
+        options = parse(self.oc_connect, line)
+        if options is None:
+            return None
+        client = self.state.connect(options.url, options.directory)
+        print(described(client))
+        return client
+
+    @magic_arguments()
+    @argument("-d", "--directory", help="Directory to run in; default: the kernel's own.")
+    @argument("--keep", action="store_true", help="Leave it running when the kernel ends.")
+    @line_magic
+    def oc_start(self, line: str) -> None:
+        """Start an OpenCode server for this notebook and connect to it.
+
+        It runs `opencode serve` from PATH on a free port of this machine, with a random password,
+        and stops with the kernel or with %oc_stop.
+
+        Example::
+
+            %oc_start
+        """
+        options = parse(self.oc_start, line)
+        if options is None:
+            return
+        if self.state.own is not None and self.state.own.running:
+            raise UsageError(f"A server runs already at {self.state.own.url}. %oc_stop ends it.")
+        directory = options.directory or self.state.directory or None
+        with _waiting() as tick:
+            server = start(directory=directory, keep=options.keep, progress=tick)
+        self.state.own = server
+        client = self.state.connect(server.url, directory, server.password)
+        print(f"Started {described(client)}")
+        if options.keep:
+            print(f"It stays when the kernel ends; come back with: %oc_connect {server.url}")
+
+    @magic_arguments()
+    @line_magic
+    def oc_stop(self, line: str) -> None:
+        """Stop the server that %oc_start started.
+
+        Example::
+
+            %oc_stop
+        """
+        if parse(self.oc_stop, line) is None:
+            return
+        if not self.state.stop():
+            raise UsageError(
+                "No server of this notebook runs; %oc_stop stops what %oc_start began."
+            )
+        print("The server is stopped.")
+
+    @magic_arguments()
+    @line_magic
+    def oc_models(self, line: str) -> pd.DataFrame | None:
+        """The models that the server can use, with prices, as a DataFrame.
+
+        Example::
+
+            %oc_models
+        """
+        if parse(self.oc_models, line) is None:
+            return None
+        return history.models(self.state.client.models())
+
+    @magic_arguments()
+    @line_magic
+    def oc_agents(self, line: str) -> pd.DataFrame | None:
+        """The agents that a prompt can name, as a DataFrame.
+
+        Example::
+
+            %oc_agents
+        """
+        if parse(self.oc_agents, line) is None:
+            return None
+        return history.agents(self.state.client.agents())

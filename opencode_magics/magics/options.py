@@ -1,0 +1,102 @@
+"""Reads the argument line of a magic: options as in a shell, free text as it was typed.
+
+IPython's own `parse_argstring` keeps quote marks, splits `--title="a b"` in two, fails on a lone
+apostrophe and knows no -h (9.18). Here quotes count only around a whole value.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from typing import Any
+
+from IPython.core.error import UsageError
+
+# A value in quotes must end where a word ends, so that an apostrophe is a character.
+_TOKEN = re.compile(r"""\s*(?:(--?[\w-]+=)?(?:"([^"]*)"|'([^']*)')(?=\s|$)|(\S+))""")
+
+
+def parse(magic: Callable[..., Any], line: str) -> argparse.Namespace | None:
+    """The options and arguments of a line; None after -h, when the help was printed.
+
+    Raises:
+        UsageError: They don't fit.
+    """
+    options, text = split(magic, line)
+    if options is not None and text:
+        raise UsageError(f"unexpected: {text} (see %{magic.__name__} -h)")
+    return options
+
+
+def split(
+    magic: Callable[..., Any], line: str, *, verbatim: bool = False
+) -> tuple[argparse.Namespace | None, str]:
+    """Options, and with `verbatim` the text that follows them, exactly as typed.
+
+    Raises:
+        UsageError: The options don't fit.
+    """
+    argv, rest = _argv(magic, line, verbatim)
+    if argv is None:
+        print(magic.__doc__)
+        return None, ""
+    parser: Any = magic.parser  # type: ignore[attr-defined]  # set by magic_arguments
+    return parser.parse_args(argv), rest
+
+
+def _argv(magic: Callable[..., Any], line: str, verbatim: bool) -> tuple[list[str] | None, str]:
+    actions: dict[str, argparse.Action] = magic.parser._option_string_actions  # type: ignore[attr-defined]
+    argv: list[str] = []
+    rest = line
+    while rest.strip():
+        token, quoted, after = _next(rest)
+        if not token.startswith("-") or token == "-" or quoted:
+            if verbatim:
+                break
+            argv.append(token)
+        elif token in ("-h", "--help"):
+            return None, ""
+        elif token == "--":
+            rest = after
+            break
+        else:
+            name, equals, value = token.partition("=")
+            action = _action(magic, actions, name)
+            if action.nargs != 0 and not equals:
+                value, _, after = _next(after)
+            elif action.nargs == 0 and equals:
+                raise UsageError(f"{name} takes no value")
+            argv += _option(action, value)
+        rest = after
+    return argv, rest.lstrip(" \t") if verbatim else rest.strip()
+
+
+def _next(text: str) -> tuple[str, bool, str]:
+    """The next token without its quotes, whether it was quoted as a whole, and what follows."""
+    found = _TOKEN.match(text)
+    if found is None:
+        return "", False, ""
+    prefix, double, single, plain = found.groups()
+    if plain is not None:
+        return plain, False, text[found.end() :]
+    value = double if double is not None else single
+    return (prefix or "") + value, not prefix, text[found.end() :]
+
+
+def _action(
+    magic: Callable[..., Any], actions: dict[str, argparse.Action], name: str
+) -> argparse.Action:
+    if name in actions:
+        return actions[name]
+    known = ", ".join(sorted(n for n in actions if n.startswith("--")))
+    raise UsageError(
+        f"%{magic.__name__} has no option {name}. It has: {known or 'none'}. "
+        "Text that begins with a dash goes after --"
+    )
+
+
+def _option(action: argparse.Action, value: str) -> list[str]:
+    # In one word, so that a value may begin with a dash or be empty.
+    name = next((n for n in action.option_strings if n.startswith("--")), action.option_strings[0])
+    return [name] if action.nargs == 0 else [f"{name}={value}"]

@@ -1,0 +1,197 @@
+"""The magics that talk to an agent: %%oc_prompt, %oc_prompt, %oc_turn."""
+
+from __future__ import annotations
+
+import mimetypes
+import re
+from argparse import Namespace
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument, magic_arguments
+
+from .. import sessions
+from ..model import Attachment, Session
+from ..notebook.cell import conclude, play
+from ..notebook.live import view
+from ..turn import Turn
+from .options import parse, split
+from .state import OpenCodeMagics
+
+# What a model can take. 1.18.33 accepts any file and then fails for good: the attachment is sent
+# again with every later prompt of the session.
+_BINARY = ("image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf")
+_LARGEST = 20_000_000
+
+
+@magics_class
+class PromptMagics(Magics):
+    """%%oc_prompt, %oc_prompt and %oc_turn."""
+
+    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
+        super().__init__(shell)
+        self.state = state
+
+    @no_var_expand
+    @magic_arguments()
+    @argument("-s", "--session", help="Id, beginning of an id, or title; default: the current one.")
+    @argument("-n", "--new", action="store_true", help="In a new session, which becomes current.")
+    @argument("--title", help="Title of a new session.")
+    @argument("-m", "--model", help="provider/model; default: the session's.")
+    @argument("--agent", help="Who answers; default: the session's agent.")
+    @argument("--variant", help="Variant of the model, such as high or low.")
+    @argument("--file", action="append", default=[], help="File to attach; may be repeated.")
+    @argument("-o", "--out", help="Variable to keep the turn in.")
+    @argument("--permission", help="ask, once or reject; default: OpenCodeMagics.permission.")
+    @argument("--timeout", type=float, help="End the cell after so many seconds; the turn goes on.")
+    @argument(
+        "--queue", action="store_true", help="Line up if the session works on another prompt."
+    )
+    @argument("--no-wait", action="store_true", help="Only send; the turn runs on the server.")
+    @argument("--expand", action="store_true", help="Fill in {{name}} from the notebook.")
+    @line_cell_magic
+    def oc_prompt(self, line: str, cell: str | None = None) -> None:
+        """Send a prompt to an agent; the answer streams into the cell.
+
+        The body is sent exactly as typed. What the agent asks is answered here. The cell shows
+        text, reasoning, tool calls, diffs, tokens and cost, and returns nothing: keep the turn
+        with -o NAME, or take it from %oc_turn. Nothing may stand above %%oc_prompt in its cell,
+        not even a comment. Interrupting the cell stops the agent.
+
+        Example::
+
+            %%oc_prompt --agent plan -o turn
+            Explain how the tests in this project are organised.
+        """
+        options, text = self._read(line, cell)
+        if options is not None:
+            self._send(options, text)
+
+    @magic_arguments()
+    @line_magic
+    def oc_turn(self, line: str) -> Turn | None:
+        """The last turn of this notebook, as an object.
+
+        Among others it has `.text`, `.outcome`, `.tools`, `.diffs`, `.usage`, `.cost`.
+
+        Example::
+
+            turn = %oc_turn
+        """
+        if parse(self.oc_turn, line) is None:
+            return None
+        if self.state.turn is None:
+            raise UsageError("No prompt was sent yet. Send one: %oc_prompt Explain this project")
+        return self.state.turn
+
+    def _read(self, line: str, cell: str | None) -> tuple[Namespace | None, str]:
+        """The options and the text to send, checked as far as that goes without a server."""
+        if cell is None:
+            options, text = split(self.oc_prompt, line, verbatim=True)
+        else:
+            options, text = parse(self.oc_prompt, line), cell.removesuffix("\n")
+        if options is None:
+            return None, ""
+        if text.lstrip().startswith("%%oc_prompt"):
+            raise UsageError(
+                "%%oc_prompt has to be the first line of its cell, above all comments."
+            )
+        if not text.strip():
+            raise UsageError("The prompt is empty. For example: %oc_prompt Explain this project")
+        if options.out and not options.out.isidentifier():
+            raise UsageError(f"-o takes the name of a variable, not {options.out!r}")
+        if options.permission not in (None, "ask", "once", "reject"):
+            raise UsageError(f"--permission takes ask, once or reject, not {options.permission!r}")
+        if options.session and (options.new or options.title):
+            raise UsageError("--session names an old session; --new and --title make one.")
+        return options, expand(text, self.shell.user_ns) if options.expand else text
+
+    def _send(self, options: Namespace, text: str) -> None:
+        files = tuple(attachment(name) for name in options.file)
+        session = self._session(options)
+        run = sessions.prepare(
+            self.state.client,
+            session,
+            text,
+            model=options.model or self.state.model or None,
+            agent=options.agent or self.state.agent or None,
+            variant=options.variant,
+            files=files,
+            queue=options.queue,
+        )
+        try:
+            if options.no_wait:
+                with run:
+                    run.start()
+                    run.prove_stored()
+                print(f"Sent to session {session.id}; the turn runs on the server.")
+            else:
+                asker = self.state.asker(options.permission)
+                play(run, view(self.shell), asker, options.timeout)
+        finally:
+            self._keep(run.turn, options.out)
+        conclude(run.turn)
+
+    def _session(self, options: Namespace) -> Session:
+        client = self.state.client
+        if options.session:
+            return sessions.find(client, options.session)
+        if options.new or options.title or self.state.session is None:
+            self.state.session = sessions.create(client, options.title)
+        return self.state.session
+
+    def _keep(self, turn: Turn, name: str | None) -> None:
+        self.state.turn = turn
+        if name:
+            self.shell.user_ns[name] = turn
+
+
+def expand(text: str, names: dict[str, Any]) -> str:
+    """A text with every {{name}} filled in.
+
+    Raises:
+        UsageError: A name that the notebook doesn't have.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        name = found[1]
+        if name not in names:
+            raise UsageError(f"--expand: the notebook has no variable {name!r}")
+        return str(names[name])
+
+    return re.sub(r"\{\{\s*(\w+)\s*\}\}", value, text)
+
+
+def attachment(name: str) -> Attachment:
+    """A file, ready to be sent: its bytes go along, so that the server need not see it.
+
+    Raises:
+        UsageError: It can't be read, or no model could.
+    """
+    path = Path(name).expanduser()
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"--file {name}: {error.strerror or error}") from None
+    if len(content) > _LARGEST:
+        raise UsageError(f"--file {name}: {len(content):,} bytes; at most {_LARGEST:,} go along")
+    mime = _mime(name, content)
+    return Attachment("", mime, path.name, f"data:{mime};base64,{b64encode(content).decode()}")
+
+
+def _mime(name: str, content: bytes) -> str:
+    kind = mimetypes.guess_type(name)[0] or ""
+    if kind in _BINARY:
+        return kind
+    try:
+        if "\0" not in content.decode():
+            return "text/plain"
+    except UnicodeDecodeError:
+        pass
+    raise UsageError(
+        f"--file {name}: {kind or 'a binary file'} can't be read by a model, and OpenCode 1.x "
+        "would send it again with every later prompt. Attach text, an image or a PDF."
+    )

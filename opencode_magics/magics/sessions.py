@@ -1,0 +1,132 @@
+"""Magics about sessions: list, choose, make."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument, magic_arguments
+
+from .. import history, sessions
+from ..model import Session
+from .options import parse, split
+from .state import OpenCodeMagics
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+@magics_class
+class SessionMagics(Magics):
+    """%oc_sessions, %oc_session, %oc_new."""
+
+    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
+        super().__init__(shell)
+        self.state = state
+
+    @magic_arguments()
+    @argument("-d", "--directory", help="Only sessions of exactly this directory.")
+    @argument("-a", "--all", action="store_true", help="Sessions of all directories.")
+    @argument("--roots", action="store_true", help="Leave out the sessions of subagents.")
+    @argument("--start", help="Only those active since: 7d, 12h, 30m, or a date.")
+    @argument("--search", help="Only titles with this text in them.")
+    @argument("--limit", type=int, help="At most so many, the latest. Default: all.")
+    @argument("--archived", action="store_true", help="Archived sessions too.")
+    @line_magic
+    def oc_sessions(self, line: str) -> pd.DataFrame | None:
+        """The sessions of this project as a DataFrame, latest first, with tokens and cost.
+
+        Nothing is cut off unless you ask for it. `cost` is in USD as the server stored it and does
+        not include the sessions of subagents, which are rows of their own (`parent`).
+
+        Example::
+
+            df = %oc_sessions --start 7d --roots
+        """
+        options = parse(self.oc_sessions, line)
+        if options is None:
+            return None
+        keep = _filter(options)
+        found = self.state.client.sessions(
+            options.directory, project=options.directory is None, everywhere=options.all
+        )
+        return history.sessions([s for s in found if keep(s)][: options.limit])
+
+    @no_var_expand
+    @magic_arguments()
+    @argument("session", nargs="*", help="Id, unique beginning of an id, or title.")
+    @line_magic
+    def oc_session(self, line: str) -> Session | None:
+        """Show the current session, or choose another one.
+
+        Example::
+
+            %oc_session fix the login page
+        """
+        options = parse(self.oc_session, line)
+        if options is None:
+            return None
+        if options.session:
+            self.state.session = sessions.find(self.state.client, " ".join(options.session))
+        return self.state.need_session()
+
+    @no_var_expand
+    @magic_arguments()
+    @argument("-d", "--directory", help="Directory of the session; default: that of %%oc_connect.")
+    @argument("title", nargs="*", help="Its title; without one, the server makes one up.")
+    @line_magic
+    def oc_new(self, line: str) -> Session | None:
+        """Make a new session and work in it from now on.
+
+        Example::
+
+            %oc_new Try another sorting algorithm
+        """
+        options, title = split(self.oc_new, line, verbatim=True)
+        if options is None:
+            return None
+        client = self.state.client
+        self.state.session = sessions.create(client, _unquoted(title) or None, options.directory)
+        return self.state.session
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip()
+    whole = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+    return text[1:-1] if whole else text
+
+
+def _filter(options: Any) -> Any:
+    since = None if options.start is None else _since(options.start)
+    search = (options.search or "").casefold()
+    if options.limit is not None and options.limit < 1:
+        raise UsageError("--limit takes a number from 1 on")
+
+    def keep(session: Session) -> bool:
+        return (
+            (options.archived or session.archived is None)
+            and not (options.roots and session.parent)
+            and (since is None or (session.updated or 0) >= since)
+            and search in session.title.casefold()
+        )
+
+    return keep
+
+
+def _since(text: str) -> float:
+    """Milliseconds since the epoch of `7d` (ago) or of a date in local time."""
+    if found := re.fullmatch(r"(\d+(?:\.\d+)?)([mhdw])", text):
+        return (time.time() - float(found[1]) * _UNITS[found[2]]) * 1000
+    from datetime import datetime
+
+    try:
+        return datetime.fromisoformat(text).timestamp() * 1000
+    except ValueError:
+        raise UsageError(
+            f"--start takes 7d, 12h, 30m or a date like 2026-11-29, not {text!r}"
+        ) from None

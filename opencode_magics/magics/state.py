@@ -1,0 +1,108 @@
+"""What the magics of one shell share: the options, and where they work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from IPython.core.error import UsageError
+from traitlets import Enum, Unicode
+from traitlets.config import Configurable
+
+from ..client import Client
+from ..errors import AuthenticationError
+from ..model import Session
+from ..notebook.ask import Asker, Policy, can_ask
+from ..server import ServerProcess, find
+from ..turn import Turn
+
+
+class OpenCodeMagics(Configurable):
+    """Options of the magics, and their state: the server, the current session, the last turn."""
+
+    directory = Unicode("", help="Directory to work in; empty: the kernel's own.").tag(config=True)
+    model = Unicode("", help="Model for prompts, provider/model; empty: the session's.").tag(
+        config=True
+    )
+    agent = Unicode("", help="Agent for prompts; empty: the session's.").tag(config=True)
+    permission = Enum(
+        ["ask", "once", "reject"],
+        "ask",
+        help="What to do when an agent asks for permission: ask you, allow once, or reject.",
+    ).tag(config=True)
+    noninteractive = Enum(
+        ["reject", "once", "error"],
+        "reject",
+        help="The same where nobody can answer (nbclient, papermill, scripts).",
+    ).tag(config=True)
+
+    def __init__(self, shell: Any) -> None:
+        super().__init__(parent=shell)
+        self.shell = shell
+        self.session: Session | None = None
+        self.turn: Turn | None = None
+        self.own: ServerProcess | None = None
+        self._client: Client | None = None
+
+    @property
+    def client(self) -> Client:
+        """The server in use; the first use finds one, and says which."""
+        if self._client is None:
+            print(f"Connected: {described(self.connect())}")
+        assert self._client is not None
+        return self._client
+
+    def connect(
+        self, url: str | None = None, directory: str | None = None, password: str | None = None
+    ) -> Client:
+        """Use another server, or another directory. The current session is let go."""
+        where = directory or self.directory or None
+        try:
+            client = find(url, directory=where, password=password)
+        except AuthenticationError:
+            if password is not None or not can_ask(self.shell):
+                raise
+            client = find(url, directory=where, password=_typed_password())
+        self.disconnect()
+        self._client = client
+        return client
+
+    def disconnect(self) -> None:
+        """Let go of the server."""
+        if self._client is not None:
+            self._client.close()
+        self._client = self.session = None
+
+    def stop(self) -> bool:
+        """Stop the server that `start` started; False if there is none."""
+        if self.own is None:
+            return False
+        if self._client is not None and self._client.url == self.own.url:
+            self.disconnect()
+        self.own.stop()
+        self.own = None
+        return True
+
+    def asker(self, permission: Policy | None = None) -> Asker:
+        """Who answers a turn's requests here."""
+        return Asker(permission or self.permission, self.noninteractive, can_ask(self.shell))
+
+    def need_session(self) -> Session:
+        """The current session.
+
+        Raises:
+            UsageError: There is none.
+        """
+        if self.session is None:
+            raise UsageError("There is no current session. Make one: %oc_new A title")
+        return self.session
+
+
+def _typed_password() -> str:
+    from getpass import getpass
+
+    return getpass("Password of the OpenCode server: ")
+
+
+def described(client: Client) -> str:
+    """A client in one line."""
+    return f"OpenCode {client.server.version} at {client.url}, directory {client.directory}"

@@ -1,0 +1,160 @@
+"""Puts what an agent asks to a person, or to the policy where nobody can answer.
+
+An answer is a value; `Run` sends it. Nothing is allowed here that a person didn't allow: by typing
+it, or by setting the policy.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..errors import AnswerNeeded
+from ..model import Decision, Permission, Question, QuestionItem
+
+Policy = Literal["ask", "once", "reject"]
+Fallback = Literal["reject", "once", "error"]
+
+# What could steer a terminal instead of being read in it.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """An answer to a permission. `by` says who gave it, "" for a person."""
+
+    decision: Decision
+    message: str = ""
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer to a question: per item the chosen labels or free text; None dismisses it."""
+
+    answers: tuple[tuple[str, ...], ...] | None
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Answers what a turn asks.
+
+    Args:
+        policy: What to do with permissions: ask a person, or always the same.
+        fallback: What to do where no person can answer: "error" raises.
+        can_ask: Whether `read` reaches a person.
+        read, write: Where a person is; `input` and `print` by default.
+    """
+
+    policy: Policy = "ask"
+    fallback: Fallback = "reject"
+    can_ask: bool = False
+    read: Callable[[str], str] = input
+    write: Callable[[str], None] = print
+
+    def permission(self, permission: Permission, owner: str = "") -> Decided:
+        """Decide a permission. `owner` names the subagent that asks, "" for the agent itself.
+
+        Raises:
+            AnswerNeeded: Nobody can answer and the policy is "error".
+        """
+        if self.policy != "ask":
+            return Decided(self.policy, by=f"policy {self.policy!r}")
+        if self.can_ask:
+            try:
+                return self._ask_permission(permission, owner)
+            except (EOFError, NotImplementedError):
+                pass  # the front-end has no way to type after all
+        if self.fallback == "error":
+            raise _needed(f"permission: {permission.action} {permission.subject!r}")
+        return Decided(self.fallback, by="nobody can answer here")
+
+    def question(self, question: Question, owner: str = "") -> Answered:
+        """Answer a question. Raises like `permission`; a policy never answers, it dismisses."""
+        if self.can_ask:
+            try:
+                return self._ask_question(question, owner)
+            except (EOFError, NotImplementedError):
+                pass
+        if self.fallback == "error":
+            raise _needed(f"question: {question.items[0].question!r}")
+        return Answered(None, by="nobody can answer here")
+
+    def _ask_permission(self, permission: Permission, owner: str) -> Decided:
+        always = ", ".join(permission.always) or permission.subject
+        self.write(f"Permission{_owner(owner)}: {printable(permission.action)}")
+        self.write(_indented(permission.subject))
+        if permission.diff is not None:
+            self.write(_indented(permission.diff.patch))
+        self.write(
+            "[1] Allow once\n"
+            f"[2] Always allow {printable(always)} (for every session in this directory, until "
+            "the server restarts)\n"
+            "[3] Reject, and stop the turn\n"
+            "[3 MESSAGE] Reject, and let the turn go on with this message"
+        )
+        while True:
+            choice, _, message = self.read("1, 2, 3 or 3 MESSAGE: ").strip().partition(" ")
+            if choice == "3":
+                return Decided("reject", message.strip())
+            if choice in ("1", "2") and not message:
+                return Decided("once" if choice == "1" else "always")
+
+    def _ask_question(self, question: Question, owner: str) -> Answered:
+        if owner:
+            self.write(f"Question{_owner(owner)}")
+        return Answered(tuple(self._ask_item(item) for item in question.items))
+
+    def _ask_item(self, item: QuestionItem) -> tuple[str, ...]:
+        self.write(printable(item.question))
+        for number, option in enumerate(item.options, 1):
+            description = f" - {option.description}" if option.description else ""
+            self.write(f"[{number}] {printable(option.label + description)}")
+        how = "numbers, separated by commas, or your own words" if item.multiple else ""
+        how = how or ("number, or your own words" if item.options else "your answer")
+        while not (typed := self.read(f"{how}: ").strip()):
+            continue
+        return _chosen(item, typed)
+
+
+def _chosen(item: QuestionItem, typed: str) -> tuple[str, ...]:
+    """The labels behind typed numbers; anything else is an answer in a person's own words."""
+    picks = [p.strip() for p in typed.split(",")] if item.multiple else [typed]
+    labels = {str(n): o.label for n, o in enumerate(item.options, 1)}
+    if all(p in labels for p in picks):
+        return tuple(labels[p] for p in picks)
+    return (typed,)
+
+
+def _owner(owner: str) -> str:
+    return f" for subagent {printable(owner)}" if owner else ""
+
+
+def _indented(text: str) -> str:
+    return "\n".join("    " + line for line in printable(text).split("\n"))
+
+
+def printable(text: str) -> str:
+    """A text with control characters made visible, so that it can't play with the terminal."""
+    return _CONTROL.sub(lambda m: f"\\x{ord(m[0]):02x}", text)
+
+
+def _needed(what: str) -> AnswerNeeded:
+    return AnswerNeeded(
+        f"The agent waits for a {what}, and nobody can answer here.",
+        "Run it where you can answer, or set the policy: "
+        '%config OpenCodeMagics.noninteractive = "reject"',
+    )
+
+
+def can_ask(shell: Any) -> bool:
+    """Whether a person can type an answer in this shell, as far as can be known."""
+    kernel = getattr(shell, "kernel", None)
+    if kernel is not None:
+        # nbclient, papermill and nbconvert send their cells with stdin closed.
+        return bool(getattr(kernel, "_allow_stdin", False))
+    return sys.stdin is not None and sys.stdin.isatty()

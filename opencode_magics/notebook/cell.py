@@ -1,0 +1,145 @@
+"""Plays a turn in a cell: draw what comes, ask what is asked, stop when told to.
+
+Everything happens in the main thread of the cell, so every output lands in it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from ..errors import AnswerNeeded, TurnError, TurnInterrupted
+from ..model import Permission, Question
+from ..sessions import Run
+from ..turn import Turn
+from .ask import Asker
+
+
+class View(Protocol):
+    """Something that shows a turn."""
+
+    def show(self, turn: Turn, note: str = "") -> None:
+        """Show a state of the turn; `note` is about the connection."""
+
+    def close(self, turn: Turn, note: str = "") -> None:
+        """Show the last state."""
+
+
+def play(run: Run, view: View, asker: Asker, timeout: float | None = None) -> Turn:
+    """Send the prompt of a run and play its turn to the end.
+
+    Args:
+        run: A prepared run.
+        view: Where it shows.
+        asker: Who answers.
+        timeout: Seconds after which the cell ends while the turn goes on.
+
+    Returns:
+        The turn; "running" if the timeout passed.
+
+    Raises:
+        TurnInterrupted: A person stopped it.
+        AnswerNeeded: Nobody could answer and the policy forbids to decide; the turn was stopped.
+    """
+    note = ""
+    try:
+        run.start()
+        _follow(run, view, asker, timeout)
+    except KeyboardInterrupt:
+        note = _stop(run, view)
+        raise TurnInterrupted(note, turn=run.turn) from None
+    except AnswerNeeded:
+        run.abort()
+        raise
+    finally:
+        run.close()
+        view.close(run.turn, note or _remark(run, timeout))
+    return run.turn
+
+
+def _follow(run: Run, view: View, asker: Asker, timeout: float | None) -> None:
+    deadline = None if timeout is None else time.monotonic() + timeout
+    for turn in run:
+        view.show(turn, run.note)
+        if turn.outcome == "running" and turn.waiting:
+            _answer(run, turn.waiting[0], asker)
+        if deadline is not None and time.monotonic() > deadline:
+            return
+
+
+def _answer(run: Run, request: Permission | Question, asker: Asker) -> None:
+    owner = _owner(run.turn, request)
+    if isinstance(request, Permission):
+        decided = asker.permission(request, owner)
+        run.decide(request, decided.decision, decided.message, by=decided.by)
+        return
+    answered = asker.question(request, owner)
+    if answered.answers is None:
+        run.dismiss(request, by=answered.by)
+    else:
+        run.answer(request, answered.answers)
+
+
+def _owner(turn: Turn, request: Permission | Question) -> str:
+    """The title of the subagent that asks; "" if it is the agent itself."""
+    if request.session == turn.session:
+        return ""
+    return next((s.title for s in turn.sessions if s.id == request.session), request.session)
+
+
+def _stop(run: Run, view: View) -> str:
+    """Stop the turn and say what came of it. Another interrupt doesn't wait for the proof."""
+    try:
+        view.show(run.turn, "Stopping the turn on the server.")
+        run.abort()
+    except KeyboardInterrupt:
+        run.leave("the stop was not waited for")
+    match run.turn.outcome:
+        case "aborted":
+            return "Stopped; the turn is aborted on the server."
+        case "unknown":
+            return (
+                f"Stopped here; whether session {run.turn.session} still works on the server is "
+                "not known."
+            )
+        case outcome:
+            return f"Stopped; the turn had {outcome} before."
+
+
+def _remark(run: Run, timeout: float | None) -> str:
+    """What a person should know about how the cell ended; "" if nothing."""
+    turn, asked = run.turn, run.prompt.agent
+    if turn.outcome == "running" and timeout is not None:
+        return (
+            f"Still running on the server after {timeout:g} s, in session {turn.session}. Nothing "
+            "was stopped, and nothing has to be sent again."
+        )
+    if asked and turn.agent and turn.agent != asked:
+        return f"Agent {turn.agent!r} answered, although {asked!r} was asked."
+    return ""
+
+
+def conclude(turn: Turn) -> None:
+    """Raise if the turn did not end as a turn should.
+
+    Raises:
+        TurnError: It failed, was interrupted, or nobody knows.
+    """
+    if turn.outcome not in _ENDINGS:
+        return
+    what, todo = _ENDINGS[turn.outcome]
+    why = f": {turn.failure}" if turn.failure else ""
+    raise TurnError(f"{what}{why}.", todo.format(session=turn.session), turn=turn)
+
+
+_ENDINGS = {
+    "failed": ("The turn failed", "What was received is in its turn: %oc_turn."),
+    "interrupted": (
+        "The turn was cut off",
+        "What was received is in its turn: %oc_turn. Look at what it did before you send it again.",
+    ),
+    "unknown": (
+        "It is not known how the turn ended",
+        "It may still run. Look at session {session} before you send it again.",
+    ),
+}

@@ -1,0 +1,224 @@
+"""A turn in a notebook cell, drawn as it goes on with ordinary display outputs.
+
+One output holds any consecutive blocks. One that is full is left alone and the next begins, so only
+the open one is sent again and again: about 8 kB for the first eight outputs, then twice as much
+every three, which keeps the longest turn below the 50 outputs that JupyterLab shows. What is sent
+is static HTML with a plain-text twin, so a saved notebook reads the same without a kernel.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
+from uuid import uuid4
+
+from ..model import Reasoning, Text
+from ..turn import Turn
+from . import html, markdown, text, words
+from .blocks import Block, Recap, blocks
+
+Display = Callable[[dict[str, str], str, bool], None]
+MAX_OUTPUTS = 44
+ROOM = 8_000  # characters in one of the first eight outputs
+
+
+class View(Protocol):
+    """What shows a turn: give it one state after another, and the last one to `close`."""
+
+    def show(self, turn: Turn, note: str = "") -> None:
+        """Show a later state of the turn; `note` tells what the turn itself can't."""
+
+    def close(self, turn: Turn, note: str = "") -> None:
+        """Show the last state. After that the view shows no more."""
+
+
+def view(shell: Any) -> View:
+    """The view that fits a shell: live outputs where there is a kernel, else plain text."""
+    return LiveCell() if getattr(shell, "kernel", None) is not None else text.TextView()
+
+
+class LiveCell:
+    """Draws a turn in the running cell.
+
+    Args:
+        display: Shows a bundle under a display id, or updates it; IPython's own if None.
+        min_interval: Seconds between two drawings, however often it is called.
+    """
+
+    def __init__(self, display: Display | None = None, min_interval: float = 0.1) -> None:
+        self._display = display or _display
+        self._min_interval = min_interval
+        self._next = 0.0
+        self._shown: tuple[Turn | None, str] = (None, "")
+        self._closed = False
+        self._layout = _Layout()
+        self._sent: list[tuple[str, bool]] = []
+        self._id = f"opencode-{uuid4().hex[:12]}"
+
+    def show(self, turn: Turn, note: str = "") -> None:
+        """Draw a later state, unless nothing is new or the last drawing was just now."""
+        now = time.monotonic()
+        known, known_note = self._shown
+        if self._closed or now < self._next or (turn is known and note == known_note):
+            return
+        self._draw(turn, note, final=False)
+        done = time.monotonic()
+        # However much there is to draw, most of the time is left for the turn itself.
+        self._next = max(now + self._min_interval, done + 3 * (done - now))
+
+    def close(self, turn: Turn, note: str = "") -> None:
+        """Draw the last state, with the plain-text twins of all outputs."""
+        if not self._closed:
+            self._closed = True
+            self._draw(turn, note, final=True)
+
+    def _draw(self, turn: Turn, note: str, final: bool) -> None:
+        self._shown = (turn, note)
+        *full, last = self._layout.lay(blocks(turn))
+        for n, pieces in enumerate(full):
+            self._send(n, [p.html for p in pieces], True, lambda pieces=pieces: _twin(pieces))
+        end = [note, words.summary(turn)] if note else [words.summary(turn)]
+        self._send(
+            len(full),
+            [*(p.html for p in last), html.last_line(turn, note)],
+            final,
+            lambda: "\n\n".join(t for t in (_twin(last) if final else "", *end) if t),
+        )
+
+    def _send(self, n: int, fragments: list[str], full: bool, twin: Callable[[], str]) -> None:
+        """Send one output if it changed; until it is full, with a short text/plain only."""
+        content = (html.page(fragments), full)
+        new = n == len(self._sent)
+        if new:
+            self._sent.append(content)
+        elif content == self._sent[n]:
+            return
+        self._sent[n] = content
+        bundle = {"text/html": content[0], "text/plain": twin()}
+        self._display(bundle, f"{self._id}-{n}", not new)
+
+
+class _Piece(NamedTuple):
+    """A block, or a stretch of a long text, and how it looks."""
+
+    block: Block
+    html: str
+
+
+def _twin(pieces: Iterable[_Piece]) -> str:
+    return text.join(p.block for p in pieces)
+
+
+class _Layout:
+    """Divides what a turn shows among outputs. Where something has been put, it stays."""
+
+    def __init__(self) -> None:
+        self._homes: dict[str, int] = {}
+        self._seams: dict[str, list[markdown.Cut]] = {}
+        self._texts: dict[str, str] = {}
+        self._pieces: dict[str, _Piece] = {}
+        self._growing: dict[str, markdown.Growing] = {}
+        self._outputs: list[list[_Piece]] = [[]]
+        self._filled = [0]
+
+    def lay(self, shown: Iterable[Block]) -> list[list[_Piece]]:
+        """The pieces of every output, in order."""
+        self._outputs = [[] for _ in self._outputs]
+        self._filled = [0 for _ in self._outputs]
+        at = 0
+        for block in shown:
+            if isinstance(block.value, Text | Reasoning | Recap):
+                at = self._lay_prose(block, block.value, at)
+            else:
+                at = self._home(block.key, at)
+                piece = self._piece(block)
+                self._put(piece, at, len(piece.html))
+        return self._outputs
+
+    def _lay_prose(self, block: Block, value: Text | Reasoning | Recap, at: int) -> int:
+        """Lay a text, cut where an output is full; a cut once made stays."""
+        whole = words.clean(value.text)
+        seams = self._seams_of(block.key, whole)
+        start, carry, n = 0, "", 0
+        while True:
+            seam = seams[n] if n < len(seams) else None
+            body = carry + (whole[start : seam.at] + seam.close if seam else whole[start:])
+            key = f"{block.key}~{n}" if n else block.key
+            at = self._home(key, at)
+            room = max(self._left(at), 1_000)
+            if seam is None and len(body) > room and self._open(at):
+                cut = markdown.cut(body, room)
+                further = max(cut.at - len(carry), 1)
+                seams.append(cut._replace(at=start + further))
+                continue
+            stretch = Block(key, replace(value, text=body), block.closed or seam is not None)
+            self._put(self._prose(stretch, continued=n > 0), at, len(body))
+            if seam is None:
+                return at
+            start, carry, n = seam.at, seam.carry, n + 1
+
+    def _seams_of(self, key: str, whole: str) -> list[markdown.Cut]:
+        seams, known = self._seams.setdefault(key, []), self._texts.get(key, "")
+        if seams and whole[: seams[-1].at] != known[: seams[-1].at]:
+            seams.clear()
+        self._texts[key] = whole
+        return seams
+
+    # -- outputs -------------------------------------------------------------------------------
+
+    def _home(self, key: str, at: int) -> int:
+        """The output for a piece: where it was, else this one, else a new one if this is full."""
+        if key not in self._homes:
+            full = self._filled[at] >= _room(at) * 3 // 4
+            if full and self._open(at):
+                self._outputs.append([])
+                self._filled.append(0)
+                at += 1
+            self._homes[key] = at
+        return max(self._homes[key], at)
+
+    def _open(self, at: int) -> bool:
+        """Whether an output is the last, and another may follow it."""
+        return at == len(self._outputs) - 1 < MAX_OUTPUTS - 1
+
+    def _left(self, at: int) -> int:
+        return _room(at) - self._filled[at]
+
+    def _put(self, piece: _Piece, at: int, size: int) -> None:
+        self._outputs[at].append(piece)
+        self._filled[at] += size
+
+    # -- pieces, drawn again only when they changed --------------------------------------------
+
+    def _piece(self, block: Block) -> _Piece:
+        known = self._pieces.get(block.key)
+        if known is None or known.block != block:
+            known = self._pieces[block.key] = _Piece(block, html.block(block))
+        return known
+
+    def _prose(self, stretch: Block, continued: bool) -> _Piece:
+        known, value = self._pieces.get(stretch.key), stretch.value
+        if known is not None and known.block == stretch:
+            return known
+        assert isinstance(value, Text | Reasoning | Recap)
+        growing = self._growing.setdefault(stretch.key, markdown.Growing())
+        if stretch.closed and "]:" in value.text:  # links may be defined below their use
+            inner = markdown.render(value.text)
+        else:
+            inner = growing.render(value.text)
+        piece = _Piece(stretch, html.prose(value, inner, continued))
+        self._pieces[stretch.key] = piece
+        return piece
+
+
+def _room(n: int) -> int:
+    """How much the n-th output holds."""
+    return ROOM if n < 8 else ROOM << (n - 5) // 3
+
+
+def _display(bundle: dict[str, str], display_id: str, update: bool) -> None:
+    from IPython.display import display
+
+    display(bundle, raw=True, display_id=display_id, update=update)

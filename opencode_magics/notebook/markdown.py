@@ -1,0 +1,193 @@
+"""The one way from markdown to HTML, whole or while it grows.
+
+Raw HTML in the text stays text, and what the parser made goes through nh3 with the few tags and
+attributes that markdown needs: no images, no styles, links to http, https and mailto only. Our own
+fixed styles come in after that.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .words import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+
+
+def render(text: str) -> str:
+    """Safe HTML for a whole markdown text."""
+    return _html(_parser().parse(clean(text)))
+
+
+class Growing:
+    """Markdown that grows at its end: what can't change any more is rendered only once.
+
+    In CommonMark a block at the top level is final when the next one begins, so all but the last
+    are kept as HTML. (Link definitions, which work backwards, wait for `render`.)
+    """
+
+    def __init__(self) -> None:
+        self._source = ""
+        self._html = ""
+
+    def render(self, text: str) -> str:
+        """Safe HTML for the text so far, which must be clean."""
+        if not text.startswith(self._source):
+            self._source = self._html = ""
+        rest = text[len(self._source) :]
+        tokens = _parser().parse(rest)
+        last = _tops(tokens)[-1:]
+        if last and last[0] > 0:
+            self._html += _html(tokens[: last[0]])
+            self._source += rest[: _offset(rest, tokens[last[0]])]
+            tokens = tokens[last[0] :]
+        return self._html + _html(tokens)
+
+
+# -- cutting a long text ---------------------------------------------------------------------------
+
+
+class Cut(NamedTuple):
+    """Where to cut a text in two: the first ends with `close`, the second begins with `carry`."""
+
+    at: int
+    close: str = ""
+    carry: str = ""
+
+
+def cut(text: str, room: int) -> Cut:
+    """The best place to cut within `room` characters: between blocks, else inside a long one.
+
+    A fence is closed before the cut and opened again after it, and a table's head is repeated.
+    """
+    head = text[:room]
+    line = head.rfind("\n") + 1
+    if line <= room // 3:
+        return Cut(head.rfind(" ") + 1 if head.rfind(" ") > room // 3 else room)
+    head = head[:line]
+    tokens = _parser().parse(head)
+    tops = _tops(tokens)
+    starts = [_offset(head, tokens[n]) for n in tops]
+    if starts and starts[-1] > room // 3:
+        return Cut(starts[-1])
+    return _cut_block(head, tokens[tops[-1] :], room // 3) if tops else Cut(line)
+
+
+def _cut_block(head: str, block: Sequence[Token], least: int) -> Cut:
+    items = [_offset(head, t) for t in block if t.type == "list_item_open" and t.level == 1]
+    if items and items[-1] > least:
+        return Cut(items[-1])
+    lines = head.split("\n")
+    if block[0].type == "table_open":
+        first = _line(block[0])
+        return Cut(len(head), "", "\n".join(lines[first : first + 2]) + "\n")
+    fence = next((t for t in reversed(block) if t.type == "fence"), None)
+    if fence is not None and _is_open(fence, lines):
+        opening = lines[_line(fence)]
+        return Cut(len(head), f"{fence.markup}\n", f"{opening}\n")
+    return Cut(len(head))
+
+
+def _is_open(fence: Token, lines: Sequence[str]) -> bool:
+    """Whether a fence still lacks its closing line, and a line of that indent could close it."""
+    begin, end = fence.map or [0, 0]
+    last = lines[end - 1].strip()
+    closed = end - begin > 1 and last.startswith(fence.markup) and not last.strip(fence.markup[0])
+    indent = len(lines[begin]) - len(lines[begin].lstrip())
+    return not closed and end >= len(lines) - 1 and indent <= 3
+
+
+# -- the parser and what it made -------------------------------------------------------------------
+
+
+@cache
+def _parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark", {"html": False})
+    parser.enable(["table", "strikethrough"]).disable("image")  # an image becomes a link
+    for kind in ("td", "th"):
+        parser.add_render_rule(f"{kind}_open", _cell)
+    return parser
+
+
+def _cell(_self: Any, tokens: Sequence[Token], at: int, _options: Any, _env: Any) -> str:
+    style = str(tokens[at].attrs.get("style", "text-align:left"))
+    return f'<{tokens[at].tag} align="{style.removeprefix("text-align:")}">'
+
+
+def _tops(tokens: Sequence[Token]) -> list[int]:
+    """Indices of the tokens that begin a block at the top level."""
+    return [n for n, t in enumerate(tokens) if t.level == 0 and t.nesting >= 0 and t.map]
+
+
+def _line(token: Token) -> int:
+    return token.map[0] if token.map else 0
+
+
+def _offset(text: str, token: Token) -> int:
+    """Where in the text a block begins."""
+    at = 0
+    for _ in range(_line(token)):
+        at = text.index("\n", at) + 1
+    return at
+
+
+def _html(tokens: Sequence[Token]) -> str:
+    import nh3
+
+    parser = _parser()
+    html = parser.renderer.render(tokens, parser.options, {})
+    html = nh3.clean(
+        html,
+        tags=_TAGS,
+        attributes=_ATTRIBUTES,
+        tag_attribute_values=_VALUES,
+        url_schemes={"http", "https", "mailto"},
+        link_rel="noopener noreferrer",
+    )
+    # Safe on clean HTML: in its text "<" is escaped, and no attribute that is left can hold one.
+    for plain, dressed in _DRESS.items():
+        html = html.replace(plain, dressed)
+    return html
+
+
+_TAGS = set(
+    "a blockquote br code em h1 h2 h3 h4 h5 h6 hr li ol p pre s strong table tbody td th thead tr ul".split()
+)
+_ATTRIBUTES = {"a": {"href"}, "ol": {"start"}}
+_ALIGN = {"left", "center", "right"}
+_VALUES = {"td": {"align": _ALIGN}, "th": {"align": _ALIGN}}
+
+_RULE = "1px solid var(--jp-border-color2,rgba(128,128,128,.3))"
+_HEADING = "margin:1em 0 .4em;line-height:1.3;font-weight:600;font-size:"
+_CELL = f"padding:.25em 1em .25em 0;border:0;border-bottom:{_RULE};background:none;text-align:"
+_STYLES = {
+    "h1": f"{_HEADING}1.3em",
+    "h2": f"{_HEADING}1.2em",
+    "h3": f"{_HEADING}1.1em",
+    "h4": f"{_HEADING}1em",
+    "h5": f"{_HEADING}1em",
+    "h6": f"{_HEADING}1em",
+    "pre": "margin:.6em 0;padding:.6em .8em;overflow-x:auto;line-height:1.45;border-radius:4px;"
+    "background:rgba(128,128,128,.09)",
+    "table": f"margin:.6em 0;border:0;border-collapse:collapse;border-top:{_RULE}",
+    "tr": "background:none",
+    "blockquote": "margin:.6em 0;padding:0 0 0 .9em;border-left:3px solid rgba(128,128,128,.35)",
+    "hr": f"margin:1em 0;border:0;border-top:{_RULE}",
+}
+_DRESS = {
+    # The block has the background; the <code> in it must not bring its own.
+    "<pre><code>": '<pre><code style="padding:0;background:none">',
+    **{f"<{tag}>": f'<{tag} style="{style}">' for tag, style in _STYLES.items()},
+    **{
+        f'<{tag} align="{align}">': f'<{tag} style="{_CELL}{align}">'
+        for tag in ("td", "th")
+        for align in sorted(_ALIGN)
+    },
+}

@@ -1,0 +1,213 @@
+"""A turn as plain text: for a terminal while it goes on, and as the text/plain twin of its HTML.
+
+A terminal can't be redrawn, so text is printed as it grows and every other block once, when it is
+closed. What a model or a tool wrote is cleaned before it is printed: no escape sequence gets
+through.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+
+from ..model import Failure, FileDiff, Permission, Question, Reasoning, Session, Text, ToolCall
+from ..turn import Retry, Turn
+from . import diff, words
+from .blocks import Block, Changes, Note, Recap, Request, blocks
+from .words import State, clean
+
+_STATES: dict[State, str] = {
+    "pending": "○",
+    "running": "●",
+    "ok": "✓",
+    "nonzero": "!",
+    "failed": "✗",
+    "declined": "✗",
+    "unfinished": "?",
+}
+
+
+class TextView:
+    """Prints a turn as it goes on.
+
+    Args:
+        write: Where text goes; standard output if None.
+        dim: Whether to dim the reasoning with ANSI codes; None asks whether this is a terminal.
+    """
+
+    def __init__(self, write: Callable[[str], object] | None = None, dim: bool | None = None):
+        self._write = write or _stdout
+        self._dim = (write is None and sys.stdout.isatty()) if dim is None else dim
+        self._printed: dict[str, str] = {}
+        self._last: Block | None = None
+        self._note = ""
+        self._closed = False
+
+    def show(self, turn: Turn, note: str = "") -> None:
+        """Print what is new in a later state of the turn."""
+        if self._closed:
+            return
+        for block in blocks(turn):
+            self._print(block)
+        if note and note != self._note:
+            self._print(Block(f"note/{note}", Note(note)))
+        self._note = note
+
+    def close(self, turn: Turn, note: str = "") -> None:
+        """Print the rest and the last line. After that the view shows no more."""
+        if self._closed:
+            return
+        self.show(turn, note)
+        self._write(("\n\n" if self._last else "") + words.summary(turn) + "\n")
+        self._closed = True
+
+    def _print(self, block: Block) -> None:
+        text, printed = plain(block), self._printed.get(block.key, "")
+        if printed.startswith(text):
+            return
+        grown = bool(printed) and text.startswith(printed) and self._last_key == block.key
+        new = text[len(printed) :] if text.startswith(printed) else text
+        self._write(("" if grown else self._gap(block)) + self._dimmed(block, new))
+        self._printed[block.key], self._last = text, block
+
+    @property
+    def _last_key(self) -> str:
+        return self._last.key if self._last else ""
+
+    def _gap(self, block: Block) -> str:
+        return gap(self._last, block)
+
+    def _dimmed(self, block: Block, text: str) -> str:
+        return f"\x1b[2m{text}\x1b[22m" if self._dim and block.kind == "reasoning" else text
+
+
+def gap(before: Block | None, after: Block) -> str:
+    """What stands between two blocks: one-liners keep together, the rest has air."""
+    if before is None:
+        return ""
+    airy = ("text", "reasoning", "recap", "changes")
+    return "\n\n" if before.kind in airy or after.kind in airy else "\n"
+
+
+def render(turn: Turn, note: str = "") -> str:
+    """A whole turn."""
+    parts: list[str] = []
+    TextView(parts.append).close(turn, note)
+    return "".join(parts).rstrip("\n")
+
+
+def join(shown: Iterable[Block]) -> str:
+    """Some blocks, one after another."""
+    text, last = "", None
+    for block in shown:
+        words_ = plain(block)
+        if words_:
+            text, last = text + gap(last, block) + words_, block
+    return text
+
+
+# -- blocks ----------------------------------------------------------------------------------------
+
+
+def plain(block: Block) -> str:
+    """One block; "" while there is nothing to print of it. What is open only grows."""
+    match block.value:
+        case Text(text=text):
+            return clean(text).strip("\n")
+        case Reasoning(text=text):
+            return _rail(text)
+        case Recap(text=text):
+            return "Summary of the conversation:\n" + _rail(text)
+        case ToolCall():
+            return _tool(block.value) if block.closed else ""
+        case Request():
+            return _request(block.value)
+        case Retry():
+            return f"↻ {words.retry_line(block.value)}"
+        case Failure():
+            return f"✗ {words.shorten(words.failure_line(block.value), 4_000)}"
+        case Note():
+            return f"· {clean(block.value.text)}"
+        case Changes():
+            return _changes(block.value.diffs)
+
+
+def _rail(text: str) -> str:
+    return "│ " + clean(text).strip("\n").replace("\n", "\n│ ")
+
+
+def _tool(tool: ToolCall) -> str:
+    aside = ", ".join(words.aside(tool))
+    line = f"{_STATES[words.state(tool)]} {clean(tool.tool)} {words.subject(tool)}".rstrip()
+    line += f" ({aside})" if aside else ""
+    error = f"\n  {words.one_line(tool.error, 300)}" if tool.error else ""
+    return line + error + "".join(f"\n{_indent(file_diff(d))}" for d in tool.diffs)
+
+
+def _request(request: Request) -> str:
+    line = words.request_line(request)
+    if request.reply:
+        return f"→ {line}"
+    return "\n".join([f"? {line}", *map(_indent, _asked(request.request))])
+
+
+def _asked(asked: Permission | Question) -> Iterator[str]:
+    """What the line itself can't say: an edit, a command of many lines, the options."""
+    match asked:
+        case Question(items=items):
+            options = [o for item in items for o in item.options]
+            yield from (f"- {clean(o.label)}" + _because(o.description) for o in options)
+        case Permission(diff=FileDiff() as edit):
+            yield file_diff(edit)
+        case _ if len(asked.subject) > words.LIMIT or "\n" in asked.subject:
+            yield clean(asked.subject)
+
+
+def _because(description: str) -> str:
+    return f": {words.one_line(description)}" if description.strip() else ""
+
+
+def _changes(diffs: Iterable[FileDiff]) -> str:
+    files = words.changed_files(list(diffs))
+    told = [
+        f"{diff.visible(name or '(unnamed file)')} {words.signed(*counts)}".rstrip()
+        for name, counts in files.items()
+    ]
+    return f"Changed {words.count(len(files), 'file')}: {', '.join(told)}"
+
+
+def file_diff(edit: FileDiff) -> str:
+    """A changed file: its name and counts, then its hunks."""
+    return "\n".join(line for change in diff.changes(edit) for line in _change(change))
+
+
+def _change(change: diff.Change) -> Iterator[str]:
+    counts = words.signed(*change.counts)
+    yield ", ".join(
+        w for w in (f"{diff.visible(change.name)} {counts}".rstrip(), *diff.notes(change))
+    )
+    yield from (line for _, line in diff.lines(change))
+
+
+def _indent(text: str) -> str:
+    return "  " + text.replace("\n", "\n  ")
+
+
+# -- small cards -----------------------------------------------------------------------------------
+
+
+def session(session: Session) -> str:
+    """A session in two lines."""
+    title = words.one_line(session.title) or "(untitled)"
+    return f"{title} [{clean(session.id)}]\n{words.session_line(session)}"
+
+
+def request(asked: Permission | Question) -> str:
+    """A permission or question that waits."""
+    return _request(Request(asked))
+
+
+def _stdout(text: str) -> None:
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+    sys.stdout.flush()

@@ -1,0 +1,243 @@
+"""The words that every face uses: one line for a tool call, a request, a retry, a whole turn.
+
+Unknown is said as unknown and never as 0. Nothing here knows HTML; `clean` is what makes text of a
+model or a tool safe to print at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+
+from ..model import Failure, FileDiff, Permission, Question, Session, ToolCall, Usage, total_usage
+from ..turn import Retry, Turn
+from .blocks import Request
+
+State = Literal["pending", "running", "ok", "nonzero", "failed", "declined", "unfinished"]
+LIMIT = 110  # characters of a one-line subject
+
+# -- text ------------------------------------------------------------------------------------------
+
+_ESCAPE = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]?"  # CSI: colours, cursor
+    r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?"  # OSC and other strings: titles, links
+    r"|\x1b[ -/]*[0-~]?"
+)
+_HALF = re.compile("[\ud800-\udfff]")
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def clean(text: str) -> str:
+    r"""Text without anything that a terminal or a browser might obey.
+
+    Escape sequences and control characters go (but for \n and \t), a half of a surrogate pair
+    becomes U+FFFD. Of a growing text, what is kept only grows.
+    """
+    if not _ODD.search(text):
+        return text
+    text = _ESCAPE.sub("", text)
+    text = _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    if _HALF.search(text):
+        # The other half may still be on its way.
+        text = text[:-1] if "\ud800" <= text[-1] <= "\udbff" else text
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def one_line(text: str, limit: int = LIMIT) -> str:
+    """The first line of a text, cut to a limit; what is left out is shown as an ellipsis."""
+    lines = clean(text).strip().split("\n", 1)
+    line = lines[0].replace("\t", " ").rstrip()
+    if len(line) > limit:
+        return line[: limit - 1] + "…"
+    return f"{line} …" if len(lines) > 1 else line
+
+
+def shorten(text: str, limit: int = 20_000) -> str:
+    """A long text with its middle left out, and said so."""
+    if len(text) <= limit:
+        return text
+    head, tail = text[: limit * 4 // 5], text[len(text) - limit // 5 :]
+    return f"{head}\n… {len(text) - len(head) - len(tail):,} characters left out …\n{tail}"
+
+
+def count(n: int, noun: str) -> str:
+    """A number and its noun: `1 step`, `2,000 steps`."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def seconds(value: float) -> str:
+    """A duration: `51 ms`, `3.2 s`, `1 min 05 s`, `2 h 03 min`."""
+    if value < 0.9995:
+        return f"{max(0, round(value * 1000))} ms"
+    if value < 59.95:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02} s"
+    return f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def between(start: int | None, end: int | None) -> str:
+    """The time from start to end (ms); "" while one of them is unknown."""
+    return "" if start is None or end is None else seconds((end - start) / 1000)
+
+
+def money(cost: float | None) -> str:
+    """US dollars, tiny ones with two digits that count: `$12.50`, `$0.0139`, `$0.0000041`."""
+    if cost is None:
+        return "cost unknown"
+    if cost >= 1 or cost <= 0:
+        return f"${cost:,.2f}" if cost else "$0"
+    if cost >= 0.001:
+        return f"${cost:.4f}"
+    digits = -int(f"{cost:e}".split("e")[1]) + 1
+    return f"${cost:.{digits}f}"
+
+
+# -- tool calls ------------------------------------------------------------------------------------
+
+_TOLD_BY = ("filePath", "path", "pattern", "url", "query", "description", "name", "tool", "id")
+
+
+def subject(tool: ToolCall) -> str:
+    """What a tool call is about, in one line: its command, else its title, else a telling input."""
+    told = [tool.input.get("command"), tool.title, *(tool.input.get(k) for k in _TOLD_BY)]
+    return one_line(next((t for t in told if isinstance(t, str) and t.strip()), ""))
+
+
+def state(tool: ToolCall, closed: bool = True) -> State:
+    """How a tool call went. A server that was killed leaves its tools running for ever."""
+    if tool.status in ("pending", "running"):
+        return "unfinished" if closed else "running" if tool.status == "running" else "pending"
+    if tool.declined:
+        return "declined"
+    if tool.status == "error":
+        return "failed"
+    return "nonzero" if tool.exit else "ok"
+
+
+def aside(tool: ToolCall, closed: bool = True) -> tuple[str, ...]:
+    """What stands behind a tool's line: how it ended where that isn't plain, and how long."""
+    how = state(tool, closed)
+    words = {"nonzero": f"exit {tool.exit}", "declined": "declined", "unfinished": "not finished"}
+    return tuple(w for w in (words.get(how, ""), between(tool.start, tool.end)) if w)
+
+
+# -- requests, retries, failures -------------------------------------------------------------------
+
+
+def asked(request: Permission | Question, limit: int = LIMIT) -> str:
+    """What a request asks, in one line."""
+    if isinstance(request, Question):
+        return one_line(" / ".join(i.question or i.header for i in request.items), limit)
+    what = one_line(request.subject, limit)
+    return f"{request.action} '{what}'" if request.command else f"{request.action} {what}".rstrip()
+
+
+def request_line(request: Request) -> str:
+    """A request as one static line: `Permission: bash 'git push' → once`."""
+    noun = "permission" if isinstance(request.request, Permission) else "question"
+    whose = f" of subagent {one_line(request.whose, 60)}" if request.whose else ""
+    what = asked(request.request)
+    if not request.reply:
+        return f"Waiting for {'permission' if noun == 'permission' else 'an answer'}{whose}: {what}"
+    said = f" ({one_line(request.message)})" if request.message.strip() else ""
+    return f"{noun.capitalize()}{whose}: {what} → {request.reply}{said}"
+
+
+def retry_line(retry: Retry) -> str:
+    """A retry: which, why, and when the next try comes (by this machine's clock)."""
+    which = "Retry" if retry.attempt is None else f"Retry {retry.attempt}"
+    why = one_line(retry.message, 300) or "the provider failed"
+    when = datetime.fromtimestamp(retry.next / 1000) if retry.next else None
+    return f"{which}: {why}" + (f" · next try at {when:%H:%M:%S}" if when else "")
+
+
+def failure_line(failure: Failure) -> str:
+    """Why something failed, in the server's words."""
+    if failure.aborted:
+        said = failure.message.strip()
+        return "Aborted" if said in ("", "Aborted") else f"Aborted: {clean(said)}"
+    status = f" (status {failure.status})" if failure.status else ""
+    return clean(str(failure)) + status
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def signed(additions: int | None, deletions: int | None) -> str:
+    """Counts of lines: `+3 -1`; "" where nobody counted."""
+    told = (("+", additions), ("-", deletions))
+    return " ".join(f"{sign}{n}" for sign, n in told if n is not None)
+
+
+def changed_files(diffs: Sequence[FileDiff]) -> dict[str, tuple[int | None, int | None]]:
+    """Counts of lines by file, several edits of a file added up."""
+    files: dict[str, tuple[int | None, int | None]] = {}
+    for diff in diffs:
+        plus, minus = files.get(diff.file, (None, None))
+        files[diff.file] = (_sum(plus, diff.additions), _sum(minus, diff.deletions))
+    return files
+
+
+def _sum(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else a + b
+
+
+# -- the last line ---------------------------------------------------------------------------------
+
+
+def summary(turn: Turn) -> str:
+    """The last line: outcome, agent, model, steps, tools, tokens, cost, time."""
+    return " · ".join(summary_parts(turn))
+
+
+def summary_parts(turn: Turn) -> tuple[str, ...]:
+    """The last line in parts, the outcome first."""
+    running = turn.outcome == "running"
+    usage = total_usage([turn.usage, *(s.usage for s in turn.subagents)])
+    least = "" if _complete(turn) else "≥ "
+    spent = () if running and usage is None else (_tokens(usage, least), _cost(turn, usage, least))
+    took = () if turn.duration is None or running else (seconds(turn.duration),)
+    model = (clean(str(turn.model)), turn.model.variant) if turn.model else ()
+    who = (turn.agent, *model)
+    done = (count(turn.steps, "step"), count(len(turn.tools), "tool"))
+    return (turn.outcome, *(clean(w) for w in who if w), *done, *spent, *took)
+
+
+def _complete(turn: Turn) -> bool:
+    """Whether all that was spent was also told."""
+    usages = [m.usage for m in turn.answers] + [s.usage for s in turn.subagents]
+    return turn.usage_complete and all(u is not None and u.cost is not None for u in usages)
+
+
+def _tokens(usage: Usage | None, least: str) -> str:
+    if usage is None or usage.total is None or (least and not usage.total):
+        return "tokens unknown"
+    kinds = {
+        "in": usage.input,
+        "out": usage.output,
+        "reasoning": usage.reasoning,
+        "cache read": usage.cache_read,
+        "cache write": usage.cache_write,
+    }
+    told = ", ".join(f"{'?' if n is None else f'{n:,}'} {kind}" for kind, n in kinds.items())
+    return f"{least}{count(usage.total, 'token')} ({told})"
+
+
+def _cost(turn: Turn, usage: Usage | None, least: str) -> str:
+    cost = usage.cost if usage else None
+    text = money(None) if cost is None or (least and not cost) else least + money(cost)
+    helped = len(turn.subagents)
+    return f"{text} (incl. {count(helped, 'subagent')})" if helped else text
+
+
+def session_line(session: Session) -> str:
+    """A session in one line, without its title and id."""
+    spent = session.usage.cost if session.usage else None
+    parts = [session.directory, session.agent, str(session.model) if session.model else None]
+    return " · ".join([*(one_line(p) for p in parts if p), money(spent)])

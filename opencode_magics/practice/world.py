@@ -1,0 +1,162 @@
+"""A whole offline OpenCode world: scripted model, workspace, and a real server between them.
+
+The server gets a HOME and XDG folders of its own, so it sees no session, key or setting of
+the user's, and everything it could want from the network is turned off.
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from .. import server
+from .install import opencode
+from .model import PracticeModel
+from .workspace import config, make_workspace
+
+# What must not reach the practice server: other settings, other accounts, the network.
+FOREIGN = ("OPENCODE_", "XDG_", "GIT_")
+FOREIGN_ENDS = ("_PROXY", "_API_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
+
+OFFLINE = {
+    "OPENCODE_DISABLE_AUTOUPDATE": "1",
+    "OPENCODE_DISABLE_MODELS_FETCH": "1",
+    "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+    "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+    "OPENCODE_DISABLE_CLAUDE_CODE": "1",
+    "OPENCODE_DISABLE_SHARE": "1",
+}
+
+
+class Practice:
+    """A running practice world: `with Practice() as practice: practice.url`.
+
+    Args:
+        root: The folder for everything the world writes. By default a temporary one that is
+            removed at the end.
+        command: The `opencode` program; by default it is found or installed.
+        progress: Called with one line for each thing that takes a while.
+    """
+
+    def __init__(
+        self,
+        root: Path | str | None = None,
+        *,
+        command: Path | str | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
+        self._given_root = root
+        self._command = command
+        self._say = progress or _silent
+        self._closing = ExitStack()
+        self.root = Path()
+        self.directory = Path()
+        self.model: PracticeModel
+        self.server: server.ServerProcess
+
+    @property
+    def url(self) -> str:
+        """The server's base URL."""
+        return self.server.url
+
+    @property
+    def password(self) -> str:
+        """The server's password."""
+        return self.server.password
+
+    @property
+    def version(self) -> str:
+        """The server's version."""
+        return self.server.version
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment of this world's OpenCode, for its command line, too."""
+        return environment(self.root / "home")
+
+    @property
+    def access(self) -> dict[str, str]:
+        """The two variables with which `%oc_connect` finds this server."""
+        return {"OPENCODE_SERVER_URL": self.url, "OPENCODE_SERVER_PASSWORD": self.password}
+
+    def start(self) -> Self:
+        """Start the model and the server."""
+        with ExitStack() as closing:
+            command = self._command or opencode(self._say)
+            self.root = self._make_root(closing)
+            self.directory = make_workspace(self.root / "party")
+            self.model = closing.enter_context(PracticeModel())
+            write_config(self.root / "home", self.model.url)
+            self._say("Starting OpenCode with the practice model")
+            self.server = server.start(directory=self.directory, command=command, env=self.env)
+            closing.callback(self.server.stop)
+            self._closing = closing.pop_all()
+        return self
+
+    def stop(self) -> None:
+        """Stop everything, and remove the temporary folder. Safe to repeat."""
+        self._closing.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _make_root(self, closing: ExitStack) -> Path:
+        if self._given_root is not None:
+            root = Path(self._given_root)
+            root.mkdir(parents=True, exist_ok=True)
+            return root.resolve()
+        # Resolved, because OpenCode names directories by their real path.
+        root = Path(tempfile.mkdtemp(prefix="opencode-practice-")).resolve()
+        closing.callback(shutil.rmtree, root, ignore_errors=True)
+        return root
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Our environment without the user's accounts and settings, at home in `home`."""
+    kept = {name: value for name, value in os.environ.items() if not _is_foreign(name)}
+    path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
+    own = {
+        "HOME": str(home),
+        "USERPROFILE": str(home),
+        "XDG_DATA_HOME": str(home / ".local/share"),
+        "XDG_CONFIG_HOME": str(home / ".config"),
+        "XDG_CACHE_HOME": str(home / ".cache"),
+        "XDG_STATE_HOME": str(home / ".local/state"),
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PATH": path,  # the scripts run `python3`: ours
+    }
+    return kept | own | OFFLINE
+
+
+def _is_foreign(name: str) -> bool:
+    return name.upper().startswith(FOREIGN) or name.upper().endswith(FOREIGN_ENDS)
+
+
+def write_config(home: Path, model_url: str) -> None:
+    """Write OpenCode's configuration where it looks for the user's own."""
+    folder = home / ".config" / "opencode"
+    (folder / "node_modules").mkdir(parents=True, exist_ok=True)
+    (folder / "opencode.json").write_text(json.dumps(config(model_url), indent=2))
+    # OpenCode 1.18.33 installs what plugins need beside a configuration, if it finds it
+    # missing there. We have no plugins: let it find it.
+    present = {"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}}
+    (folder / "package-lock.json").write_text(json.dumps(present))
+
+
+def _silent(line: str) -> None:
+    """Show no progress."""

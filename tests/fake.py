@@ -1,0 +1,211 @@
+"""A small HTTP server that answers as a test tells it to, and remembers what it was asked.
+
+For what a real server can't be made to do: break off, lag behind, lie. Like 1.x it answers paths
+that it doesn't know with a web page and 200.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+CUT = object()  # in a stream or as an answer: break the connection
+PAGE = (200, {"content-type": "text/html"}, b"<!doctype html><div id=root></div>")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A request that came."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: Any
+
+
+class FakeServer:
+    """Answers routes `"GET /path"` with JSON, a `(status, headers, bytes)` or what a function says.
+
+    `streams` is what the event stream says, one list of chunks per connection: bytes, a function
+    to call in between, or CUT; the last connection stays open.
+    """
+
+    def __init__(self, routes: dict[str, Any], streams: Iterable[list[Any]] = ()) -> None:
+        self.routes = routes
+        self.streams = [list(s) for s in streams]
+        self.seen: list[Seen] = []
+        self.closing = threading.Event()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        self.port = self._server.server_port
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> FakeServer:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def asked(self, route: str) -> list[Seen]:
+        """The requests to one route, oldest first."""
+        method, _, path = route.partition(" ")
+        return [s for s in self.seen if s.method == method and s.path == path]
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+            def _any(self) -> None:
+                length = int(self.headers.get("content-length") or 0)
+                raw = self.rfile.read(length)
+                url = urlsplit(self.path)
+                headers = {k.lower(): v for k, v in self.headers.items()}
+                query = dict(parse_qsl(url.query, keep_blank_values=True))
+                seen = Seen(self.command, url.path, query, headers, json.loads(raw or b"null"))
+                fake.seen.append(seen)
+                if url.path.endswith("/event"):
+                    return self._stream()
+                answer = fake.routes.get(f"{self.command} {url.path}", PAGE)
+                if callable(answer):
+                    answer = answer(seen)
+                self._answer(answer)
+
+            do_GET = do_POST = do_PATCH = do_DELETE = _any  # noqa: N815 - the library's names
+
+            def _answer(self, answer: Any) -> None:
+                if answer is CUT:
+                    self.close_connection = True
+                    self.connection.close()
+                    return
+                if not isinstance(answer, tuple):
+                    kind = {"content-type": "application/json"}
+                    answer = (200, kind, json.dumps(answer).encode())
+                status, headers, body = answer
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def _stream(self) -> None:
+                self.close_connection = True
+                chunks = fake.streams.pop(0) if fake.streams else []
+                if chunks == [CUT]:
+                    return self.connection.close()
+                self.send_response(200)
+                self.send_header("content-type", "text/event-stream")
+                self.end_headers()
+                self.wfile.write(b'data: {"type":"server.connected","properties":{}}\n\n')
+                for chunk in chunks:
+                    if chunk is CUT:
+                        return self.connection.close()
+                    if callable(chunk):
+                        chunk()
+                    else:
+                        self.wfile.write(chunk)
+                fake.closing.wait(60)
+                return None
+
+        return Handler
+
+
+def frame(kind: str, **properties: Any) -> bytes:
+    """One frame of a 1.x stream."""
+    return b"data: " + json.dumps({"type": kind, "properties": properties}).encode() + b"\n\n"
+
+
+SESSION = {"id": "ses_root01", "title": "root", "directory": "/work/p", "time": {"created": 1}}
+MODELS = {
+    "providers": [
+        {
+            "id": "acme",
+            "models": {
+                "m-1": {"name": "M 1", "variants": {"high": {}}, "cost": {"input": 3}},
+                "m-2": {"name": "M 2", "variants": {}},
+            },
+        }
+    ]
+}
+AGENTS = [{"name": "build", "mode": "primary"}, {"name": "plan", "mode": "primary"}]
+ACCEPTED = (204, {}, b"")
+
+
+def one_x(**changes: Any) -> dict[str, Any]:
+    """The routes of a quiet 1.x server with one session, with some of them changed.
+
+    Keys of changes are the last word of the path: health, session, message, status, ...
+    """
+    root = "/session/ses_root01"
+    routes: dict[str, Any] = {
+        "health": ("GET /global/health", {"healthy": True, "version": "1.18.33"}),
+        "path": ("GET /path", {"directory": "/work/p", "home": "/home/me"}),
+        "sessions": ("GET /session", [SESSION]),
+        "create": ("POST /session", SESSION),
+        "session": (f"GET {root}", SESSION),
+        "children": (f"GET {root}/children", []),
+        "message": (f"GET {root}/message", []),
+        "prompt": (f"POST {root}/prompt_async", ACCEPTED),
+        "abort": (f"POST {root}/abort", True),
+        "status": ("GET /session/status", {}),
+        "permission": ("GET /permission", []),
+        "question": ("GET /question", []),
+        "providers": ("GET /config/providers", MODELS),
+        "config": ("GET /config", {"model": "acme/m-1"}),
+        "agent": ("GET /agent", AGENTS),
+    }
+    known = {route: changes.pop(name, answer) for name, (route, answer) in routes.items()}
+    return known | changes
+
+
+def user(message: str, created: int = 1, text: str = "hi") -> dict[str, Any]:
+    """A stored prompt."""
+    info = {
+        "id": message,
+        "sessionID": "ses_root01",
+        "role": "user",
+        "time": {"created": created},
+    }
+    return {"info": info, "parts": [{"id": f"prt_{message}", "type": "text", "text": text}]}
+
+
+def assistant(
+    message: str, parent: str, text: str = "", created: int = 2, **info: Any
+) -> dict[str, Any]:
+    """A stored, finished answer."""
+    head = {
+        "id": message,
+        "sessionID": "ses_root01",
+        "role": "assistant",
+        "parentID": parent,
+        "time": {"created": created, "completed": created + 1},
+        "finish": "stop",
+        "agent": "build",
+    }
+    part = {
+        "id": f"prt_{message}",
+        "type": "text",
+        "text": text,
+        "time": {"start": created, "end": created + 1},
+    }
+    return {"info": head | info, "parts": [part] if text else []}
+
+
+def in_turn(*answers: Any) -> Callable[[Seen], Any]:
+    """A route that answers differently every time; the last answer stays."""
+    left = list(answers)
+    return lambda seen: left.pop(0) if len(left) > 1 else left[0]

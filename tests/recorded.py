@@ -1,0 +1,67 @@
+"""Recorded flows as plain values: what the stream said, and what the store held at the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx_sse
+
+from opencode_magics.client import Heard, _decoded
+from opencode_magics.dialects import loads
+from opencode_magics.dialects.v1 import V1, _message_with_parts, _session
+from opencode_magics.events import Event, Reread
+from opencode_magics.model import Status
+from opencode_magics.turn import Turn
+
+HERE = Path(__file__).parent
+V1_FLOWS = sorted(p.name for p in (HERE / "recordings" / "v1").iterdir())
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One recorded prompt."""
+
+    events: tuple[Event, ...]
+    stored: Reread
+    start: Turn
+    raw: bytes
+
+
+def flow(name: str) -> Flow:
+    """A flow of 1.18.33 by its name."""
+    folder = HERE / "recordings" / "v1" / name
+    store = json.loads((folder / "store.json").read_text())
+    session = store["session"]["id"]
+    raw = (folder / "frames.sse").read_bytes()
+    stored = Reread(
+        session,
+        Status("idle"),
+        tuple(_message_with_parts(m) for m in store["messages"]),
+        tuple(_session(c) for c in store["children"]),
+    )
+    return Flow(tuple(events(raw)), stored, Turn(session, store["prompt"]), raw)
+
+
+def events(raw: bytes) -> Iterator[Any]:
+    """What the frames in some bytes say."""
+    return heard_in([raw])
+
+
+def heard_in(chunks: list[bytes]) -> Iterator[Heard]:
+    """The same for bytes that come in any pieces."""
+    import httpx
+
+    response = httpx.Response(200, headers={"content-type": "text/event-stream"}, content=chunks)
+    for sse in httpx_sse.EventSource(response).iter_sse():
+        yield from _decoded(V1(), sse.data)
+
+
+def case(name: str) -> Any:
+    """A case input: events of a .sse file, else decoded JSON."""
+    path = HERE / "cases" / name
+    raw = path.read_bytes()
+    return tuple(events(raw)) if path.suffix == ".sse" else loads(raw.decode())

@@ -1,0 +1,172 @@
+"""A server of our own starts, tells of trouble in sentences, and never outlives us unasked."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import httpx
+import pytest
+
+from opencode_magics.errors import ServerStartError
+from opencode_magics.practice.world import Practice
+from opencode_magics.server import start
+
+HEALTHY = """
+    import base64, http.server, json, os, sys
+
+    class Health(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            secret = "opencode:" + os.environ["OPENCODE_SERVER_PASSWORD"]
+            wanted = "Basic " + base64.b64encode(secret.encode()).decode()
+            body = json.dumps({"healthy": True, "version": "9.9"}).encode()
+            self.send_response(200 if self.headers["authorization"] == wanted else 401)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    port = int(sys.argv[sys.argv.index("--port") + 1])
+    http.server.HTTPServer(("127.0.0.1", port), Health).serve_forever()
+"""
+BROKEN = """
+    import os, sys
+    print("Error: no disk", os.environ["OPENCODE_SERVER_PASSWORD"])
+    sys.exit(3)
+"""
+SLOW = """
+    import os, time
+    open("pid", "w").write(f"{os.getpid()}\\n")
+    time.sleep(60)
+"""
+STUBBORN = (
+    """
+    import signal
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+"""
+    + HEALTHY
+)
+
+
+def program(folder: Path, source: str) -> Path:
+    """An `opencode` of a few lines of Python."""
+    path = folder / "opencode"
+    path.write_text(f"#!{sys.executable}\n{textwrap.dedent(source)}")
+    path.chmod(0o755)
+    return path
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_real_server_starts_and_stops(opencode: Path, practice: Practice, tmp_path: Path) -> None:
+    """The practice world's environment keeps the second server offline, too."""
+    waited: list[float] = []
+    server = start(directory=tmp_path, command=opencode, env=practice.env, progress=waited.append)
+    assert server.version == "1.18.33"
+    assert httpx.get(f"{server.url}/global/health", trust_env=False).status_code == 401
+    assert waited == sorted(waited)
+    server.stop()
+    assert not alive(server.pid)
+
+
+def test_a_server_is_reached_with_its_password_only(tmp_path: Path) -> None:
+    server = start(command=program(tmp_path, HEALTHY))
+    reply = httpx.get(server.url, auth=("opencode", server.password), trust_env=False)
+    server.stop()
+    assert reply.json() == {"healthy": True, "version": "9.9"}
+
+
+def test_stop_can_be_repeated(tmp_path: Path) -> None:
+    server = start(command=program(tmp_path, HEALTHY))
+    server.stop()
+    server.stop()
+    assert not server.running
+
+
+def test_a_server_that_ignores_a_request_to_stop_is_killed(tmp_path: Path) -> None:
+    server = start(command=program(tmp_path, STUBBORN))
+    server.stop(patience=0.3)
+    assert not server.running
+
+
+def test_the_password_is_in_no_repr_and_on_no_command_line(tmp_path: Path) -> None:
+    server = start(command=program(tmp_path, HEALTHY))
+    shown = repr(server) + str(server._process.args)
+    server.stop()
+    assert server.password not in shown
+
+
+def test_a_missing_program_says_how_to_install_it() -> None:
+    with pytest.raises(ServerStartError, match="no program 'opencode-that-is-not-there'") as caught:
+        start(command="opencode-that-is-not-there")
+    assert "npm install -g opencode-ai" in caught.value.todo
+
+
+def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ServerStartError, match=r"No such directory: .*nowhere"):
+        start(directory=tmp_path / "nowhere", command=program(tmp_path, HEALTHY))
+
+
+def test_a_file_that_is_no_program_is_named(tmp_path: Path) -> None:
+    path = program(tmp_path, "")
+    path.write_text("not a program\n")
+    with pytest.raises(ServerStartError, match=f"{re.escape(str(path))} could not be run"):
+        start(command=path)
+
+
+def test_a_server_that_ends_at_once_is_quoted_without_its_password(tmp_path: Path) -> None:
+    with pytest.raises(ServerStartError, match=r"code 3") as caught:
+        start(command=program(tmp_path, BROKEN))
+    assert "Error: no disk ********" in str(caught.value)
+
+
+def test_a_server_that_does_not_answer_in_time_is_stopped(tmp_path: Path) -> None:
+    with pytest.raises(ServerStartError, match=r"did not answer within 2 s"):
+        start(command=program(tmp_path, SLOW), directory=tmp_path, timeout=2)
+    assert not alive(int((tmp_path / "pid").read_text()))
+
+
+def test_an_interrupt_while_waiting_leaves_no_server(tmp_path: Path) -> None:
+    def interrupt(seconds: float) -> None:
+        if (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("\n"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        start(command=program(tmp_path, SLOW), directory=tmp_path, progress=interrupt)
+    assert not alive(int((tmp_path / "pid").read_text()))
+
+
+def in_another_python(code: str, *args: object) -> int:
+    """Run code that prints a server's pid, and return it once that Python has ended."""
+    command = [sys.executable, "-c", textwrap.dedent(code), *map(str, args)]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+STARTS = """
+    import sys
+    from opencode_magics.server import start
+    print(start(command=sys.argv[1], keep=len(sys.argv) > 2).pid)
+"""
+
+
+def test_a_server_ends_with_the_python_that_started_it(tmp_path: Path) -> None:
+    assert not alive(in_another_python(STARTS, program(tmp_path, HEALTHY)))
+
+
+def test_a_kept_server_outlives_the_python_that_started_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    pid = in_another_python(STARTS, program(tmp_path, HEALTHY), "keep")
+    try:
+        assert alive(pid)
+    finally:
+        os.kill(pid, signal.SIGKILL)
