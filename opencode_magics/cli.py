@@ -129,6 +129,8 @@ def _lab_arguments(tour: Path, options: argparse.Namespace) -> list[str]:
         arguments.append(f"--ServerApp.port={options.port}")
     if options.no_browser:
         arguments.append("--no-browser")
+    if getattr(os, "geteuid", lambda: 1)() == 0:  # a container: Jupyter wants to be told
+        arguments.append("--allow-root")
     return arguments
 
 
@@ -168,7 +170,7 @@ def _execute(tour: Path, practice: Practice) -> None:
         timeout=CELL_TIMEOUT,
         kernel_name="python3",
         resources={"metadata": {"path": str(tour.parent)}},
-        extra_arguments=["--OpenCodeMagics.noninteractive=once"],
+        extra_arguments=["--OpenCodeMagics.noninteractive=once", "--log-level=ERROR"],
     )
     environment = {**os.environ, **practice.access, "JUPYTER_PREFER_ENV_PATH": "1"}
     try:

@@ -7,6 +7,7 @@ included, so every request carries the directory that the server itself named.
 
 from __future__ import annotations
 
+import difflib
 import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -363,20 +364,27 @@ def _failure(w: Wire) -> Failure:
 def _diffs(values: Any) -> tuple[FileDiff, ...]:
     if not isinstance(values, list):
         return ()
-    return tuple(
-        _diff(v) for v in values if isinstance(v, dict) and (v.get("file") or v.get("patch"))
-    )
+    return tuple(_diff(v) for v in values if isinstance(v, dict))
 
 
 def _diff(w: Wire) -> FileDiff:
     status = w.get("status")
     return FileDiff(
         file=w.get("file") or w.get("filePath") or w.get("relativePath") or "",
-        patch=w.get("patch") or w.get("diff") or "",
+        patch=w.get("patch") or w.get("diff") or _compared(w),
         additions=w.get("additions"),
         deletions=w.get("deletions"),
         status=status if status in ("added", "modified", "deleted") else None,
     )
+
+
+def _compared(w: Wire) -> str:
+    """The patch of an entry that has the two texts instead, as servers before 1.1 sent it."""
+    before, after = w.get("before"), w.get("after")
+    if not isinstance(before, str) or not isinstance(after, str):
+        return ""
+    lines = difflib.unified_diff(before.split("\n"), after.split("\n"), lineterm="")
+    return "\n".join(lines) + "\n" if before != after else ""
 
 
 def _part(w: Wire) -> Part:

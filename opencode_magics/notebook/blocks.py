@@ -178,7 +178,7 @@ def _homes(turn: Turn) -> dict[str, str]:
 
 
 def _with_diff(block: Block, requests: dict[str, list[Block]]) -> Block:
-    """A write's diff is only in its permission (1.18.33): show it with the tool that was allowed."""
+    """A write tells its diff only in its permission (1.18.33): show it once it was allowed."""
     tool = block.value
     if not isinstance(tool, ToolCall) or tool.diffs or tool.status != "completed":
         return block

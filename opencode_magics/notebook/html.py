@@ -159,8 +159,8 @@ def _end(output: str, limit: int = 2_000) -> str:
 def _request(request: Request) -> str:
     line = esc(words.request_line(request))
     if request.reply:
-        bad = request.reply in ("reject", "dismissed")
-        return _line("✗" if bad else "✓", _WARN if bad else _OK, line, quiet=True)
+        good = request.reply in ("once", "always", "answered")
+        return _line("✓" if good else "✗", _OK if good else _WARN, line, quiet=True)
     head = _line("●", _BUSY, f"<b>{line}</b>")
     return head + f'<div style="{_INSIDE}">{_asked(request.request)}</div>'
 

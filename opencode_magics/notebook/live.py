@@ -9,7 +9,7 @@ is static HTML with a plain-text twin, so a saved notebook reads the same withou
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
@@ -58,10 +58,13 @@ class LiveCell:
         self._id = f"opencode-{uuid4().hex[:12]}"
 
     def show(self, turn: Turn, note: str = "") -> None:
-        """Draw a later state, unless nothing is new or the last drawing was just now."""
+        """Draw a later state, unless nothing is new or the last drawing was only just now."""
         now = time.monotonic()
         known, known_note = self._shown
-        if self._closed or now < self._next or (turn is known and note == known_note):
+        if self._closed or (turn is known and note == known_note):
+            return
+        asks = known is None or turn.waiting != known.waiting  # a person is about to be asked
+        if now < self._next and not asks:
             return
         self._draw(turn, note, final=False)
         done = time.monotonic()
@@ -78,26 +81,22 @@ class LiveCell:
         self._shown = (turn, note)
         *full, last = self._layout.lay(blocks(turn))
         for n, pieces in enumerate(full):
-            self._send(n, [p.html for p in pieces], True, lambda pieces=pieces: _twin(pieces))
-        end = [note, words.summary(turn)] if note else [words.summary(turn)]
-        self._send(
-            len(full),
-            [*(p.html for p in last), html.last_line(turn, note)],
-            final,
-            lambda: "\n\n".join(t for t in (_twin(last) if final else "", *end) if t),
-        )
+            self._send(n, [p.html for p in pieces], pieces, ())
+        end = [t for t in (words.clean(note), words.summary(turn)) if t]
+        fragments = [*(p.html for p in last), html.last_line(turn, note)]
+        self._send(len(full), fragments, last if final else (), end)
 
-    def _send(self, n: int, fragments: list[str], full: bool, twin: Callable[[], str]) -> None:
-        """Send one output if it changed; until it is full, with a short text/plain only."""
-        content = (html.page(fragments), full)
+    def _send(
+        self, n: int, fragments: Iterable[str], told: Sequence[_Piece], end: Sequence[str]
+    ) -> None:
+        """Send one output if it changed. Its text/plain tells of what is told, and the end."""
+        content = (html.page(fragments), bool(told))
         new = n == len(self._sent)
-        if new:
-            self._sent.append(content)
-        elif content == self._sent[n]:
+        if not new and content == self._sent[n]:
             return
-        self._sent[n] = content
-        bundle = {"text/html": content[0], "text/plain": twin()}
-        self._display(bundle, f"{self._id}-{n}", not new)
+        self._sent[n:] = [content, *self._sent[n + 1 :]]
+        twin = "\n\n".join(t for t in (text.join(p.block for p in told), *end) if t)
+        self._display({"text/html": content[0], "text/plain": twin}, f"{self._id}-{n}", not new)
 
 
 class _Piece(NamedTuple):
@@ -105,10 +104,6 @@ class _Piece(NamedTuple):
 
     block: Block
     html: str
-
-
-def _twin(pieces: Iterable[_Piece]) -> str:
-    return text.join(p.block for p in pieces)
 
 
 class _Layout:

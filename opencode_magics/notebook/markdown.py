@@ -157,9 +157,11 @@ def _html(tokens: Sequence[Token]) -> str:
     return html
 
 
-_TAGS = set(
-    "a blockquote br code em h1 h2 h3 h4 h5 h6 hr li ol p pre s strong table tbody td th thead tr ul".split()
-)
+_TAGS = {
+    *("a", "blockquote", "br", "code", "em", "hr", "li", "ol", "p", "pre", "s", "strong", "ul"),
+    *("h1", "h2", "h3", "h4", "h5", "h6"),
+    *("table", "tbody", "td", "th", "thead", "tr"),
+}
 _ATTRIBUTES = {"a": {"href"}, "ol": {"start"}}
 _ALIGN = {"left", "center", "right"}
 _VALUES = {"td": {"align": _ALIGN}, "th": {"align": _ALIGN}}

@@ -199,7 +199,7 @@ def summary(turn: Turn) -> str:
 def summary_parts(turn: Turn) -> tuple[str, ...]:
     """The last line in parts, the outcome first."""
     running = turn.outcome == "running"
-    usage = total_usage([turn.usage, *(s.usage for s in turn.subagents)])
+    usage = total_usage(u for u in _usages(turn) if u and not u.empty)
     least = "" if _complete(turn) else "≥ "
     spent = () if running and usage is None else (_tokens(usage, least), _cost(turn, usage, least))
     took = () if turn.duration is None or running else (seconds(turn.duration),)
@@ -209,10 +209,13 @@ def summary_parts(turn: Turn) -> tuple[str, ...]:
     return (turn.outcome, *(clean(w) for w in who if w), *done, *spent, *took)
 
 
+def _usages(turn: Turn) -> list[Usage | None]:
+    return [turn.usage, *(s.usage for s in turn.subagents)]
+
+
 def _complete(turn: Turn) -> bool:
     """Whether all that was spent was also told."""
-    usages = [m.usage for m in turn.answers] + [s.usage for s in turn.subagents]
-    return turn.usage_complete and all(u is not None and u.cost is not None for u in usages)
+    return turn.usage_complete and all(u and u.cost is not None for u in _usages(turn))
 
 
 def _tokens(usage: Usage | None, least: str) -> str:
