@@ -124,7 +124,10 @@ def _lab_environment(practice: Practice) -> dict[str, str]:
 
 
 def _lab_arguments(tour: Path, options: argparse.Namespace) -> list[str]:
-    arguments = [str(tour), f"--ServerApp.root_dir={tour.parent}"]
+    arguments = [
+        f"--ServerApp.root_dir={tour.parent}",
+        f"--LabApp.default_url=/lab/tree/{tour.name}",
+    ]
     if options.port is not None:
         arguments.append(f"--ServerApp.port={options.port}")
     if options.no_browser:
@@ -163,6 +166,7 @@ def _execute(tour: Path, practice: Practice) -> None:
     """Execute the notebook in its own file, permissions being allowed once by policy."""
     import nbformat
     from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
 
     notebook = nbformat.read(tour, as_version=4)
     runner = NotebookClient(
@@ -175,6 +179,9 @@ def _execute(tour: Path, practice: Practice) -> None:
     environment = {**os.environ, **practice.access, "JUPYTER_PREFER_ENV_PATH": "1"}
     try:
         runner.execute(env=environment)
+    except CellExecutionError as error:
+        number = sum(cell.get("execution_count") is not None for cell in notebook.cells)
+        raise OpenCodeError(f"cell {number}: {error.ename}: {error.evalue}") from error
     finally:
         nbformat.write(notebook, tour)
 

@@ -421,6 +421,8 @@ def parse_url(text: str) -> httpx.URL:
         url = httpx.URL(text)
     except (httpx.InvalidURL, ValueError) as error:
         raise _bad_url(text, str(error)) from error
+    if url.port is not None and not 0 < url.port < 65536:
+        raise _bad_url(text, "its port is out of range")
     if url.scheme not in ("http", "https") or not url.host:
         raise _bad_url(text, "it needs http:// or https:// and a host")
     if url.query or url.fragment:

@@ -533,9 +533,10 @@ class Run:
     def abort(self) -> Turn:
         """Stop the turn on the server, prove it, and read what is left of it.
 
-        An abort right after the prompt can be lost (1.18.33), so it is repeated until the session
-        and its subagents are seen idle twice. Requests that still wait are then rejected, since
-        the server leaves them in its lists.
+        An abort right after the prompt can be lost, and one that cancels a subagent lets the
+        parent go on (1.18.33), so it is repeated until the session and its subagents are seen
+        idle twice. Requests that still wait are then rejected, since the server leaves them in
+        its lists.
 
         Returns:
             The turn: "aborted", or how it ended if it was quicker; "unknown" if it could not be
@@ -543,20 +544,18 @@ class Run:
         """
         if not self.sent:
             return self._end("aborted", None)
-        deadline = time.monotonic() + _STOP_WITHIN
+        before = self.turn
         try:
-            stopped = False
-            while not stopped and time.monotonic() < deadline:
-                self.client.abort(self.session)
-                stopped = self._idle_twice()
-            if not stopped:
+            if not self._stopped():
                 reason = f"it still ran {_STOP_WITHIN:.0f} s after the abort"
                 return self._end("unknown", Failure("AbortUnconfirmed", reason))
             self._reject_leftovers()
             self._fold([self.reread()])
         except OpenCodeError as error:
             return self._end("unknown", Failure("AbortUnconfirmed", error.what))
-        if self.turn.outcome in ("running", "interrupted", "failed"):
+        never = self.turn.outcome == "failed" and not self.turn.answers
+        unclear = self.turn.outcome in ("running", "interrupted")
+        if never or unclear or _cut_short(before, self.turn):
             return self._end("aborted", None)
         return self.turn
 
@@ -568,15 +567,17 @@ class Run:
         self.turn = advance(self.turn, Ended(outcome, failure))
         return self.turn
 
-    def _idle_twice(self) -> bool:
+    def _stopped(self) -> bool:
+        """Abort until nothing of the tree is seen to work, twice; False if that takes too long."""
+        deadline = time.monotonic() + _STOP_WITHIN
         quiet = 0
-        for _ in range(8):
-            time.sleep(0.2)
+        while quiet < 2 and time.monotonic() < deadline:
+            if quiet == 0:
+                self.client.abort(self.session)
+            time.sleep(0.1 if quiet == 0 else 0.4)
             busy = self.turn.tree & self.client.statuses(self.session.directory).keys()
             quiet = 0 if busy else quiet + 1
-            if quiet == 2:
-                return True
-        return False
+        return quiet == 2
 
     def _reject_leftovers(self) -> None:
         where = self.session.directory
@@ -588,6 +589,12 @@ class Run:
             if question.session in self.turn.tree:
                 with suppress(NotFoundError):
                     self.client.dismiss(question, where)
+
+
+def _cut_short(before: Turn, after: Turn) -> bool:
+    """Whether a tool that was at work before did not come to its end."""
+    open_then = {t.id for t in before.tools if t.status in ("pending", "running")}
+    return any(t.id in open_then and t.status == "error" for t in after.tools)
 
 
 def read_store(client: Client, session: Session, turn: Turn) -> Reread:

@@ -8,29 +8,39 @@ and no classes but the two that keep `$5` from becoming a formula.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import groupby
 
-from ..model import Failure, FileDiff, Permission, Question, Reasoning, Session, Text, ToolCall
+from ..model import (
+    Failure,
+    FileDiff,
+    Option,
+    Permission,
+    Question,
+    Reasoning,
+    Session,
+    Text,
+    ToolCall,
+)
 from ..turn import Retry, Turn
 from . import diff, markdown, words
 from .blocks import Block, Changes, Note, Recap, Request, blocks
 from .words import State, clean
 
-_RULE = "1px solid var(--jp-border-color2,rgba(128,128,128,.3))"
-_MONO = "font-family:var(--jp-code-font-family,ui-monospace,Menlo,Consolas,monospace)"
-_OK = "var(--jp-success-color1,#1a7f37)"
-_BAD = "var(--jp-error-color1,#cf222e)"
-_WARN = "var(--jp-warn-color1,#bf6a02)"
-_BUSY = "var(--jp-brand-color1,#0969da)"
+# Plain middle tones: JupyterLab drops var(...) from the outputs of a notebook it doesn't trust yet,
+# and a reopened notebook should look as it did.
+_OK, _BAD, _WARN, _BUSY = "#2c974b", "#e0443e", "#bf7000", "#3b7fd9"
+_RULE = "1px solid rgba(128,128,128,.3)"
 _QUIET = "opacity:.65"
 _SMALL = "font-size:.92em"
 _PRE = (
-    f"{_MONO};font-size:.86em;line-height:1.45;margin:.3em 0;padding:.5em .7em;overflow:auto;"
+    "font-size:.86em;line-height:1.45;margin:.3em 0;padding:.5em .7em;overflow:auto;"
     "max-height:26em;border-radius:4px;background:rgba(128,128,128,.09);color:inherit;"
 )
-_INSIDE = "margin:.1em 0 .7em 1.35em"
+_INSIDE = "margin:.1em 0 .5em 1.1em"
+_SUMMARY = "cursor:pointer;font-size:.7em"  # a small triangle ...
+_HEAD = "font-size:1.4286em"  # ... before text of the usual size
 _STATES: dict[State, tuple[str, str]] = {
     "pending": ("○", _QUIET),
     "running": ("●", f"color:{_BUSY}"),
@@ -90,13 +100,9 @@ def prose(value: Text | Reasoning | Recap, html: str, continued: bool = False) -
         return f'<div style="margin:.5em 0">{html}</div>'
     name = "Summary of the conversation" if isinstance(value, Recap) else "Reasoning"
     took = words.between(value.start, value.end) if isinstance(value, Reasoning) else ""
-    more = "continued" if continued else took
-    rail = "border-left:2px solid rgba(128,128,128,.35);padding-left:.9em;margin:.2em 0 .6em .35em"
-    return (
-        f'<details style="margin:.25em 0;{_SMALL};opacity:.8"><summary style="cursor:pointer">'
-        f"<i>{name}</i>{_aside(more)}</summary>"
-        f'<div style="{rail}">{html}</div></details>'
-    )
+    head = f"<i>{name}</i>{_aside('continued' if continued else took)}"
+    rail = "border-left:2px solid rgba(128,128,128,.35);padding-left:.8em;margin:.2em 0 .6em .3em"
+    return _details(f'<span style="{_QUIET}">{head}</span>', html, inside=f"{rail};opacity:.8")
 
 
 def block(block: Block) -> str:
@@ -123,15 +129,28 @@ def block(block: Block) -> str:
 
 def _tool(tool: ToolCall, closed: bool) -> str:
     icon, style = _STATES[words.state(tool, closed)]
+    error = f' <span style="color:{_BAD}">{esc(words.one_line(tool.error or ""))}</span>'
     head = (
         f'<span style="{style}">{icon}</span> <b style="font-weight:600">{esc(tool.tool)}</b> '
-        f"{_code(words.subject(tool))}{_counts(tool.diffs)}{_aside(*words.aside(tool, closed))}"
+        f"{_code(words.subject(tool))}{_counts(tool.diffs)}{error if tool.error else ''}"
+        f"{_aside(*words.aside(tool, closed))}"
     )
-    if tool.error:
-        head += f' <span style="color:{_BAD}">{esc(words.one_line(tool.error))}</span>'
-    edits = "".join(_diff(d, folded=len(tool.diffs) > 1) for d in tool.diffs)
-    body = edits + (_fold("input and output", _exchange(tool, closed)) if edits else "")
-    return _details(head, body or _exchange(tool, closed), opened=bool(edits))
+    edits = _edits(tool.diffs)
+    exchange = _exchange(tool, closed)
+    if edits:
+        return _details(head, edits + _details(_IO, exchange, inside="margin:0"), opened=True)
+    return _details(head, exchange)
+
+
+_IO = f'<span style="{_SMALL};{_QUIET}">input and output</span>'
+
+
+def _edits(diffs: Sequence[FileDiff]) -> str:
+    """The edits of a tool; a single one needs no heading under the line that names it."""
+    changes = [c for d in diffs for c in diff.changes(d)]
+    if len(changes) == 1 and not diff.notes(changes[0]):
+        return _lines(list(diff.lines(changes[0])))
+    return "".join(_change(c, folded=len(changes) > 3) for c in changes)
 
 
 def _exchange(tool: ToolCall, closed: bool) -> str:
@@ -161,7 +180,7 @@ def _request(request: Request) -> str:
     if request.reply:
         good = request.reply in ("once", "always", "answered")
         return _line("✓" if good else "✗", _OK if good else _WARN, line, quiet=True)
-    head = _line("●", _BUSY, f"<b>{line}</b>")
+    head = _line("●", _WARN, f"<b>{line}</b>")
     return head + f'<div style="{_INSIDE}">{_asked(request.request)}</div>'
 
 
@@ -170,10 +189,9 @@ def _asked(asked: Permission | Question) -> str:
     match asked:
         case Question(items=items):
             return "".join(
-                f"<div>{esc(item.question or item.header)}</div><ul>"
-                + "".join(f"<li>{_option(*option)}</li>" for option in item.options)
-                + "</ul>"
-                for item in items
+                (f"<div>{esc(i.question or i.header)}</div>" if len(items) > 1 else "")
+                + _options(i.options)
+                for i in items
             )
         case Permission(diff=FileDiff() as edit):
             return _diff(edit)
@@ -181,8 +199,9 @@ def _asked(asked: Permission | Question) -> str:
             return _pre(f"$ {asked.command}" if asked.command else "\n".join(asked.patterns))
 
 
-def _option(label: str, description: str) -> str:
-    return f"{esc(label)}{_aside(description)}"
+def _options(options: Iterable[Option]) -> str:
+    offered = "".join(f"<li>{esc(o.label)}{_aside(o.description)}</li>" for o in options)
+    return f'<ul style="margin:.2em 0">{offered}</ul>' if offered else ""
 
 
 def _failure(failure: Failure) -> str:
@@ -214,23 +233,26 @@ def file_diff(edit: FileDiff) -> str:
     return page([_diff(edit)])
 
 
-def _diff(edit: FileDiff, folded: bool = False) -> str:
-    return "".join(_change(c, folded) for c in diff.changes(edit))
+def _diff(edit: FileDiff) -> str:
+    return "".join(_change(c, folded=False) for c in diff.changes(edit))
 
 
 def _change(change: diff.Change, folded: bool) -> str:
-    notes = "".join(f'<span style="{_QUIET}"> · {esc(n)}</span>' for n in diff.notes(change))
-    head = _code(diff.visible(change.name)) + _signed(change.additions, change.deletions) + notes
+    head = _code(diff.visible(change.name)) + _signed(*change.counts) + _aside(*diff.notes(change))
     lines = list(diff.lines(change))
     if not lines:
-        return f'<div style="margin:.2em 0">{head}</div>'
+        return f'<div style="margin:.2em 0;padding-left:.85em">{head}</div>'
+    opened = not folded and len(lines) <= 60
+    return _details(head, _lines(lines), opened=opened, inside="margin:0")
+
+
+def _lines(lines: list[tuple[str, str]]) -> str:
     runs = (
         _run(kind, "\n".join(line for _, line in run))
         for kind, run in groupby(lines, key=lambda line: line[0])
     )
     style = _PRE.replace("padding:.5em .7em", "padding:.35em 0")
-    code = f'<pre style="{style}">{"".join(runs)}</pre>'
-    return _details(head, code, opened=not folded and len(lines) <= 60, flush=True)
+    return f'<pre style="{style}">{"".join(runs)}</pre>'
 
 
 def _run(kind: str, text: str) -> str:
@@ -280,22 +302,15 @@ def request(asked: Permission | Question) -> str:
 
 def _line(icon: str, colour: str, html: str, quiet: bool = False) -> str:
     text = f'<span style="{_QUIET}">{html}</span>' if quiet else html
-    return f'<div style="margin:.25em 0"><span style="color:{colour}">{icon}</span> {text}</div>'
+    style = "margin:.25em 0;padding-left:.85em"  # as far as a folded line's triangle
+    return f'<div style="{style}"><span style="color:{colour}">{icon}</span> {text}</div>'
 
 
-def _details(head: str, body: str, opened: bool = False, flush: bool = False) -> str:
-    inside = "margin:0" if flush else _INSIDE
+def _details(head: str, body: str, opened: bool = False, inside: str = _INSIDE) -> str:
     return (
         f'<details{" open" if opened else ""} style="margin:.25em 0">'
-        f'<summary style="cursor:pointer">{head}</summary>'
+        f'<summary style="{_SUMMARY}"><span style="{_HEAD}">{head}</span></summary>'
         f'<div style="{inside}">{body}</div></details>'
-    )
-
-
-def _fold(name: str, body: str) -> str:
-    return (
-        f'<details style="{_SMALL}"><summary style="cursor:pointer;{_QUIET}">{name}</summary>'
-        f"{body}</details>"
     )
 
 
@@ -307,7 +322,7 @@ def _pre(text: str, colour: str = "") -> str:
 
 
 def _code(text: str) -> str:
-    style = f"{_MONO};font-size:.9em;background:none;padding:0;color:inherit"
+    style = "font-size:.9em;background:none;padding:0;color:inherit"
     return f'<code style="{style}">{esc(text)}</code>' if text else ""
 
 

@@ -166,7 +166,7 @@ _ATTRIBUTES = {"a": {"href"}, "ol": {"start"}}
 _ALIGN = {"left", "center", "right"}
 _VALUES = {"td": {"align": _ALIGN}, "th": {"align": _ALIGN}}
 
-_RULE = "1px solid var(--jp-border-color2,rgba(128,128,128,.3))"
+_RULE = "1px solid rgba(128,128,128,.3)"
 _HEADING = "margin:1em 0 .4em;line-height:1.3;font-weight:600;font-size:"
 _CELL = f"padding:.25em 1em .25em 0;border:0;border-bottom:{_RULE};background:none;text-align:"
 _STYLES = {
@@ -176,8 +176,8 @@ _STYLES = {
     "h4": f"{_HEADING}1em",
     "h5": f"{_HEADING}1em",
     "h6": f"{_HEADING}1em",
-    "pre": "margin:.6em 0;padding:.6em .8em;overflow-x:auto;line-height:1.45;border-radius:4px;"
-    "background:rgba(128,128,128,.09)",
+    "pre": "margin:.6em 0;padding:.6em .8em;overflow-x:auto;line-height:1.45;font-size:.9em;"
+    "border-radius:4px;background:rgba(128,128,128,.09)",
     "table": f"margin:.6em 0;border:0;border-collapse:collapse;border-top:{_RULE}",
     "tr": "background:none",
     "blockquote": "margin:.6em 0;padding:0 0 0 .9em;border-left:3px solid rgba(128,128,128,.35)",

@@ -141,7 +141,8 @@ def asked(request: Permission | Question, limit: int = LIMIT) -> str:
 def request_line(request: Request) -> str:
     """A request as one static line: `Permission: bash 'git push' → once`."""
     noun = "permission" if isinstance(request.request, Permission) else "question"
-    whose = f" of subagent {one_line(request.whose, 60)}" if request.whose else ""
+    title = re.sub(r" \(@[\w-]+ subagent\)$", "", one_line(request.whose, 80))
+    whose = f" for subagent '{title}'" if title else ""
     what = asked(request.request)
     if not request.reply:
         return f"Waiting for {'permission' if noun == 'permission' else 'an answer'}{whose}: {what}"

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..errors import OpenCodeError
+from .home import environment
 
 VERSION = "1.18.33"
 PACKAGE = f"opencode-ai@{VERSION}"
@@ -48,13 +49,22 @@ def cache() -> Path:
 
 
 def version_of(program: Path) -> str | None:
-    """What the program says its version is; None if it can't say."""
-    try:
-        done = subprocess.run(
-            [program, "--version"], capture_output=True, text=True, timeout=60, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
+    """What the program says its version is; None if it can't say.
+
+    OpenCode 1.18.33 makes its folders even then, so it gets a home to throw away.
+    """
+    with tempfile.TemporaryDirectory(prefix="opencode-home-") as home:
+        try:
+            done = subprocess.run(
+                [program, "--version"],
+                env=environment(Path(home)),
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
     return done.stdout.strip() if done.returncode == 0 else None
 
 

@@ -1,0 +1,109 @@
+"""`opencode-magics demo` takes the tour on a real server, and says in one line how it went."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opencode_magics import cli
+from opencode_magics.cli import main
+from opencode_magics.errors import OpenCodeError
+from opencode_magics.practice.world import Practice
+
+RESULT = re.compile(r"demo: ok, OpenCode 1\.18\.33, (\d+) turns, (\d+) permissions, \$(\d+\.\d+)\n")
+
+
+def cells(notebook: Path) -> list[dict[str, Any]]:
+    every = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    return [cell for cell in every if cell["cell_type"] == "code"]
+
+
+def test_the_tour_succeeds_headless(opencode: Path, tmp_path: Path) -> None:
+    """The numbers of the last line are real: the tour's prompts, and what they asked for."""
+    code = "import sys; from opencode_magics.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "demo", "--headless", "--output", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    result = RESULT.fullmatch(done.stdout)
+    assert result is not None, done.stdout
+    tour = cells(cli.notebooks() / "tour.ipynb")
+    prompts = [cell for cell in tour if cell["source"][0].startswith("%%oc_prompt")]
+    assert int(result[1]) == len(prompts)
+    assert int(result[2]) == 4  # run the tests; edit, run them again; a subagent runs them
+    assert float(result[3]) > 0
+    assert all(cell["execution_count"] for cell in cells(tmp_path / "tour.ipynb"))
+    assert "All 3 tests pass." in (tmp_path / "tour.html").read_text(encoding="utf-8")
+
+
+def test_the_tour_is_stored_without_outputs() -> None:
+    tour = cells(cli.notebooks() / "tour.ipynb")
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in tour)
+
+
+def test_the_tour_does_not_set_what_only_a_headless_run_needs() -> None:
+    assert "noninteractive" not in (cli.notebooks() / "tour.ipynb").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def notebook_of(
+    practice: Practice, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], None]:
+    """Let the demo take a tour of one cell, in the world that runs already."""
+
+    @contextmanager
+    def running(**options: object) -> Iterator[Practice]:
+        yield practice
+
+    def write(source: str) -> None:
+        cell = {"cell_type": "code", "id": "one", "metadata": {}, "source": source}
+        cell |= {"execution_count": None, "outputs": []}
+        notebook = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+        (tmp_path / "tour.ipynb").write_text(json.dumps(notebook))
+
+    monkeypatch.setattr(cli, "Practice", running)
+    monkeypatch.setattr(cli, "notebooks", lambda: tmp_path)
+    return write
+
+
+def test_a_failing_cell_fails_the_demo_in_one_line(
+    notebook_of: Callable[[str], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was executed until then is written all the same."""
+    notebook_of("1 / 0")
+    assert main(["demo", "--headless", "--output", str(tmp_path / "out")]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.splitlines()[-1] == "demo: failed, cell 1: ZeroDivisionError: division by zero"
+    assert "ZeroDivisionError" in (tmp_path / "out" / "tour.html").read_text(encoding="utf-8")
+
+
+def test_the_kernel_works_in_the_workspace(
+    notebook_of: Callable[[str], None], workspace: Path, tmp_path: Path
+) -> None:
+    notebook_of(f"import os; assert os.getcwd() == {str(workspace)!r}")
+    assert main(["demo", "--headless", "--output", str(tmp_path / "out")]) == 0
+
+
+def test_what_is_missing_is_named_with_what_brings_it() -> None:
+    with pytest.raises(OpenCodeError, match=r"needs no_such_module\.") as caught:
+        cli._need("json", "no_such_module")
+    assert caught.value.todo == "Install it with: pip install 'opencode_magics[demo]'"
+
+
+def test_jupyterlab_opens_on_the_tour(tmp_path: Path) -> None:
+    options = cli._parser().parse_args(["demo", "--port", "8123", "--no-browser"])
+    arguments = cli._lab_arguments(tmp_path / "tour.ipynb", options)
+    assert {"--LabApp.default_url=/lab/tree/tour.ipynb", "--ServerApp.port=8123"} <= {*arguments}
+    assert "--no-browser" in arguments
+
+
+def test_a_command_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([])
+    assert "COMMAND" in capsys.readouterr().err

@@ -1,0 +1,529 @@
+"""Running a prompt to its end: on a real server, and against one that misbehaves."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from fake import ACCEPTED, CUT, FakeServer, assistant, frame, in_turn, one_x, user
+from recorded import HERE, case
+
+from opencode_magics import sessions
+from opencode_magics.client import Client
+from opencode_magics.dialects import Prompt, Request
+from opencode_magics.errors import (
+    OpenCodeError,
+    ServerConnectionError,
+    SessionBusyError,
+    StatusError,
+    TurnError,
+    UnknownNameError,
+)
+from opencode_magics.model import Permission, Question, Session
+from opencode_magics.sessions import Run, same_directory
+from opencode_magics.turn import Turn
+
+ROOT = Session("ses_root01", "root", "/work/p")
+SSE = "sse_v1_{}.sse"
+
+
+def finish(run: Run, seconds: float = 30.0, **answers: object) -> Turn:
+    """Play a run to its end; permissions get `decision`, questions `answers`."""
+    deadline = time.monotonic() + seconds
+    for turn in run:
+        if time.monotonic() > deadline:
+            raise AssertionError(f"still {turn!r} after {seconds} s; note: {run.note}")
+        for permission in turn.permissions:
+            run.decide(permission, answers.get("decision", "once"), answers.get("message", ""))
+        for question in turn.questions:
+            if answers.get("answers") is None:
+                run.dismiss(question)
+            else:
+                run.answer(question, answers["answers"])
+    return run.turn
+
+
+def prompted(client: Client, session: Session, text: str, **options: object) -> Turn:
+    answers = {k: options.pop(k) for k in ("decision", "message", "answers") if k in options}
+    with sessions.prepare(client, session, text, **options) as run:
+        run.start()
+        return finish(run, **answers)
+
+
+# -- on the real server ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("prompt", "outcome", "tools"),
+    [
+        ("#text 5", "succeeded", []),
+        ("#reason", "succeeded", []),
+        ("#bash echo hi", "succeeded", ["bash"]),
+        ("#two", "succeeded", ["bash", "bash"]),
+        ("#todo", "succeeded", ["todowrite", "todowrite"]),
+        ("#task #text 3", "succeeded", ["task"]),
+        ("#task #bash echo from below", "succeeded", ["task"]),
+        ("#question", "succeeded", ["question"]),
+        ("#err400", "failed", []),
+        ("#err401", "failed", []),
+        ("#err429 1", "succeeded", []),
+        ("#err500 1", "succeeded", []),
+        ("#drop 1", "succeeded", []),
+        ("#garbage", "failed", []),
+        ("#empty", "succeeded", []),
+        ("#length", "succeeded", []),
+    ],
+)
+def test_every_scenario_of_the_practice_model_ends_as_it_should(
+    client, session, workspace, prompt, outcome, tools
+):
+    turn = prompted(client, session, prompt, answers=[["Red"], ["S"]])
+    assert (turn.outcome, [t.tool for t in turn.tools]) == (outcome, tools)
+    assert turn.waiting == ()
+
+
+def test_a_session_remembers_what_its_turns_cost(client, session):
+    turns = [prompted(client, session, "#text 3") for _ in range(2)]
+    assert client.session(session.id).usage.cost == pytest.approx(sum(t.cost for t in turns))
+
+
+def test_an_edit_shows_its_diff_and_changes_the_file(client, session, workspace):
+    (workspace / "a.txt").write_text("hello one\n")
+    turn = prompted(client, session, "#edit a.txt")
+    (diff,) = turn.diffs
+    assert (diff.file, diff.additions, diff.deletions) == ("a.txt", 1, 1)
+    assert "-hello one" in diff.patch
+    assert (workspace / "a.txt").read_text() == "goodbye one\n"
+
+
+@pytest.mark.parametrize(
+    ("decision", "message", "outcome"),
+    [("once", "", "succeeded"), ("reject", "", "rejected"), ("reject", "not now", "succeeded")],
+)
+def test_a_permission_is_answered(client, session, workspace, decision, message, outcome):
+    turn = prompted(client, session, "#bash touch made", decision=decision, message=message)
+    assert turn.outcome == outcome
+    assert (workspace / "made").exists() == (decision == "once")
+    assert [s.reply for s in turn.settled_requests] == [decision]
+
+
+def test_rejecting_a_subagent_fails_its_task_and_the_parent_goes_on(client, session, workspace):
+    turn = prompted(client, session, "#task #bash touch made", decision="reject")
+    assert turn.outcome == "succeeded"
+    assert [t.status for t in turn.tools] == ["error"]
+    assert not (workspace / "made").exists()
+
+
+def test_a_dismissed_question_stops_the_turn(client, session):
+    assert prompted(client, session, "#question").outcome == "rejected"
+
+
+def test_the_session_of_another_directory_is_worked_in_its_own(client, practice):
+    below = practice.directory / "below"
+    below.mkdir(exist_ok=True)
+    session = sessions.create(client, "below", str(below))
+    turn = prompted(client, session, "#bash pwd")
+    assert turn.tools[0].output.strip().endswith("/below")
+
+
+def test_an_abort_is_proved_and_keeps_what_came(client, session):
+    with sessions.prepare(client, session, "#slow 80 .1") as run:
+        run.start()
+        for turn in run:
+            if turn.text:
+                break
+        turn = run.abort()
+    assert (turn.outcome, turn.cost) == ("aborted", None)
+    assert turn.text.startswith("slow0")
+    assert client.statuses(session.directory) == {}
+
+
+def test_an_abort_right_after_the_prompt_holds_in_a_cold_directory(client, practice):
+    cold = practice.root / "cold"
+    cold.mkdir(exist_ok=True)
+    session = sessions.create(client, "cold", str(cold))
+    with sessions.prepare(client, session, "#slow 80 .1") as run:
+        run.start()
+        assert run.abort().outcome == "aborted"
+    assert prompted(client, session, "#text 2").outcome == "succeeded"
+
+
+@pytest.mark.parametrize("prompt", ["#bash touch never", "#question", "#task #bash touch never"])
+def test_an_abort_leaves_nothing_waiting(client, session, workspace, prompt):
+    with sessions.prepare(client, session, prompt) as run:
+        run.start()
+        for turn in run:
+            if turn.waiting:
+                break
+        assert run.abort().outcome == "aborted"
+    waiting = (*client.permissions(session.directory), *client.questions(session.directory))
+    assert waiting == ()
+    assert not (workspace / "never").exists()
+
+
+def test_an_abort_between_two_tries_of_the_provider(client, session):
+    with sessions.prepare(client, session, "#err500") as run:
+        run.start()
+        for turn in run:
+            if turn.retries:
+                break
+        assert run.abort().outcome == "aborted"
+
+
+def test_a_busy_session_is_said_and_a_queued_prompt_waits_for_its_own_answer(client, session):
+    with sessions.prepare(client, session, "#slow 15 .1") as first:
+        first.start()
+        first.prove_stored()
+        with pytest.raises(SessionBusyError, match="--queue") as caught:
+            sessions.prepare(client, session, "#text 2")
+        assert caught.value.status == 409
+        second = prompted(client, session, "#text 2", queue=True)
+        assert second.text == "word0 word1"
+        assert finish(first).outcome == "succeeded"
+
+
+def test_a_prompt_is_in_the_store_once(client, session):
+    turn = prompted(client, session, "#text 2")
+    texts = [m.text for m in client.messages(session) if m.role == "user"]
+    assert texts == ["#text 2"]
+    assert turn.question_text == "#text 2"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"model": "practice/scriptet"}, "Did you mean 'practice/scripted'"),
+        ({"model": "nobody/nothing"}, "No model 'nobody/nothing'"),
+        ({"agent": "buidl"}, "Did you mean 'build'"),
+        ({"variant": "enormous"}, "no variant 'enormous'"),
+    ],
+)
+def test_what_the_server_does_not_have_is_caught_before_sending(client, session, options, words):
+    with pytest.raises(UnknownNameError, match=words):
+        sessions.prepare(client, session, "hi", **options)
+    assert client.messages(session) == ()
+
+
+def test_a_file_goes_along(client, session, tmp_path):
+    from opencode_magics.magics.prompt import attachment
+
+    path = tmp_path / "note.txt"
+    path.write_text("remember the milk")
+    turn = prompted(client, session, "#text 2", files=(attachment(str(path)),))
+    stored = client.message(session, turn.prompt)
+    assert "remember the milk" in "".join(getattr(p, "text", "") for p in stored.parts)
+
+
+def test_find_takes_an_id_its_beginning_or_a_title(client, session):
+    other = sessions.create(client, "A title that nobody else has")
+    assert sessions.find(client, other.id) == client.session(other.id)
+    assert sessions.find(client, other.id[:-2]).id == other.id
+    assert sessions.find(client, "a title THAT nobody else has").id == other.id
+    assert sessions.find(client, "nobody else").id == other.id
+    with pytest.raises(UnknownNameError, match=r"could be \d+ sessions"):
+        sessions.find(client, "ses_")
+    with pytest.raises(UnknownNameError, match="No session 'quite unknown'"):
+        sessions.find(client, "quite unknown")
+
+
+# -- against a server that misbehaves --------------------------------------------------------------
+
+
+def running(fake: FakeServer, prompt: str = "msg_u1") -> tuple[Client, Run]:
+    client = Client(fake.url, directory="/work/p")
+    return client, Run(client, ROOT, Prompt(prompt, "hi"))
+
+
+def played(fake: FakeServer, prompt: str = "msg_u1", **answers: object) -> Turn:
+    client, run = running(fake, prompt)
+    with client, run:
+        run.start()
+        return finish(run, **answers)
+
+
+def delta(text: str) -> bytes:
+    return frame(
+        "message.part.delta",
+        sessionID="ses_root01",
+        messageID="msg_a1",
+        partID="p",
+        field="text",
+        delta=text,
+    )
+
+
+def sse(name: str) -> bytes:
+    return (HERE / "cases" / SSE.format(name)).read_bytes()
+
+
+def test_g1_01_the_store_wins_where_stream_and_store_differ():
+    stored = [user("msg_u1"), assistant("msg_a2", "msg_u1", "The value is 1.")]
+    routes = one_x(message=stored)
+    with FakeServer(routes, [[sse("final_text_only_in_deltas")]]) as fake:
+        turn = played(fake)
+        assert (turn.text, turn.outcome) == ("The value is 1.", "succeeded")
+        assert len(fake.asked("GET /session/ses_root01/message")) == 1
+
+
+def test_g1_02_requests_of_children_and_grandchildren_are_ours_and_strangers_are_not():
+    rest = case("sse_v1_child_permissions.rest.json")
+    replied = dict.fromkeys(
+        ("POST /permission/per_child/reply", "POST /permission/per_grand/reply"), True
+    )
+    started = frame("message.updated", info=user("msg_u1")["info"])
+    with FakeServer(one_x() | rest | replied, [[started, sse("child_permissions")]]) as fake:
+        client, run = running(fake)
+        seen = set()
+        with client, run:
+            run.start()
+            end = time.monotonic() + 10
+            for turn in run:
+                seen |= {p.id for p in turn.permissions}
+                for permission in turn.permissions:
+                    run.decide(permission, "once")
+                if len(turn.settled_requests) == 2 or time.monotonic() > end:
+                    break
+        expected = case("sse_v1_child_permissions.expected.json")
+        assert seen == set(expected["prompts_shown"])
+        asked = {s.request.session for s in run.turn.settled_requests}
+        assert asked == {"ses_child1", "ses_grand1"}
+
+
+def test_g1_05_a_prompt_that_arrived_before_the_connection_broke_is_followed():
+    stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
+    routes = one_x(prompt=CUT, message=stored) | {
+        "GET /session/ses_root01/message/msg_u1": stored[0]
+    }
+    with FakeServer(routes, [[frame("session.idle", sessionID="ses_root01")]]) as fake:
+        assert played(fake).text == "done"
+        assert len(fake.asked("POST /session/ses_root01/prompt_async")) == 1
+
+
+def test_g1_05_a_prompt_that_may_have_been_lost_is_unknown_and_not_sent_again():
+    missing = (404, {}, b"")
+    routes = one_x(prompt=CUT) | {"GET /session/ses_root01/message/msg_u1": missing}
+    with FakeServer(routes) as fake:
+        client, run = running(fake)
+        with client, run, pytest.raises(TurnError, match="not known whether") as caught:
+            run.start()
+        assert caught.value.turn.outcome == "unknown"
+        assert len(fake.asked("POST /session/ses_root01/prompt_async")) == 1
+
+
+def test_g1_06_what_happened_while_the_stream_was_down_is_read_from_the_store():
+    opening = assistant("msg_a1", "msg_u1")["info"] | {"time": {"created": 2}, "finish": None}
+    first = [
+        frame("message.updated", info=user("msg_u1")["info"]),
+        frame("message.updated", info=opening),
+        delta("half"),
+        CUT,
+    ]
+    stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "half and the whole rest")]
+    with FakeServer(one_x(message=stored), [first, []]) as fake:
+        began = time.monotonic()
+        assert played(fake).text == "half and the whole rest"
+        assert time.monotonic() - began < 5
+
+
+def test_g1_07_a_stale_idle_closes_no_turn():
+    stored = [user("msg_u2"), assistant("msg_a2", "msg_u2", "real answer")]
+    with FakeServer(one_x(message=stored), [[sse("stale_and_double_idle")]]) as fake:
+        turn = played(fake, "msg_u2")
+        assert (turn.text, turn.outcome) == ("real answer", "succeeded")
+
+
+def test_g1_12_a_session_made_elsewhere_is_refused():
+    elsewhere = {"id": "ses_x", "directory": "/home/srv"}
+    wrong = pytest.raises(UnknownNameError, match="/home/srv instead of /work/p")
+    with FakeServer(one_x(create=elsewhere)) as fake, Client(fake.url) as client, wrong:
+        sessions.create(client, "title", "/work/p")
+
+
+def test_g1_14_a_request_that_waited_before_we_listened_is_seen():
+    asked = {"id": "per_1", "sessionID": "ses_root01", "permission": "bash", "patterns": ["ls"]}
+    stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
+    routes = one_x(
+        permission=in_turn([asked], []),
+        status=in_turn({"ses_root01": {"type": "busy"}}, {}),
+        message=in_turn([user("msg_u1")], stored),
+    ) | {"POST /permission/per_1/reply": True}
+    idle = frame("session.idle", sessionID="ses_root01")
+    with FakeServer(routes, [[idle]]) as fake:
+        turn = played(fake)
+        assert [s.request.id for s in turn.settled_requests] == ["per_1"]
+        assert len(fake.asked("POST /permission/per_1/reply")) == 1
+
+
+def test_g1_15_a_request_that_was_answered_elsewhere_does_nothing_harmful():
+    gone = (404, {"content-type": "application/json"}, b'{"_tag":"PermissionNotFoundError"}')
+    with FakeServer(one_x() | {"POST /permission/per_1/reply": gone}) as fake:
+        client, run = running(fake)
+        permission = Permission("per_1", "ses_root01", "bash", ("ls",))
+        run.turn = Turn("ses_root01", "msg_u1", permissions=(permission,))
+        with client:
+            assert run.decide(permission, "once") is False
+        assert run.turn.waiting == ()
+        assert "elsewhere" in run.turn.settled_requests[0].reply
+
+
+def test_g4_06_a_reply_that_fails_can_be_given_again():
+    asked = {"id": "per_1", "sessionID": "ses_root01", "permission": "bash", "patterns": ["ls"]}
+    routes = one_x(permission=[asked]) | {
+        "POST /permission/per_1/reply": in_turn((500, {}, b""), CUT, True)
+    }
+    with FakeServer(routes) as fake:
+        client, run = running(fake)
+        permission = Permission("per_1", "ses_root01", "bash", ("ls",))
+        run.turn = Turn("ses_root01", "msg_u1", permissions=(permission,))
+        with client:
+            with pytest.raises(StatusError):
+                run.decide(permission, "once")
+            with pytest.raises(ServerConnectionError):
+                run.decide(permission, "once")
+            assert run.turn.waiting == (permission,)
+            assert run.decide(permission, "once") is True
+
+
+def test_g1_17_a_question_of_the_turn_is_answered_on_its_own_route():
+    asked = {
+        "id": "que_1",
+        "sessionID": "ses_root01",
+        "questions": [{"question": "Which?", "options": [{"label": "A"}], "multiple": True}],
+    }
+    stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
+    idle = frame("session.idle", sessionID="ses_root01")
+    answered = threading.Event()
+
+    def answer(seen):
+        answered.set()
+        return True
+
+    frames = [
+        frame("message.updated", info=user("msg_u1")["info"]),
+        frame("question.asked", **asked),
+        lambda: answered.wait(10),
+        idle,
+    ]
+    with FakeServer(
+        one_x(message=stored) | {"POST /question/que_1/reply": answer}, [frames]
+    ) as fake:
+        played(fake, answers=[["A", "and my own words"]])
+        (reply,) = fake.asked("POST /question/que_1/reply")
+        assert reply.body == {"answers": [["A", "and my own words"]]}
+
+
+def test_g1_18_an_error_without_any_answer_is_a_failure_with_the_servers_reason():
+    started = frame("message.updated", info=user("msg_u1")["info"])
+    with FakeServer(one_x(message=[user("msg_u1")]), [[started, sse("auth_error")]]) as fake:
+        turn = played(fake)
+        assert turn.outcome == "failed"
+        assert "key expired" in str(turn.failure)
+
+
+def test_g1_36_a_status_that_lags_behind_the_end_is_waited_for():
+    stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
+    busy = {"ses_root01": {"type": "busy"}}
+    routes = one_x(message=stored, status=in_turn(busy, busy, busy, {}))
+    with FakeServer(routes, [[frame("session.idle", sessionID="ses_root01")]]) as fake:
+        assert played(fake).outcome == "succeeded"
+
+
+def test_an_end_that_was_never_told_is_found():
+    stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
+    with FakeServer(one_x(message=stored), [[]]) as fake:
+        client, run = running(fake)
+        with client, run:
+            run.start()
+            run._heard -= 60  # nothing has been heard for a minute
+            assert finish(run).outcome == "succeeded"
+
+
+def test_a_half_done_answer_of_a_restarted_server_is_interrupted():
+    half = assistant("msg_a1", "msg_u1", "half", finish=None)
+    half["info"]["time"] = {"created": 2}
+    idle = frame("session.idle", sessionID="ses_root01")
+    with FakeServer(one_x(message=[user("msg_u1"), half]), [[idle]]) as fake:
+        turn = played(fake)
+        assert (turn.outcome, turn.text) == ("interrupted", "half")
+
+
+def test_an_idle_session_without_the_prompt_is_unknown():
+    idle = frame("session.idle", sessionID="ses_root01")
+    with FakeServer(one_x(), [[idle]]) as fake:
+        turn = played(fake)
+        assert (turn.outcome, turn.failure.name) == ("unknown", "PromptMissing")
+
+
+def test_a_server_that_goes_away_leaves_what_was_received(monkeypatch):
+    monkeypatch.setattr(sessions, "_RESTART", 1.0)
+    opening = assistant("msg_a1", "msg_u1")["info"] | {"time": {"created": 2}, "finish": None}
+    frames = [
+        frame("message.updated", info=user("msg_u1")["info"]),
+        frame("message.updated", info=opening),
+        delta("so far"),
+    ]
+    with FakeServer(one_x(), [frames]) as fake:
+        client, run = running(fake)
+        run.start()
+        for turn in run:
+            if turn.text:
+                break
+    with client, run:
+        turn = finish(run)
+    assert (turn.outcome, turn.text) == ("unknown", "so far")
+    assert "ConnectionLost" in str(turn.failure)
+
+
+def test_a_password_that_stops_working_ends_the_following():
+    with FakeServer(one_x(), [[CUT]]) as fake:
+        client, run = running(fake)
+        with client, run:
+            client.check()
+            client.dialect.stream = lambda directory: Request("GET", "/denied")
+            fake.routes["GET /denied"] = (401, {}, b"")
+            with pytest.raises(OpenCodeError, match="password"):
+                run.start()
+
+
+def test_the_agent_of_the_session_goes_with_the_prompt():
+    """G1-33: left out, 1.x would take "build"."""
+    planner = {"id": "ses_root01", "directory": "/work/p", "agent": "plan"}
+    with FakeServer(one_x(session=planner, prompt=ACCEPTED)) as fake, Client(fake.url) as client:
+        run = sessions.prepare(client, client.session("ses_root01"), "hi")
+        assert run.prompt.agent == "plan"
+
+
+def test_a_directory_is_warmed_before_its_first_prompt():
+    with (
+        FakeServer(one_x()) as fake,
+        Client(fake.url) as client,
+        sessions.prepare(client, ROOT, "hi") as run,
+    ):
+        run.start()
+        paths = [s.path for s in fake.seen]
+        assert paths.index("/config/providers") < paths.index("/session/ses_root01/prompt_async")
+        assert paths.index("/event") < paths.index("/session/ses_root01/prompt_async")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("/a", "/a/"), ("d:\\Work\\p", "D:/Work/p"), ("D:\\Work\\p", "d:\\work\\P\\"), ("/", "/")],
+)
+def test_g1_32_spellings_of_one_directory(one, other):
+    assert same_directory(one, other)
+
+
+@pytest.mark.parametrize(("one", "other"), [("/a", "/A"), ("/a", "/a/b"), ("d:\\p", "e:\\p")])
+def test_g1_32_different_directories_stay_different(one, other):
+    assert not same_directory(one, other)
+
+
+def test_a_dismissal_names_who_dismissed():
+    with FakeServer(one_x() | {"POST /question/que_1/reject": True}) as fake:
+        client, run = running(fake)
+        question = Question("que_1", "ses_root01", ())
+        run.turn = Turn("ses_root01", "msg_u1", questions=(question,))
+        with client:
+            run.dismiss(question, by="nobody can answer here")
+        assert run.turn.settled_requests[0].message == "nobody can answer here"

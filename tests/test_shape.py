@@ -1,0 +1,174 @@
+"""The shape of the house: imports only downward, an honest face, a light entrance."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import opencode_magics
+from opencode_magics import errors, history, notebook
+from opencode_magics.magics import TOPICS
+
+PACKAGE = Path(opencode_magics.__file__).parent
+NAME = opencode_magics.__name__
+
+# From the ground up; the wings of one floor don't know each other.
+FLOORS: tuple[tuple[str, ...], ...] = (
+    ("errors", "model"),
+    ("events",),
+    ("turn", "dialects"),
+    ("client", "server"),
+    ("sessions",),
+    ("history", "notebook"),
+    ("magics",),
+    ("__init__", "cli", "practice"),
+)
+FLOOR = {wing: level for level, floor in enumerate(FLOORS) for wing in floor}
+WINGS = ("history", "notebook")
+CORE = ("errors", "model", "events", "turn", "dialects")
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def module_of(path: Path) -> str:
+    """`magics.prompt` for a file; a package is named like its folder, the whole `__init__`."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    inside = parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts
+    return ".".join(inside)
+
+
+def imports(path: Path) -> Iterator[str]:
+    """What a file imports, wherever in it and under whatever condition, with absolute names."""
+    package = [NAME, *path.relative_to(PACKAGE).parts[:-1]]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                base = package[: len(package) - level + 1] if level else []
+                whole = [*base, *(module.split(".") if module else [])]
+                if whole == package[: len(whole)]:  # `from . import client` names modules
+                    yield from (".".join([*whole, alias.name]) for alias in names)
+                else:
+                    yield ".".join(whole)
+
+
+def wings_used(path: Path) -> set[str]:
+    """The wings of the house that a file imports from."""
+    own = (name.removeprefix(f"{NAME}.") for name in imports(path) if name.startswith(f"{NAME}."))
+    return {name.split(".")[0] for name in own}
+
+
+def outsiders(path: Path) -> set[str]:
+    """The other packages that a file imports from, outside the standard library."""
+    tops = {name.split(".")[0] for name in imports(path)}
+    return tops - {NAME} - sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_imports_go_downward_only(path: Path) -> None:
+    """A type that is only named, below `if TYPE_CHECKING`, counts as well, with one exception."""
+    wing = module_of(path).split(".")[0]
+    used = wings_used(path) & FLOOR.keys() - {wing}
+    if wing == "errors":
+        used -= {"turn"}  # `TurnError.turn` needs the name of its type
+    if wing != "__init__" and FLOOR[wing] == len(FLOORS) - 1:
+        used -= set(FLOORS[-1])  # the demo is made of the practice world
+    above = {other for other in used if FLOOR[other] > FLOOR[wing]}
+    beside = {other for other in used if {wing, other} == set(WINGS)}
+    assert not above | beside
+
+
+def test_every_module_has_its_floor() -> None:
+    assert {module_of(path).split(".")[0] for path in FILES} <= FLOOR.keys()
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_the_core_needs_nothing_but_python(path: Path) -> None:
+    if module_of(path).split(".")[0] in CORE:
+        assert not outsiders(path)
+
+
+def test_the_network_is_reached_through_the_client_alone() -> None:
+    """`server` asks a server of its own whether it is up; everything else asks a `Client`."""
+    found = {module_of(p) for p in FILES if outsiders(p) & {"httpx", "httpx_sse"}}
+    assert found == {"client", "server"}
+
+
+@pytest.mark.parametrize("module", [opencode_magics, history, notebook], ids=lambda m: m.__name__)
+def test_all_names_what_is_there(module: object) -> None:
+    names = module.__all__  # type: ignore[attr-defined]
+    assert sorted(names) == list(names)
+    assert all(getattr(module, name) is not None for name in names)
+
+
+def test_the_package_hands_out_no_other_name() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Server'"):
+        _ = opencode_magics.Server  # type: ignore[attr-defined]
+
+
+def test_the_drawn_tree_of_errors_is_the_real_one() -> None:
+    drawn = [line for line in str(errors.__doc__).splitlines() if line.lstrip()[:2] in TWIGS]
+    tree: list[tuple[str, str]] = []
+    for line in drawn:
+        twig, name = line.lstrip()[:2], line.split()[1]
+        parents = [n for t, n in tree if TWIGS.index(t) < TWIGS.index(twig)]
+        parent = parents[-1] if parents else "Exception"
+        assert getattr(errors, name).__base__.__name__ == parent
+        tree.append((twig, name))
+    defined = {n for n, v in vars(errors).items() if isinstance(v, type)} - {"TurnInterrupted"}
+    assert {name for _, name in tree} == defined
+
+
+TWIGS = ["* ", "- ", "+ "]
+
+HEAVY = {"pandas", "numpy", "ipywidgets", "markdown_it", "nh3", "anywidget", "matplotlib", "tqdm"}
+LOADS = """
+import json, sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+before = set(sys.modules)
+shell.run_line_magic("load_ext", "opencode_magics")
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+def test_loading_the_extension_imports_nothing_heavy(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADS],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(PACKAGE.parent), "IPYTHONDIR": str(tmp_path)},
+    )
+    loaded = set(json.loads(done.stdout))
+    assert f"{NAME}.magics" in loaded
+    assert not {name.split(".")[0] for name in loaded} & HEAVY
+
+
+MAGICS = sorted({name for topic in TOPICS for kind in topic.magics.values() for name in kind})
+
+
+@pytest.mark.parametrize("name", MAGICS)
+def test_every_magic_shows_an_example_of_itself(name: str) -> None:
+    topic = next(t for t in TOPICS if hasattr(t, name))
+    _, found, example = getattr(topic, name).__doc__.partition("Example::")
+    assert found
+    assert f"%{name}" in example
+
+
+@pytest.mark.parametrize("name", MAGICS)
+def test_every_magic_begins_with_what_one_gets(name: str) -> None:
+    """`%magic?` shows options first; what follows them begins with a sentence."""
+    topic = next(t for t in TOPICS if hasattr(t, name))
+    assert any(line.strip().endswith(".") for line in getattr(topic, name).__doc__.splitlines())
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_every_module_opens_with_its_idea(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
