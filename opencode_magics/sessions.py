@@ -358,7 +358,8 @@ class Run:
                     self._lost, self.note = None, ""
                     self._look_now()
                 case Lost():
-                    self._lost = self._lost or (time.monotonic(), heard)
+                    since = self._lost[0] if self._lost else time.monotonic()
+                    self._lost = since, heard
                     self.note = f"Connection lost ({heard.reason}); trying again."
                 case Unusable(error, fatal):
                     self._unusable(error, fatal)
