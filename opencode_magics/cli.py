@@ -25,6 +25,7 @@ from .practice.world import Practice
 
 TOUR = "tour.ipynb"
 CELL_TIMEOUT = 300
+OUR_KERNEL = {"JUPYTER_PREFER_ENV_PATH": "1"}  # not a kernel of that name in the user's home
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,8 +72,8 @@ def _leave(number: int, frame: object) -> NoReturn:
 
 
 def _one_line(error: Exception) -> str:
-    text = str(error) if isinstance(error, OpenCodeError) else f"{type(error).__name__}: {error}"
-    return " ".join(text.split())
+    name = "" if isinstance(error, OpenCodeError) else f"{type(error).__name__} "
+    return " ".join(f"{name}{error}".split())
 
 
 def _say(line: str) -> None:
@@ -109,18 +110,13 @@ def _interactive(options: argparse.Namespace) -> None:
     _need("jupyterlab")
     with Practice(progress=_say) as practice:
         tour = _copy_notebooks(practice.directory)
-        os.environ.update(practice.access, **_lab_environment(practice))
+        layout = str(practice.root / "lab")  # the user's open tabs stay out of it
+        os.environ.update(practice.access, **OUR_KERNEL, JUPYTERLAB_WORKSPACES_DIR=layout)
         os.chdir(practice.directory)
         _say("Opening JupyterLab. Everything here is thrown away when you stop it with Ctrl-C.")
         from jupyterlab.labapp import LabApp
 
         LabApp.launch_instance(_lab_arguments(tour, options))
-
-
-def _lab_environment(practice: Practice) -> dict[str, str]:
-    """A layout of its own, so that the user's open tabs stay out; kernels of this Python."""
-    layout = str(practice.root / "lab")
-    return {"JUPYTERLAB_WORKSPACES_DIR": layout, "JUPYTER_PREFER_ENV_PATH": "1"}
 
 
 def _lab_arguments(tour: Path, options: argparse.Namespace) -> list[str]:
@@ -176,9 +172,9 @@ def _execute(tour: Path, practice: Practice) -> None:
         resources={"metadata": {"path": str(tour.parent)}},
         extra_arguments=["--OpenCodeMagics.noninteractive=once", "--log-level=ERROR"],
     )
-    environment = {**os.environ, **practice.access, "JUPYTER_PREFER_ENV_PATH": "1"}
+    os.environ.update(OUR_KERNEL)
     try:
-        runner.execute(env=environment)
+        runner.execute(env={**os.environ, **practice.access})
     except CellExecutionError as error:
         number = sum(cell.get("execution_count") is not None for cell in notebook.cells)
         raise OpenCodeError(f"cell {number}: {error.ename}: {error.evalue}") from error

@@ -17,7 +17,7 @@ from opencode_magics.errors import OpenCodeError
 from opencode_magics.practice import install
 from opencode_magics.practice.model import SUMMARY, TITLE, PracticeModel, Request, choose, usage
 from opencode_magics.practice.repertoire import WHAT_TO_ASK, Talk, plain_script
-from opencode_magics.practice.script import KEYWORDS, Step, bash, keyword_script
+from opencode_magics.practice.script import KEYWORDS, Failure, Step, bash, keyword_script
 from opencode_magics.practice.workspace import BUGGY, FIXED, make_workspace, reset_workspace
 from opencode_magics.practice.world import Practice
 
@@ -44,6 +44,13 @@ def test_other_text_is_no_keyword(text: str) -> None:
 def test_a_plan_is_a_script_in_json() -> None:
     plan = [{"calls": [["bash", {"command": "ls", "description": "Run a command"}]]}, {"text": "x"}]
     assert keyword_script(f"#plan {json.dumps(plan)}") == (bash("ls"), Step("x"))
+
+
+@pytest.mark.parametrize("text", ["#usage many", "#slow 3 fast", '#plan [{"words": 1}]'])
+def test_a_script_that_cannot_be_read_is_refused(text: str) -> None:
+    (step,) = keyword_script(text) or ()
+    assert isinstance(step.failure, Failure)
+    assert "cannot be read" in step.failure.message
 
 
 def test_everything_the_model_offers_is_in_its_repertoire() -> None:
@@ -245,6 +252,16 @@ def test_another_version_on_path_is_passed_over(machine: Path) -> None:
     executable(machine / "bin" / "opencode", "#!/bin/sh\necho 1.0.0\n")
     fake_npm(machine)
     assert install.opencode() == machine / "cache" / "opencode_magics" / "1.18.33" / "opencode"
+
+
+def test_asking_for_the_version_leaves_the_home_alone(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`opencode --version` of 1.18.33 makes folders in its home."""
+    monkeypatch.setenv("HOME", str(machine))
+    executable(machine / "bin" / "opencode", SAYS_VERSION + 'echo mark > "$HOME/mark"\n')
+    install.opencode()
+    assert not (machine / "mark").exists()
 
 
 def test_the_program_that_runs_is_found_without_install_scripts(machine: Path) -> None:

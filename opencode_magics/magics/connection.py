@@ -10,14 +10,13 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from .. import history
-from ..client import Client
-from ..server import start
 from .options import parse
 from .state import OpenCodeMagics, described
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from ..client import Client
 
 
 @contextmanager
@@ -72,6 +71,8 @@ class ConnectionMagics(Magics):
 
             %oc_start
         """
+        from ..server import start
+
         options = parse(self.oc_start, line)
         if options is None:
             return
@@ -112,6 +113,8 @@ class ConnectionMagics(Magics):
 
             %oc_models
         """
+        from .. import history
+
         if parse(self.oc_models, line) is None:
             return None
         return history.models(self.state.client.models())
@@ -125,6 +128,8 @@ class ConnectionMagics(Magics):
 
             %oc_agents
         """
+        from .. import history
+
         if parse(self.oc_agents, line) is None:
             return None
         return history.agents(self.state.client.agents())

@@ -23,10 +23,7 @@ def parse(magic: Callable[..., Any], line: str) -> argparse.Namespace | None:
     Raises:
         UsageError: They don't fit.
     """
-    options, text = split(magic, line)
-    if options is not None and text:
-        raise UsageError(f"unexpected: {text} (see %{magic.__name__} -h)")
-    return options
+    return split(magic, line)[0]
 
 
 def split(
@@ -46,30 +43,31 @@ def split(
 
 
 def _argv(magic: Callable[..., Any], line: str, verbatim: bool) -> tuple[list[str] | None, str]:
-    actions: dict[str, argparse.Action] = magic.parser._option_string_actions  # type: ignore[attr-defined]
-    argv: list[str] = []
+    options: list[str] = []
+    words: list[str] = []
     rest = line
     while rest.strip():
         token, quoted, after = _next(rest)
-        if not token.startswith("-") or token == "-" or quoted:
-            if verbatim:
-                break
-            argv.append(token)
-        elif token in ("-h", "--help"):
+        if token in ("-h", "--help") and not quoted:
             return None, ""
-        elif token == "--":
+        if token == "--" and not quoted:
             rest = after
             break
+        if token.startswith("-") and token != "-" and not quoted:
+            option, rest = _option(magic, token, after)
+            options.append(option)
+        elif verbatim:
+            break
         else:
-            name, equals, value = token.partition("=")
-            action = _action(magic, actions, name)
-            if action.nargs != 0 and not equals:
-                value, _, after = _next(after)
-            elif action.nargs == 0 and equals:
-                raise UsageError(f"{name} takes no value")
-            argv += _option(action, value)
-        rest = after
-    return argv, rest.lstrip(" \t") if verbatim else rest.strip()
+            words.append(token)
+            rest = after
+    if verbatim:
+        return options, rest.lstrip(" \t")
+    while rest.strip():
+        token, _, rest = _next(rest)
+        words.append(token)
+    dashed = any(word.startswith("-") for word in words)
+    return options + ["--"] * dashed + words, ""
 
 
 def _next(text: str) -> tuple[str, bool, str]:
@@ -84,6 +82,26 @@ def _next(text: str) -> tuple[str, bool, str]:
     return (prefix or "") + value, not prefix, text[found.end() :]
 
 
+def _option(magic: Callable[..., Any], token: str, after: str) -> tuple[str, str]:
+    """One option with its value, in one word as argparse takes it, and what follows.
+
+    In one word, a value may begin with a dash or be empty.
+    """
+    actions: dict[str, argparse.Action] = magic.parser._option_string_actions  # type: ignore[attr-defined]
+    name, equals, value = token.partition("=")
+    action = _action(magic, actions, name)
+    long = next((n for n in action.option_strings if n.startswith("--")), name)
+    if action.nargs == 0:
+        if equals:
+            raise UsageError(f"{name} takes no value (see %{magic.__name__} -h)")
+        return long, after
+    if not equals:
+        value, quoted, after = _next(after)
+        if not quoted and (not value or value == "--" or value in actions):
+            raise UsageError(f"{name} needs a value (see %{magic.__name__} -h)")
+    return f"{long}={value}", after
+
+
 def _action(
     magic: Callable[..., Any], actions: dict[str, argparse.Action], name: str
 ) -> argparse.Action:
@@ -94,9 +112,3 @@ def _action(
         f"%{magic.__name__} has no option {name}. It has: {known or 'none'}. "
         "Text that begins with a dash goes after --"
     )
-
-
-def _option(action: argparse.Action, value: str) -> list[str]:
-    # In one word, so that a value may begin with a dash or be empty.
-    name = next((n for n in action.option_strings if n.startswith("--")), action.option_strings[0])
-    return [name] if action.nargs == 0 else [f"{name}={value}"]

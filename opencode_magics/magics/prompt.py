@@ -7,19 +7,18 @@ import re
 from argparse import Namespace
 from base64 import b64encode
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from .. import sessions
-from ..model import Attachment, Session
-from ..notebook.cell import conclude, play
-from ..notebook.live import view
-from ..turn import Turn
 from .options import parse, split
 from .state import OpenCodeMagics
+
+if TYPE_CHECKING:
+    from ..model import Attachment, Session
+    from ..turn import Turn
 
 # What a model can take. 1.18.33 accepts any file and then fails for good: the attachment is sent
 # again with every later prompt of the session.
@@ -110,6 +109,10 @@ class PromptMagics(Magics):
         return options, expand(text, self.shell.user_ns) if options.expand else text
 
     def _send(self, options: Namespace, text: str) -> None:
+        from .. import sessions
+        from ..notebook.cell import conclude, play
+        from ..notebook.live import view
+
         files = tuple(attachment(name) for name in options.file)
         session = self._session(options)
         run = sessions.prepare(
@@ -136,6 +139,8 @@ class PromptMagics(Magics):
         conclude(run.turn)
 
     def _session(self, options: Namespace) -> Session:
+        from .. import sessions
+
         client = self.state.client
         if options.session:
             return sessions.find(client, options.session)
@@ -171,6 +176,8 @@ def attachment(name: str) -> Attachment:
     Raises:
         UsageError: It can't be read, or no model could.
     """
+    from ..model import Attachment
+
     path = Path(name).expanduser()
     try:
         content = path.read_bytes()

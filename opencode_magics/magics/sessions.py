@@ -10,13 +10,13 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from .. import history, sessions
-from ..model import Session
 from .options import parse, split
 from .state import OpenCodeMagics
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from ..model import Session
 
 _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
@@ -48,6 +48,8 @@ class SessionMagics(Magics):
 
             df = %oc_sessions --start 7d --roots
         """
+        from .. import history
+
         options = parse(self.oc_sessions, line)
         if options is None:
             return None
@@ -68,12 +70,16 @@ class SessionMagics(Magics):
 
             %oc_session fix the login page
         """
+        from ..sessions import find
+
         options = parse(self.oc_session, line)
         if options is None:
             return None
         if options.session:
-            self.state.session = sessions.find(self.state.client, " ".join(options.session))
-        return self.state.need_session()
+            self.state.session = find(self.state.client, " ".join(options.session))
+        else:
+            self.state.session = self.state.client.session(self.state.need_session().id)
+        return self.state.session
 
     @no_var_expand
     @magic_arguments()
@@ -87,11 +93,13 @@ class SessionMagics(Magics):
 
             %oc_new Try another sorting algorithm
         """
+        from ..sessions import create
+
         options, title = split(self.oc_new, line, verbatim=True)
         if options is None:
             return None
         client = self.state.client
-        self.state.session = sessions.create(client, _unquoted(title) or None, options.directory)
+        self.state.session = create(client, _unquoted(title) or None, options.directory)
         return self.state.session
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from traitlets import Enum, Unicode
 from traitlets.config import Configurable
 
-from ..client import Client
 from ..errors import AuthenticationError
-from ..model import Session
-from ..notebook.ask import Asker, Policy, can_ask
-from ..server import ServerProcess, find
-from ..turn import Turn
+
+if TYPE_CHECKING:
+    from ..client import Client
+    from ..model import Session
+    from ..notebook.ask import Asker, Policy
+    from ..server import ServerProcess
+    from ..turn import Turn
 
 
 class OpenCodeMagics(Configurable):
@@ -55,6 +57,9 @@ class OpenCodeMagics(Configurable):
         self, url: str | None = None, directory: str | None = None, password: str | None = None
     ) -> Client:
         """Use another server, or another directory. The current session is let go."""
+        from ..notebook.ask import can_ask
+        from ..server import find
+
         where = directory or self.directory or None
         try:
             client = find(url, directory=where, password=password)
@@ -84,6 +89,8 @@ class OpenCodeMagics(Configurable):
 
     def asker(self, permission: Policy | None = None) -> Asker:
         """Who answers a turn's requests here."""
+        from ..notebook.ask import Asker, can_ask
+
         return Asker(permission or self.permission, self.noninteractive, can_ask(self.shell))
 
     def need_session(self) -> Session:

@@ -6,7 +6,7 @@ Everything happens in the main thread of the cell, so every output lands in it.
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ..errors import AnswerNeeded, TurnError, TurnInterrupted
 from ..model import Permission, Question
@@ -14,15 +14,8 @@ from ..sessions import Run
 from ..turn import Turn
 from .ask import Asker
 
-
-class View(Protocol):
-    """Something that shows a turn."""
-
-    def show(self, turn: Turn, note: str = "") -> None:
-        """Show a state of the turn; `note` is about the connection."""
-
-    def close(self, turn: Turn, note: str = "") -> None:
-        """Show the last state."""
+if TYPE_CHECKING:
+    from .live import View
 
 
 def play(run: Run, view: View, asker: Asker, timeout: float | None = None) -> Turn:

@@ -22,6 +22,7 @@ from .blocks import Block, Recap, blocks
 Display = Callable[[dict[str, str], str, bool], None]
 MAX_OUTPUTS = 44
 ROOM = 8_000  # characters in one of the first eight outputs
+RATE = 150_000  # characters sent in a second, about
 
 
 class View(Protocol):
@@ -52,6 +53,7 @@ class LiveCell:
         self._min_interval = min_interval
         self._next = 0.0
         self._shown: tuple[Turn | None, str] = (None, "")
+        self._drawn = 0
         self._closed = False
         self._layout = _Layout()
         self._sent: list[tuple[str, bool]] = []
@@ -67,9 +69,8 @@ class LiveCell:
         if now < self._next and not asks:
             return
         self._draw(turn, note, final=False)
-        done = time.monotonic()
-        # However much there is to draw, most of the time is left for the turn itself.
-        self._next = max(now + self._min_interval, done + 3 * (done - now))
+        # A large output is drawn less often.
+        self._next = now + max(self._min_interval, self._drawn / RATE)
 
     def close(self, turn: Turn, note: str = "") -> None:
         """Draw the last state, with the plain-text twins of all outputs."""
@@ -78,7 +79,7 @@ class LiveCell:
             self._draw(turn, note, final=True)
 
     def _draw(self, turn: Turn, note: str, final: bool) -> None:
-        self._shown = (turn, note)
+        self._shown, self._drawn = (turn, note), 0
         *full, last = self._layout.lay(blocks(turn))
         for n, pieces in enumerate(full):
             self._send(n, [p.html for p in pieces], pieces, ())
@@ -94,7 +95,8 @@ class LiveCell:
         new = n == len(self._sent)
         if not new and content == self._sent[n]:
             return
-        self._sent[n:] = [content, *self._sent[n + 1 :]]
+        self._sent[n : n + 1] = [content]
+        self._drawn += len(content[0])
         twin = "\n\n".join(t for t in (text.join(p.block for p in told), *end) if t)
         self._display({"text/html": content[0], "text/plain": twin}, f"{self._id}-{n}", not new)
 
@@ -199,10 +201,7 @@ class _Layout:
             return known
         assert isinstance(value, Text | Reasoning | Recap)
         growing = self._growing.setdefault(stretch.key, markdown.Growing())
-        if stretch.closed and "]:" in value.text:  # links may be defined below their use
-            inner = markdown.render(value.text)
-        else:
-            inner = growing.render(value.text)
+        inner = growing.render(value.text, stretch.closed)
         piece = _Piece(stretch, html.prose(value, inner, continued))
         self._pieces[stretch.key] = piece
         return piece

@@ -7,6 +7,7 @@ fixed styles come in after that.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,19 +25,24 @@ def render(text: str) -> str:
     return _html(_parser().parse(clean(text)))
 
 
+_DEFINITION = re.compile(r"^ {0,3}\[[^\]\n]+\]:", re.MULTILINE)
+
+
 class Growing:
     """Markdown that grows at its end: what can't change any more is rendered only once.
 
     In CommonMark a block at the top level is final when the next one begins, so all but the last
-    are kept as HTML. (Link definitions, which work backwards, wait for `render`.)
+    are kept as HTML. Link definitions work backwards: they wait until the text is closed.
     """
 
     def __init__(self) -> None:
         self._source = ""
         self._html = ""
 
-    def render(self, text: str) -> str:
+    def render(self, text: str, closed: bool = False) -> str:
         """Safe HTML for the text so far, which must be clean."""
+        if closed and _DEFINITION.search(text):
+            return render(text)
         if not text.startswith(self._source):
             self._source = self._html = ""
         rest = text[len(self._source) :]
@@ -65,31 +71,31 @@ def cut(text: str, room: int) -> Cut:
 
     A fence is closed before the cut and opened again after it, and a table's head is repeated.
     """
-    head = text[:room]
+    head, least = text[:room], room // 3
     line = head.rfind("\n") + 1
-    if line <= room // 3:
-        return Cut(head.rfind(" ") + 1 if head.rfind(" ") > room // 3 else room)
+    if line <= least:
+        return Cut(max(head.rfind(" ") + 1, 0) if head.rfind(" ") > least else len(head))
     head = head[:line]
-    tokens = _parser().parse(head)
+    tokens = _blocks_only().parse(head)
     tops = _tops(tokens)
-    starts = [_offset(head, tokens[n]) for n in tops]
-    if starts and starts[-1] > room // 3:
-        return Cut(starts[-1])
-    return _cut_block(head, tokens[tops[-1] :], room // 3) if tops else Cut(line)
+    if not tops:
+        return Cut(line)
+    last = _offset(head, tokens[tops[-1]])
+    return Cut(last) if last > least else _cut_block(head, tokens[tops[-1] :], least)
 
 
 def _cut_block(head: str, block: Sequence[Token], least: int) -> Cut:
-    items = [_offset(head, t) for t in block if t.type == "list_item_open" and t.level == 1]
-    if items and items[-1] > least:
-        return Cut(items[-1])
+    """Inside a block that is too long: before an item, or after a line of a fence or a table."""
+    items = [t for t in block if t.type == "list_item_open" and t.level == 1]
+    if items and (item := _offset(head, items[-1])) > least:
+        return Cut(item)
     lines = head.split("\n")
     if block[0].type == "table_open":
         first = _line(block[0])
         return Cut(len(head), "", "\n".join(lines[first : first + 2]) + "\n")
     fence = next((t for t in reversed(block) if t.type == "fence"), None)
     if fence is not None and _is_open(fence, lines):
-        opening = lines[_line(fence)]
-        return Cut(len(head), f"{fence.markup}\n", f"{opening}\n")
+        return Cut(len(head), f"{fence.markup}\n", f"{lines[_line(fence)]}\n")
     return Cut(len(head))
 
 
@@ -113,6 +119,16 @@ def _parser() -> MarkdownIt:
     parser.enable(["table", "strikethrough"]).disable("image")  # an image becomes a link
     for kind in ("td", "th"):
         parser.add_render_rule(f"{kind}_open", _cell)
+    return parser
+
+
+@cache
+def _blocks_only() -> MarkdownIt:
+    """Finds where blocks begin, and leaves alone what is in them."""
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    parser.core.ruler.enableOnly(["normalize", "block"])
     return parser
 
 
@@ -166,9 +182,8 @@ _ATTRIBUTES = {"a": {"href"}, "ol": {"start"}}
 _ALIGN = {"left", "center", "right"}
 _VALUES = {"td": {"align": _ALIGN}, "th": {"align": _ALIGN}}
 
-_RULE = "1px solid rgba(128,128,128,.3)"
-_HEADING = "margin:1em 0 .4em;line-height:1.3;font-weight:600;font-size:"
-_CELL = f"padding:.25em 1em .25em 0;border:0;border-bottom:{_RULE};background:none;text-align:"
+# Short, since they are sent again and again; what a front-end does well itself is left to it.
+_HEADING = "margin:1em 0 .4em;font-weight:600;font-size:"
 _STYLES = {
     "h1": f"{_HEADING}1.3em",
     "h2": f"{_HEADING}1.2em",
@@ -176,19 +191,19 @@ _STYLES = {
     "h4": f"{_HEADING}1em",
     "h5": f"{_HEADING}1em",
     "h6": f"{_HEADING}1em",
-    "pre": "margin:.6em 0;padding:.6em .8em;overflow-x:auto;line-height:1.45;font-size:.9em;"
-    "border-radius:4px;background:rgba(128,128,128,.09)",
-    "table": f"margin:.6em 0;border:0;border-collapse:collapse;border-top:{_RULE}",
-    "tr": "background:none",
-    "blockquote": "margin:.6em 0;padding:0 0 0 .9em;border-left:3px solid rgba(128,128,128,.35)",
-    "hr": f"margin:1em 0;border:0;border-top:{_RULE}",
+    "table": "margin:.6em 0",
+    "blockquote": "margin:.6em 0;padding-left:.9em;border-left:3px solid rgba(128,128,128,.35)",
 }
+_PRE = (
+    "margin:.6em 0;padding:.6em .8em;overflow-x:auto;line-height:1.45;font-size:.9em;"
+    "border-radius:4px;background:rgba(128,128,128,.09)"
+)
 _DRESS = {
     # The block has the background; the <code> in it must not bring its own.
-    "<pre><code>": '<pre><code style="padding:0;background:none">',
+    "<pre><code>": f'<pre style="{_PRE}"><code style="padding:0;background:none">',
     **{f"<{tag}>": f'<{tag} style="{style}">' for tag, style in _STYLES.items()},
     **{
-        f'<{tag} align="{align}">': f'<{tag} style="{_CELL}{align}">'
+        f'<{tag} align="{align}">': f'<{tag} style="text-align:{align}">'
         for tag in ("td", "th")
         for align in sorted(_ALIGN)
     },

@@ -102,7 +102,10 @@ def keyword_script(text: str) -> Script | None:
         return None
     # OpenCode wraps a queued prompt in a tag of its own: what follows is not an argument.
     argument = found["argument"].split("</")[0].strip()
-    return KEYWORDS[found["name"]](argument)
+    try:
+        return KEYWORDS[found["name"]](argument)
+    except (ValueError, TypeError) as error:
+        return (Step(failure=failure(400, f"#{found['name']} cannot be read: {error}")),)
 
 
 def _text(argument: str) -> Script:

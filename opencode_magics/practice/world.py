@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from .. import server
+from ..client import USER
 from .home import environment, write_config
 from .install import opencode
 from .model import PracticeModel
@@ -67,8 +68,12 @@ class Practice:
 
     @property
     def access(self) -> dict[str, str]:
-        """The two variables with which `%oc_connect` finds this server."""
-        return {"OPENCODE_SERVER_URL": self.url, "OPENCODE_SERVER_PASSWORD": self.password}
+        """The variables with which `%oc_connect` finds this server."""
+        return {
+            "OPENCODE_SERVER_URL": self.url,
+            "OPENCODE_SERVER_USERNAME": USER,
+            "OPENCODE_SERVER_PASSWORD": self.password,
+        }
 
     def start(self) -> Self:
         """Start the model and the server."""

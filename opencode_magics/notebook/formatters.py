@@ -1,0 +1,56 @@
+"""Tells IPython how turns, sessions, requests and diffs look.
+
+By name, so that nothing is imported until a value of that kind is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+# Kind of value -> function of `html` that draws it, function of `text` that writes it.
+_LOOKS = {
+    "opencode_magics.turn.Turn": ("turn", "render"),
+    "opencode_magics.model.Session": ("session", "session"),
+    "opencode_magics.model.Permission": ("request", "request"),
+    "opencode_magics.model.Question": ("request", "request"),
+    "opencode_magics.model.FileDiff": ("file_diff", "file_diff"),
+}
+
+
+def register(ip: Any) -> None:
+    """Let IPython show our values."""
+    formatters = ip.display_formatter.formatters
+    for kind, (rich, plain) in _LOOKS.items():
+        module, _, name = kind.rpartition(".")
+        formatters["text/html"].for_type_by_name(module, name, _html(rich))
+        formatters["text/plain"].for_type_by_name(module, name, _text(plain))
+
+
+def unregister(ip: Any) -> None:
+    """Undo `register`."""
+    for name in ("text/html", "text/plain"):
+        for kind in _LOOKS:
+            ip.display_formatter.formatters[name].pop(kind, None)
+
+
+def _html(function: str) -> Callable[[Any], str]:
+    def show(value: Any) -> str:
+        from . import html
+
+        drawn: str = getattr(html, function)(value)
+        return drawn
+
+    return show
+
+
+def _text(function: str) -> Callable[[Any, Any, bool], None]:
+    """For IPython's pretty printer: the whole text at the top, the repr inside of something."""
+
+    def show(value: Any, printer: Any, cycle: bool) -> None:
+        from . import text
+
+        at_top = len(printer.stack) <= 1
+        printer.text(getattr(text, function)(value) if at_top else repr(value))
+
+    return show

@@ -1,0 +1,208 @@
+"""The argument line of a magic: options as in a shell, free text as it was typed."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from IPython.core.error import UsageError
+from IPython.core.magic_arguments import argument, magic_arguments
+
+from opencode_magics.magics.options import parse, split
+
+
+@magic_arguments()
+@argument("words", nargs="*", help="Anything.")
+@argument("-t", "--title", help="A title.")
+@argument("--file", action="append", default=[], help="A file; may be repeated.")
+@argument("--limit", type=int, help="A number.")
+@argument("-n", "--new", action="store_true", help="A new one.")
+def listing(line: str) -> None:
+    """List things.
+
+    Example::
+
+        %listing --limit 3
+    """
+
+
+def options(line: str) -> Namespace:
+    found = parse(listing, line)
+    assert found is not None
+    return found
+
+
+def said(line: str) -> tuple[Namespace, str]:
+    """Options and text of a line that ends in free text."""
+    found, text = split(listing, line, verbatim=True)
+    assert found is not None
+    return found, text
+
+
+# -- options ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("line", ['--title "a b"', '--title="a b"', "-t 'a b'", "--title='a b'"])
+def test_g3_05_quotes_hold_a_value_together_and_are_not_part_of_it(line: str) -> None:
+    """`magic_arguments` keeps the quotes and splits `--title="a b"` in two (IPython 9.18)."""
+    found = options(f"{line} rest")
+    assert (found.title, found.words) == ("a b", ["rest"])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "don't",
+        '5"',
+        "it's",
+        '"',
+        "C:\\new\\table.txt",
+        "\\\\host\\share\\x",
+        "a=b",
+        "a;b",
+        "{x}",
+        "$HOME",
+        "ünï",
+        "-7d",
+    ],
+)
+def test_a_value_without_blanks_needs_no_quotes(value: str) -> None:
+    assert options(f"--title {value} --new").title == value
+    assert options(f"--title={value} --new").title == value
+
+
+@pytest.mark.parametrize(
+    ("line", "title"),
+    [
+        ('--title "C:\\Program Files\\x\\"', "C:\\Program Files\\x\\"),
+        ('--title ""', ""),
+        ("--title=", ""),
+        ('--title "it\'s broken"', "it's broken"),
+        ("--title 'say \"hi\" twice'", 'say "hi" twice'),
+        ('--title "-x --new"', "-x --new"),
+        ('--title "--new"', "--new"),
+    ],
+)
+def test_a_quoted_value_arrives_without_its_quotes_only(line: str, title: str) -> None:
+    found = options(line)
+    assert (found.title, found.new, found.words) == (title, False, [])
+
+
+def test_options_may_stand_before_between_and_behind_words() -> None:
+    found = options("one --title x two -n three --file a --file 'b c'")
+    assert found.words == ["one", "two", "three"]
+    assert (found.title, found.new, found.file) == ("x", True, ["a", "b c"])
+
+
+def test_words_after_two_dashes_are_no_options() -> None:
+    found = options("--new -- --title -x 'a b'")
+    assert (found.new, found.title, found.words) == (True, None, ["--title", "-x", "a b"])
+
+
+def test_a_word_in_quotes_is_no_option() -> None:
+    assert options('"--new" "-h"').words == ["--new", "-h"]
+
+
+@pytest.mark.parametrize(
+    "line", ["--title", "-t", "--new --title", "--title --new x", "-t --file x"]
+)
+def test_a_missing_value_is_told(line: str) -> None:
+    """Else `-o --no-wait` would keep the turn in a variable of that name."""
+    with pytest.raises(UsageError, match=r"^(--title|-t) needs a value \(see %listing -h\)$"):
+        options(line)
+
+
+@pytest.mark.parametrize("line", ["--new=yes", "-n=1", "--new="])
+def test_a_switch_takes_no_value(line: str) -> None:
+    with pytest.raises(UsageError, match="takes no value"):
+        options(line)
+
+
+@pytest.mark.parametrize("line", ["--nope", "--ti x", "-x", "--title-x=3", "-nt x", "---"])
+def test_an_unknown_option_is_told_with_those_that_exist(line: str) -> None:
+    """No abbreviations either: they would change their meaning with the next version."""
+    name = line.split("=")[0].split()[0]
+    with pytest.raises(UsageError) as caught:
+        options(line)
+    assert f"%listing has no option {name}. It has: --file, --limit, --new, --title." in str(
+        caught.value
+    )
+
+
+def test_a_value_of_the_wrong_kind_is_told() -> None:
+    with pytest.raises(UsageError, match="--limit: invalid int value: 'ten'"):
+        options("--limit ten")
+
+
+@magic_arguments()
+def bare(line: str) -> None:
+    """Take nothing."""
+
+
+@pytest.mark.parametrize("line", ["word", "-- word", "'-x'"])
+def test_a_word_too_many_is_told(line: str) -> None:
+    with pytest.raises(UsageError, match=r"unrecognized arguments: .*(word|-x)"):
+        parse(bare, line)
+
+
+@pytest.mark.parametrize("line", ["-h", "--help", "--new -h", "word --help"])
+def test_g3_13_help_is_printed_and_nothing_else_happens(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert parse(listing, line) is None
+    printed = capsys.readouterr().out
+    assert "List things." in printed
+    assert "--limit LIMIT" in printed
+
+
+# -- free text -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "it's broken, don't guess",
+        'a title with one " quote',
+        "why is {12} and $price",
+        "trailing blanks   ",
+        "two  blanks\tand a tab",
+        '"quoted" to begin with',
+        "- a list item",
+        "x --title y -h",
+        "say -- nothing",
+        "C:\\new \\",
+    ],
+)
+def test_g3_06_text_is_taken_as_typed(text: str) -> None:
+    found, arrived = said(f"--title 'a b' -n {text}")
+    assert arrived == text
+    assert (found.title, found.new) == ("a b", True)
+
+
+def test_text_that_begins_with_a_dash_goes_after_two_dashes() -> None:
+    assert said("-n -- -5 is a number")[1] == "-5 is a number"
+    with pytest.raises(UsageError, match="Text that begins with a dash goes after --"):
+        said("-5 is a number")
+
+
+# Blanks at the beginning separate the text from what stands before it.
+texts = st.text().filter(lambda text: text.strip() and text.lstrip(" \t") == text)
+
+
+@given(texts)
+def test_any_text_after_two_dashes_arrives_exactly(text: str) -> None:
+    assert said(f"--title 'a b' -- {text}")[1] == text
+
+
+@given(texts.filter(lambda text: not text.strip().startswith("-")))
+def test_any_text_after_the_options_arrives_exactly(text: str) -> None:
+    found, arrived = said(f'-n --title="a b" {text}')
+    assert arrived == text
+    assert found.title == "a b"
+
+
+@given(st.text(alphabet=st.characters(exclude_characters='"')).filter(lambda v: v != "--"))
+def test_any_value_in_quotes_arrives_exactly(value: str) -> None:
+    assert options(f'--title "{value}"').title == value
