@@ -82,10 +82,13 @@ class Client:
         self._http = _http(parsed, self._auth, self.local)
 
     def __repr__(self) -> str:
+        return f"<Client {self}>"
+
+    def __str__(self) -> str:
         known = self.__dict__.get("_detected")
-        version = f", OpenCode {known[0].version}" if known else ""
+        version = f"OpenCode {known[0].version} at " if known else ""
         where = f", directory {self._directory}" if self._directory else ""
-        return f"<Client {self.url}{version}{where}>"
+        return f"{version}{self.url}{where}"
 
     def __enter__(self) -> Client:
         return self

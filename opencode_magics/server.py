@@ -54,16 +54,13 @@ def find(
         AuthenticationError: A password is missing or wrong.
         UnsupportedServerError: What answers can't be spoken to.
     """
-    environ = os.environ
-    address = url or environ.get("OPENCODE_SERVER_URL") or DEFAULT_URL
+    address = url or os.environ.get("OPENCODE_SERVER_URL") or DEFAULT_URL
+    user, secret = _credentials(address)
     client = Client(
         address,
         directory=_work_directory(address, directory),
-        password=password
-        or environ.get("OPENCODE_SERVER_PASSWORD")
-        or environ.get("OPENCODE_PASSWORD")
-        or _recall(address),
-        user=environ.get("OPENCODE_SERVER_USERNAME") or USER,
+        password=password or secret,
+        user=USER if password else user,
     )
     try:
         client.check()
@@ -71,6 +68,14 @@ def find(
         client.close()
         raise
     return client
+
+
+def _credentials(address: str) -> tuple[str, str | None]:
+    """User and password for a server, as far as the environment or an earlier session know."""
+    secret = os.environ.get("OPENCODE_SERVER_PASSWORD") or os.environ.get("OPENCODE_PASSWORD")
+    if secret:
+        return os.environ.get("OPENCODE_SERVER_USERNAME") or USER, secret
+    return USER, _recall(address)
 
 
 def _work_directory(address: str, directory: str | None) -> str | None:

@@ -569,12 +569,15 @@ class Run:
         return self.turn
 
     def _stopped(self) -> bool:
-        """Abort until nothing of the tree is seen to work, twice; False if that takes too long."""
+        """Abort until nothing of the tree is seen to work, twice; False if that takes too long.
+
+        A session may be missing from the list of busy ones for a moment after its prompt was taken
+        (1.18.33, 1 of 8 tries), so the second look comes later, and after another abort.
+        """
         deadline = time.monotonic() + _STOP_WITHIN
         quiet = 0
         while quiet < 2 and time.monotonic() < deadline:
-            if quiet == 0:
-                self.client.abort(self.session)
+            self.client.abort(self.session)
             time.sleep(0.1 if quiet == 0 else 0.4)
             busy = self.turn.tree & self.client.statuses(self.session.directory).keys()
             quiet = 0 if busy else quiet + 1

@@ -17,7 +17,7 @@ import string
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -171,7 +171,7 @@ class Recording:
 
 
 @contextmanager
-def listening(recording: Recording) -> Any:
+def listening(recording: Recording) -> Iterator[None]:
     """Read the event stream into the recording for as long as the block runs."""
     connected = threading.Event()
     with recording.client.stream("GET", "/event") as response:
@@ -196,12 +196,12 @@ def listening(recording: Recording) -> Any:
         reader.join(5)
 
 
-Scenario = Callable[[Recording], None]
+Scenario = Callable[[Recording], object]
 
 
 def just(text: str) -> Scenario:
     """A prompt that needs nobody."""
-    return lambda r: void(r.prompt(text))
+    return lambda r: r.prompt(text)
 
 
 def permitted(text: str, *replies: tuple[str, ...]) -> Scenario:
@@ -215,8 +215,10 @@ def permitted(text: str, *replies: tuple[str, ...]) -> Scenario:
     return run
 
 
-def void(_: object) -> None:
-    """Make an expression a statement."""
+def two_turns(r: Recording) -> None:
+    r.prompt("#text 3")
+    r.finish()
+    r.prompt("#text 4")
 
 
 def bash_always(r: Recording) -> None:
@@ -348,7 +350,7 @@ FAILING = "#bash echo oops >&2; exit 3"
 SCENARIOS: dict[str, Scenario] = {
     "text": just("#text 6"),
     "reasoning": just("#reason"),
-    "two_turns": lambda r: (r.prompt("#text 3"), r.finish(), void(r.prompt("#text 4")))[-1],
+    "two_turns": two_turns,
     "bash_once": permitted("#bash echo hi", ("once",)),
     "bash_failing": permitted(FAILING, ("once",)),
     "bash_always": bash_always,

@@ -61,7 +61,7 @@ def notebook_of(
         yield practice
 
     def write(source: str) -> None:
-        cell = {"cell_type": "code", "id": "one", "metadata": {}, "source": source}
+        cell: dict[str, Any] = {"cell_type": "code", "id": "one", "metadata": {}, "source": source}
         cell |= {"execution_count": None, "outputs": []}
         notebook = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
         (tmp_path / "tour.ipynb").write_text(json.dumps(notebook))

@@ -13,6 +13,7 @@ from .connection import ConnectionMagics
 from .prompt import PromptMagics
 from .sessions import SessionMagics
 from .state import OpenCodeMagics
+from .verbatim import read_as_typed, undo_read_as_typed
 
 TOPICS = (ConnectionMagics, SessionMagics, PromptMagics)
 
@@ -25,10 +26,12 @@ def load(shell: Any) -> None:
     for topic in TOPICS:
         shell.register_magics(topic(shell, state))
     formatters.register(shell)
+    read_as_typed(shell)
 
 
 def unload(shell: Any) -> None:
-    """Take back all that `load` did: magics, formatters, connections, a server of our own."""
+    """Take back all that `load` did, and let go of the server; one that was to be kept stays."""
+    undo_read_as_typed(shell)
     formatters.unregister(shell)
     for topic in TOPICS:
         shell.magics_manager.registry.pop(topic.__name__, None)
@@ -37,6 +40,5 @@ def unload(shell: Any) -> None:
                 shell.magics_manager.magics[kind].pop(name, None)
     ours = (OpenCodeMagics, *TOPICS)
     for state in [c for c in shell.configurables if isinstance(c, OpenCodeMagics)]:
-        state.stop()
-        state.disconnect()
+        state.leave()
     shell.configurables[:] = [c for c in shell.configurables if not isinstance(c, ours)]

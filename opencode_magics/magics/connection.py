@@ -11,7 +11,7 @@ from IPython.core.magic import Magics, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from .options import parse
-from .state import OpenCodeMagics, described
+from .state import OpenCodeMagics
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,15 +53,13 @@ class ConnectionMagics(Magics):
         options = parse(self.oc_connect, line)
         if options is None:
             return None
-        client = self.state.connect(options.url, options.directory)
-        print(described(client))
-        return client
+        return self.state.connect(options.url, options.directory)
 
     @magic_arguments()
     @argument("-d", "--directory", help="Directory to run in; default: the kernel's own.")
     @argument("--keep", action="store_true", help="Leave it running when the kernel ends.")
     @line_magic
-    def oc_start(self, line: str) -> None:
+    def oc_start(self, line: str) -> Client | None:
         """Start an OpenCode server for this notebook and connect to it.
 
         It runs `opencode serve` from PATH on a free port of this machine, with a random password,
@@ -75,17 +73,16 @@ class ConnectionMagics(Magics):
 
         options = parse(self.oc_start, line)
         if options is None:
-            return
+            return None
         if self.state.own is not None and self.state.own.running:
             raise UsageError(f"A server runs already at {self.state.own.url}. %oc_stop ends it.")
         directory = options.directory or self.state.directory or None
         with _waiting() as tick:
             server = start(directory=directory, keep=options.keep, progress=tick)
         self.state.own = server
-        client = self.state.connect(server.url, directory, server.password)
-        print(f"Started {described(client)}")
         if options.keep:
             print(f"It stays when the kernel ends; come back with: %oc_connect {server.url}")
+        return self.state.connect(server.url, directory, server.password)
 
     @magic_arguments()
     @line_magic

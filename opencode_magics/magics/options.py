@@ -95,10 +95,12 @@ def _option(magic: Callable[..., Any], token: str, after: str) -> tuple[str, str
         if equals:
             raise UsageError(f"{name} takes no value (see %{magic.__name__} -h)")
         return long, after
+    quoted = bool(equals)
     if not equals:
         value, quoted, after = _next(after)
-        if not quoted and (not value or value == "--" or value in actions):
-            raise UsageError(f"{name} needs a value (see %{magic.__name__} -h)")
+    # argparse takes a "--" away even from a value (Python 3.11).
+    if value == "--" or (not quoted and (not value or value in actions)):
+        raise UsageError(f"{name} needs a value (see %{magic.__name__} -h)")
     return f"{long}={value}", after
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import mimetypes
+import os
 import re
 from argparse import Namespace
 from base64 import b64encode
+from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +102,7 @@ class PromptMagics(Magics):
             )
         if not text.strip():
             raise UsageError("The prompt is empty. For example: %oc_prompt Explain this project")
-        if options.out and not options.out.isidentifier():
+        if options.out and (not options.out.isidentifier() or iskeyword(options.out)):
             raise UsageError(f"-o takes the name of a variable, not {options.out!r}")
         if options.permission not in (None, "ask", "once", "reject"):
             raise UsageError(f"--permission takes ask, once or reject, not {options.permission!r}")
@@ -135,7 +137,8 @@ class PromptMagics(Magics):
                 asker = self.state.asker(options.permission)
                 play(run, view(self.shell), asker, options.timeout)
         finally:
-            self._keep(run.turn, options.out)
+            if run.sent:
+                self._keep(run.turn, options.out)
         conclude(run.turn)
 
     def _session(self, options: Namespace) -> Session:
@@ -178,7 +181,7 @@ def attachment(name: str) -> Attachment:
     """
     from ..model import Attachment
 
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -198,7 +201,8 @@ def _mime(name: str, content: bytes) -> str:
             return "text/plain"
     except UnicodeDecodeError:
         pass
+    what = f"{kind} that is not UTF-8" if kind.startswith("text/") else kind or "a binary file"
     raise UsageError(
-        f"--file {name}: {kind or 'a binary file'} can't be read by a model, and OpenCode 1.x "
+        f"--file {name}: {what} can't be read by a model, and OpenCode 1.x "
         "would send it again with every later prompt. Attach text, an image or a PDF."
     )

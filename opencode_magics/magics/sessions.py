@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from typing import TYPE_CHECKING, Any
@@ -54,9 +55,8 @@ class SessionMagics(Magics):
         if options is None:
             return None
         keep = _filter(options)
-        found = self.state.client.sessions(
-            options.directory, project=options.directory is None, everywhere=options.all
-        )
+        where = self.state.folder(options.directory)
+        found = self.state.client.sessions(where, project=where is None, everywhere=options.all)
         return history.sessions([s for s in found if keep(s)][: options.limit])
 
     @no_var_expand
@@ -98,8 +98,10 @@ class SessionMagics(Magics):
         options, title = split(self.oc_new, line, verbatim=True)
         if options is None:
             return None
-        client = self.state.client
-        self.state.session = create(client, _unquoted(title) or None, options.directory)
+        client, where = self.state.client, self.state.folder(options.directory)
+        if where and client.local and not os.path.isdir(where):
+            raise UsageError(f"No such directory: {where}")  # 1.x would take any name
+        self.state.session = create(client, _unquoted(title) or None, where)
         return self.state.session
 
 
@@ -114,6 +116,8 @@ def _filter(options: Any) -> Any:
     search = (options.search or "").casefold()
     if options.limit is not None and options.limit < 1:
         raise UsageError("--limit takes a number from 1 on")
+    if options.all and options.directory:
+        raise UsageError("--all means every directory, --directory only one: give one of them")
 
     def keep(session: Session) -> bool:
         return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -49,7 +50,7 @@ class OpenCodeMagics(Configurable):
     def client(self) -> Client:
         """The server in use; the first use finds one, and says which."""
         if self._client is None:
-            print(f"Connected: {described(self.connect())}")
+            print(f"Connected: {self.connect()}")
         assert self._client is not None
         return self._client
 
@@ -71,6 +72,12 @@ class OpenCodeMagics(Configurable):
         self._client = client
         return client
 
+    def folder(self, named: str | None) -> str | None:
+        """A directory that was named here: what `~` and a relative path mean, the kernel knows."""
+        if named is None or not self.client.local:
+            return named
+        return os.path.abspath(os.path.expanduser(named))
+
     def disconnect(self) -> None:
         """Let go of the server."""
         if self._client is not None:
@@ -86,6 +93,14 @@ class OpenCodeMagics(Configurable):
         self.own.stop()
         self.own = None
         return True
+
+    def leave(self) -> None:
+        """Let go of everything, and say what is lost with it."""
+        if self.session is not None:
+            print(f"The current session is let go. Come back with: %oc_session {self.session.id}")
+        if self.own is not None and not self.own.keep:
+            self.stop()
+        self.disconnect()
 
     def asker(self, permission: Policy | None = None) -> Asker:
         """Who answers a turn's requests here."""
@@ -108,8 +123,3 @@ def _typed_password() -> str:
     from getpass import getpass
 
     return getpass("Password of the OpenCode server: ")
-
-
-def described(client: Client) -> str:
-    """A client in one line."""
-    return f"OpenCode {client.server.version} at {client.url}, directory {client.directory}"

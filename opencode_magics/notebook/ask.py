@@ -47,13 +47,14 @@ class Asker:
         policy: What to do with permissions: ask a person, or always the same.
         fallback: What to do where no person can answer: "error" raises.
         can_ask: Whether `read` reaches a person.
-        read, write: Where a person is; `input` and `print` by default.
+        read, write: Where a person is; `input` and `print` by default. The kernel puts its own
+            `input` in place for every cell, so it is looked up when it is needed.
     """
 
     policy: Policy = "ask"
     fallback: Fallback = "reject"
     can_ask: bool = False
-    read: Callable[[str], str] = input
+    read: Callable[[str], str] = lambda prompt: input(prompt)
     write: Callable[[str], None] = print
 
     def permission(self, permission: Permission, owner: str = "") -> Decided:
@@ -86,13 +87,13 @@ class Asker:
 
     def _ask_permission(self, permission: Permission, owner: str) -> Decided:
         always = ", ".join(permission.always) or permission.subject
-        self.write(f"Permission{_owner(owner)}: {printable(permission.action)}")
+        self.write(f"Permission{_owner(owner)}: {one_line(permission.action)}")
         self.write(_indented(permission.subject))
         if permission.diff is not None:
             self.write(_indented(permission.diff.patch))
         self.write(
             "[1] Allow once\n"
-            f"[2] Always allow {printable(always)} (for every session in this directory, until "
+            f"[2] Always allow {one_line(always)} (for every session in this directory, until "
             "the server restarts)\n"
             "[3] Reject, and stop the turn\n"
             "[3 MESSAGE] Reject, and let the turn go on with this message"
@@ -113,7 +114,7 @@ class Asker:
         self.write(printable(item.question))
         for number, option in enumerate(item.options, 1):
             description = f" - {option.description}" if option.description else ""
-            self.write(f"[{number}] {printable(option.label + description)}")
+            self.write(f"[{number}] {one_line(option.label + description)}")
         how = "numbers, separated by commas, or your own words" if item.multiple else ""
         how = how or ("number, or your own words" if item.options else "your answer")
         while not (typed := self.read(f"{how}: ").strip()):
@@ -123,15 +124,15 @@ class Asker:
 
 def _chosen(item: QuestionItem, typed: str) -> tuple[str, ...]:
     """The labels behind typed numbers; anything else is an answer in a person's own words."""
-    picks = [p.strip() for p in typed.split(",")] if item.multiple else [typed]
+    picks = [p.strip() for p in typed.split(",") if p.strip()] if item.multiple else [typed]
     labels = {str(n): o.label for n, o in enumerate(item.options, 1)}
-    if all(p in labels for p in picks):
+    if picks and all(p in labels for p in picks):
         return tuple(labels[p] for p in picks)
     return (typed,)
 
 
 def _owner(owner: str) -> str:
-    return f" for subagent {printable(owner)}" if owner else ""
+    return f" for subagent {one_line(owner)}" if owner else ""
 
 
 def _indented(text: str) -> str:
@@ -141,6 +142,11 @@ def _indented(text: str) -> str:
 def printable(text: str) -> str:
     """A text with control characters made visible, so that it can't play with the terminal."""
     return _CONTROL.sub(lambda m: f"\\x{ord(m[0]):02x}", text)
+
+
+def one_line(text: str) -> str:
+    """The same on one line, so that it can't look like something that we say."""
+    return printable(text).replace("\n", "\\n")
 
 
 def _needed(what: str) -> AnswerNeeded:

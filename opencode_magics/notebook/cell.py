@@ -46,7 +46,8 @@ def play(run: Run, view: View, asker: Asker, timeout: float | None = None) -> Tu
         raise
     finally:
         run.close()
-        view.close(run.turn, note or _remark(run, timeout))
+        if run.sent:  # else there is nothing to show
+            view.close(run.turn, note or _remark(run))
     return run.turn
 
 
@@ -82,6 +83,8 @@ def _owner(turn: Turn, request: Permission | Question) -> str:
 
 def _stop(run: Run, view: View) -> str:
     """Stop the turn and say what came of it. Another interrupt doesn't wait for the proof."""
+    if not run.sent:
+        return "Stopped; the prompt had not been sent."
     try:
         view.show(run.turn, "Stopping the turn on the server.")
         run.abort()
@@ -99,13 +102,13 @@ def _stop(run: Run, view: View) -> str:
             return f"Stopped; the turn had {outcome} before."
 
 
-def _remark(run: Run, timeout: float | None) -> str:
+def _remark(run: Run) -> str:
     """What a person should know about how the cell ended; "" if nothing."""
     turn, asked = run.turn, run.prompt.agent
-    if turn.outcome == "running" and timeout is not None:
+    if turn.outcome == "running":
         return (
-            f"Still running on the server after {timeout:g} s, in session {turn.session}. Nothing "
-            "was stopped, and nothing has to be sent again."
+            f"Still running on the server, in session {turn.session}. Nothing was stopped, and "
+            "nothing has to be sent again."
         )
     if asked and turn.agent and turn.agent != asked:
         return f"Agent {turn.agent!r} answered, although {asked!r} was asked."

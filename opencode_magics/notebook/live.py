@@ -17,7 +17,7 @@ from uuid import uuid4
 from ..model import Reasoning, Text
 from ..turn import Turn
 from . import html, markdown, text, words
-from .blocks import Block, Recap, blocks
+from .blocks import Block, Recap, Request, blocks
 
 Display = Callable[[dict[str, str], str, bool], None]
 MAX_OUTPUTS = 44
@@ -65,8 +65,9 @@ class LiveCell:
         known, known_note = self._shown
         if self._closed or (turn is known and note == known_note):
             return
-        asks = known is None or turn.waiting != known.waiting  # a person is about to be asked
-        if now < self._next and not asks:
+        # What a person is about to be asked or told can't wait for the next time.
+        urgent = known is None or turn.waiting != known.waiting or note != known_note
+        if now < self._next and not urgent:
             return
         self._draw(turn, note, final=False)
         # A large output is drawn less often.
@@ -129,7 +130,7 @@ class _Layout:
             if isinstance(block.value, Text | Reasoning | Recap):
                 at = self._lay_prose(block, block.value, at)
             else:
-                at = self._home(block.key, at)
+                at = self._home(block.key, at, follows=isinstance(block.value, Request))
                 piece = self._piece(block)
                 self._put(piece, at, len(piece.html))
         return self._outputs
@@ -165,10 +166,13 @@ class _Layout:
 
     # -- outputs -------------------------------------------------------------------------------
 
-    def _home(self, key: str, at: int) -> int:
-        """The output for a piece: where it was, else this one, else a new one if this is full."""
+    def _home(self, key: str, at: int, follows: bool = False) -> int:
+        """The output for a piece: where it was, else this one, else a new one if this is full.
+
+        What `follows` stays with the piece before it.
+        """
         if key not in self._homes:
-            full = self._filled[at] >= _room(at) * 3 // 4
+            full = self._filled[at] >= _room(at) * 3 // 4 and not follows
             if full and self._open(at):
                 self._outputs.append([])
                 self._filled.append(0)

@@ -92,11 +92,16 @@ def _cut_block(head: str, block: Sequence[Token], least: int) -> Cut:
     lines = head.split("\n")
     if block[0].type == "table_open":
         first = _line(block[0])
-        return Cut(len(head), "", "\n".join(lines[first : first + 2]) + "\n")
+        return Cut(len(head), "", _short("\n".join(lines[first : first + 2]) + "\n", ""))
     fence = next((t for t in reversed(block) if t.type == "fence"), None)
     if fence is not None and _is_open(fence, lines):
-        return Cut(len(head), f"{fence.markup}\n", f"{lines[_line(fence)]}\n")
+        end = f"{fence.markup}\n"
+        return Cut(len(head), end, _short(f"{lines[_line(fence)]}\n", end))
     return Cut(len(head))
+
+
+def _short(carry: str, instead: str) -> str:
+    return carry if len(carry) <= 300 else instead
 
 
 def _is_open(fence: Token, lines: Sequence[str]) -> bool:

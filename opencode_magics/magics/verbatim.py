@@ -1,0 +1,75 @@
+"""Keeps IPython from reading what is meant for an agent.
+
+As of 9.18, IPython takes `>>> ` out of the body of a cell magic, takes a line magic that ends in a
+question mark for a call for help, and knows no `%magic;`. Two of its own kinds of input transforms
+are put before those: one reads a `%%oc_prompt` cell, one the lines of our magics.
+"""
+
+from __future__ import annotations
+
+import re
+import tokenize
+from collections.abc import Sequence
+from typing import Any, Self
+
+from IPython.core.inputtransformer2 import (
+    EscapedCommand,
+    assemble_continued_line,
+    cell_magic,
+    find_end_of_continued_line,
+    leading_empty_lines,
+)
+
+TEXT = "oc_prompt"  # whose lines are text to the end, a semicolon included
+
+
+def cell_as_typed(lines: list[str]) -> list[str]:
+    """A cell that begins with %%oc_prompt as its call, before anything else looks at its body."""
+    cell: list[str] = leading_empty_lines(lines)
+    ours = bool(cell) and re.match(rf"%%{TEXT}\s", cell[0])
+    return cell_magic(cell) if ours else lines
+
+
+# IPython leaves such transforms out when it only looks whether a cell is complete.
+cell_as_typed.has_side_effects = True  # type: ignore[attr-defined]
+
+
+class LineAsTyped(EscapedCommand):
+    """A line of our magics: `%oc_prompt Why?` asks the agent, only `%oc_prompt?` asks IPython."""
+
+    priority = 4  # HelpEnd has 5
+
+    @classmethod
+    def find(cls, tokens_by_line: Sequence[Sequence[tokenize.TokenInfo]]) -> Self | None:
+        """The first such line."""
+        for line in tokens_by_line:
+            tokens = [t for t in line if t.type not in (tokenize.INDENT, tokenize.DEDENT)]
+            match [t.string for t in tokens[:3]]:
+                case ["%", name, after] if name.startswith("oc_") and after != "?":
+                    return cls(tokens[0].start)
+        return None
+
+    def transform(self, lines: list[str]) -> list[str]:
+        """The lines with that one made a call; a semicolon behind it hides what it returns."""
+        end = find_end_of_continued_line(lines, self.start_line)
+        start = (self.start_line, self.start_col)
+        line = assemble_continued_line(lines, start, end).rstrip()
+        quiet = line.endswith(";") and not line.startswith(f"%{TEXT} ")
+        name, _, rest = line.removesuffix(";" if quiet else "")[1:].partition(" ")
+        indent = lines[self.start_line][: self.start_col]
+        call = f"{indent}get_ipython().run_line_magic({name!r}, {rest!r}){';' * quiet}\n"
+        return [*lines[: self.start_line], call, *lines[end + 1 :]]
+
+
+def read_as_typed(shell: Any) -> None:
+    """Have a shell read cells and lines of our magics as they were typed."""
+    manager = shell.input_transformer_manager
+    manager.cleanup_transforms.insert(0, cell_as_typed)
+    manager.token_transformers.append(LineAsTyped)
+
+
+def undo_read_as_typed(shell: Any) -> None:
+    """Undo `read_as_typed`."""
+    manager = shell.input_transformer_manager
+    for transforms in (manager.cleanup_transforms, manager.token_transformers):
+        transforms[:] = [t for t in transforms if t.__module__ != __name__]
