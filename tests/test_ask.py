@@ -138,7 +138,7 @@ def test_several_items_are_answered_one_after_another() -> None:
 def test_a_question_is_shown_with_its_options() -> None:
     anna = person("1")
     anna.asker().question(question(COLOUR))
-    assert anna.written == ["Which colour?", "[1] Red - warm", "[2] Blue"]
+    assert anna.written == ["", "Which colour?", "[1] Red - warm", "[2] Blue"]
 
 
 # -- nobody there ----------------------------------------------------------------------------------

@@ -164,9 +164,7 @@ def test_a_cut_off_reply_says_so() -> None:
 
 
 def test_a_compaction_shows_as_a_note_and_a_recap() -> None:
-    request = Message(
-        "msg_1a", SESSION, "user", 1_150, 1_150, parts=(Compaction("c", True, True),)
-    )
+    request = Message("msg_1a", SESSION, "user", 1_150, 1_150, parts=(Compaction("c", True, True),))
     summary = answer(Text("s", "We did much", 0, 1), id="msg_1b", summary=True, parent="msg_1a")
     shown = turn(request, summary, answer(Text("t", "Done", 0, 1), id="msg_2", parent="msg_1a"))
     assert kinds(shown) == ["note", "recap", "text"]

@@ -179,6 +179,11 @@ def test_edits_of_one_file_are_added_up() -> None:
     assert words.changed_files(diffs) == {"a": (3, 3), "b": (None, None)}
 
 
+def test_lines_that_nobody_counted_are_counted() -> None:
+    diff = FileDiff("a", "--- a\n+++ a\n@@ -1 +1,2 @@\n-x\n+y\n+z\n")
+    assert words.changed_files([diff]) == {"a": (2, 1)}
+
+
 # -- cleaning --------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from traitlets import TraitError
+
 from ..notebook import formatters
 from .connection import ConnectionMagics
 from .prompt import PromptMagics
@@ -21,12 +23,21 @@ TOPICS = (ConnectionMagics, SessionMagics, PromptMagics)
 def load(shell: Any) -> None:
     """Register the magics; loading twice keeps nothing twice."""
     unload(shell)
-    state = OpenCodeMagics(shell)
+    state = _state(shell)
     shell.configurables.append(state)
     for topic in TOPICS:
         shell.register_magics(topic(shell, state))
     formatters.register(shell)
     read_as_typed(shell)
+
+
+def _state(shell: Any) -> OpenCodeMagics:
+    try:
+        return OpenCodeMagics(shell)
+    except TraitError as error:  # a %config that failed stays in the shell's configuration
+        print(f"{error} The options are as at the beginning.")
+        del shell.config[OpenCodeMagics.__name__]
+        return OpenCodeMagics(shell)
 
 
 def unload(shell: Any) -> None:

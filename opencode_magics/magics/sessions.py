@@ -78,7 +78,8 @@ class SessionMagics(Magics):
         if options.session:
             self.state.session = find(self.state.client, " ".join(options.session))
         else:
-            self.state.session = self.state.client.session(self.state.need_session().id)
+            current = self.state.need_session()
+            self.state.session = self.state.client.session(current.id)
         return self.state.session
 
     @no_var_expand

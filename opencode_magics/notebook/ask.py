@@ -87,6 +87,7 @@ class Asker:
 
     def _ask_permission(self, permission: Permission, owner: str) -> Decided:
         always = ", ".join(permission.always) or permission.subject
+        self.write("")  # what was shown before may have left its line open
         self.write(f"Permission{_owner(owner)}: {one_line(permission.action)}")
         self.write(_indented(permission.subject))
         if permission.diff is not None:
@@ -106,8 +107,7 @@ class Asker:
                 return Decided("once" if choice == "1" else "always")
 
     def _ask_question(self, question: Question, owner: str) -> Answered:
-        if owner:
-            self.write(f"Question{_owner(owner)}")
+        self.write(f"\nQuestion{_owner(owner)}" if owner else "")
         return Answered(tuple(self._ask_item(item) for item in question.items))
 
     def _ask_item(self, item: QuestionItem) -> tuple[str, ...]:

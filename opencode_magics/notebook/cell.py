@@ -124,7 +124,7 @@ def conclude(turn: Turn) -> None:
     if turn.outcome not in _ENDINGS:
         return
     what, todo = _ENDINGS[turn.outcome]
-    why = f": {turn.failure}" if turn.failure else ""
+    why = f": {' '.join(str(turn.failure).split()).rstrip('.')}" if turn.failure else ""
     raise TurnError(f"{what}{why}.", todo.format(session=turn.session), turn=turn)
 
 

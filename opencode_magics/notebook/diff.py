@@ -8,7 +8,7 @@ edit tool writes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -17,6 +17,7 @@ from ..model import FileDiff
 Status = Literal["added", "modified", "deleted", "renamed", "copied"]
 MAX_LINES = 400  # of one file
 MAX_WIDTH = 400  # characters of one line
+MAX_TOGETHER = 1_200  # lines of all files of one tool call
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +73,18 @@ def changes(diff: FileDiff) -> tuple[Change, ...]:
     if diff.file and change.status not in ("renamed", "copied"):
         old, new = ("" if change.status == s else diff.file for s in ("added", "deleted"))
         change = replace(change, old=old, new=new)
-    if not change.binary and diff.additions is not None:
-        change = replace(change, additions=diff.additions)
-    if not change.binary and diff.deletions is not None:
-        change = replace(change, deletions=diff.deletions)
-    return (change,)
+    return (_counted(change, diff),)
+
+
+def _counted(change: Change, diff: FileDiff) -> Change:
+    """The server's counts, but for a binary file, or zeros of one that it sent no text of."""
+    if change.binary or not (change.told or diff.additions or diff.deletions):
+        return change
+    plus, minus = (
+        ours if theirs is None else theirs
+        for ours, theirs in zip(change.counts, (diff.additions, diff.deletions), strict=True)
+    )
+    return replace(change, additions=plus, deletions=minus)
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -269,8 +277,17 @@ def line_endings(change: Change) -> str:
     return " → ".join("/".join(sorted(k)) for k in kinds)
 
 
+def shown(diffs: Iterable[FileDiff]) -> Iterator[tuple[Change, list[tuple[str, str]]]]:
+    """All changes with the lines to show; the more there are, the fewer of each."""
+    left = MAX_TOGETHER
+    for change in (c for d in diffs for c in changes(d)):
+        found = list(lines(change, min(MAX_LINES, left)))
+        yield change, found
+        left = max(0, left - len(found))
+
+
 def lines(change: Change, limit: int = MAX_LINES) -> Iterator[tuple[str, str]]:
-    """What to show of a change: pairs of a kind (`@`, space, `+`, `-`, `\\`, `…`) and a line.
+    r"""What to show of a change: pairs of a kind (`@`, space, `+`, `-`, `\`, `…`) and a line.
 
     The line has its sign; strange characters are marks that one can see.
     """
@@ -283,14 +300,14 @@ def lines(change: Change, limit: int = MAX_LINES) -> Iterator[tuple[str, str]]:
             break
         yield "@", visible(hunk.header)
         for line in hunk.lines[:left]:
-            yield line[0], _shown(line.removesuffix("\r") if all_crlf else line)
+            yield line[0], _narrow(line.removesuffix("\r") if all_crlf else line)
         left -= len(hunk.lines)
     more = sum(len(h.lines) for h in change.hunks) - limit
     if more > 0:
         yield "…", f"… {more:,} more lines"
 
 
-def _shown(line: str) -> str:
+def _narrow(line: str) -> str:
     if len(line) <= MAX_WIDTH:
         return visible(line)
     return f"{visible(line[:MAX_WIDTH])} … {len(line) - MAX_WIDTH:,} more characters"
@@ -304,6 +321,11 @@ _STRANGE = re.compile(
 def visible(text: str) -> str:
     """A line with its control, separator and direction characters as visible marks."""
     return _STRANGE.sub(_mark, text)
+
+
+def all_visible(text: str) -> str:
+    """The same for many lines: nothing is taken away, so it is what a shell would be given."""
+    return "\n".join(map(visible, text.split("\n")))
 
 
 def _mark(match: re.Match[str]) -> str:

@@ -8,7 +8,7 @@ and no classes but the two that keep `$5` from becoming a formula.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from html import escape
 from itertools import groupby
 
@@ -30,13 +30,13 @@ from .words import State, clean
 
 # Plain middle tones: JupyterLab drops var(...) from the outputs of a notebook it doesn't trust yet,
 # and a reopened notebook should look as it did.
-_OK, _BAD, _WARN, _BUSY = "#2c974b", "#e0443e", "#bf7000", "#3b7fd9"
+_OK, _BAD, _WARN, _BUSY = "#2c974b", "#e0443e", "#c87a00", "#3b7fd9"
 _RULE = "1px solid rgba(128,128,128,.3)"
 _QUIET = "opacity:.65"
 _SMALL = "font-size:.92em"
 _PRE = (
-    "font-size:.86em;line-height:1.45;margin:.3em 0;padding:.5em .7em;overflow:auto;"
-    "max-height:26em;border-radius:4px;background:rgba(128,128,128,.09);color:inherit;"
+    "font-size:.86em;line-height:1.45;margin:.3em 0;overflow:auto;max-height:26em;"
+    "border-radius:4px;background:rgba(128,128,128,.09);color:inherit;padding:"
 )
 _INSIDE = "margin:.1em 0 .5em 1.1em"
 _SUMMARY = "cursor:pointer;font-size:.7em"  # a small triangle ...
@@ -135,8 +135,7 @@ def _tool(tool: ToolCall, closed: bool) -> str:
         f"{_code(words.subject(tool))}{_counts(tool.diffs)}{error if tool.error else ''}"
         f"{_aside(*words.aside(tool, closed))}"
     )
-    edits = _edits(tool.diffs)
-    exchange = _exchange(tool, closed)
+    edits, exchange = _edits(tool.diffs), _exchange(tool, closed)
     if edits:
         return _details(head, edits + _details(_IO, exchange, inside="margin:0"), opened=True)
     return _details(head, exchange)
@@ -145,19 +144,19 @@ def _tool(tool: ToolCall, closed: bool) -> str:
 _IO = f'<span style="{_SMALL};{_QUIET}">input and output</span>'
 
 
-def _edits(diffs: Sequence[FileDiff]) -> str:
+def _edits(diffs: Iterable[FileDiff]) -> str:
     """The edits of a tool; a single one needs no heading under the line that names it."""
-    changes = [c for d in diffs for c in diff.changes(d)]
-    if len(changes) == 1 and not diff.notes(changes[0]):
-        return _lines(list(diff.lines(changes[0])))
-    return "".join(_change(c, folded=len(changes) > 3) for c in changes)
+    shown = list(diff.shown(diffs))
+    if len(shown) == 1 and not diff.notes(shown[0][0]):
+        return _lines(shown[0][1])
+    return "".join(_change(*c, folded=len(shown) > 3) for c in shown)
 
 
 def _exchange(tool: ToolCall, closed: bool) -> str:
     """What went into a tool and what came out."""
     command = tool.input.get("command")
     if isinstance(command, str):
-        asked = f"$ {command}"
+        asked = f"$ {diff.all_visible(command)}"
     else:
         asked = json.dumps(tool.input, indent=2, ensure_ascii=False, default=str)
     # A running command tells all its output with each line of it: its end is enough until then.
@@ -195,8 +194,9 @@ def _asked(asked: Permission | Question) -> str:
             )
         case Permission(diff=FileDiff() as edit):
             return _diff(edit)
-        case _:
-            return _pre(f"$ {asked.command}" if asked.command else "\n".join(asked.patterns))
+        case Permission():
+            told = f"$ {asked.command}" if asked.command else "\n".join(asked.patterns)
+            return _pre(diff.all_visible(told))
 
 
 def _options(options: Iterable[Option]) -> str:
@@ -213,9 +213,9 @@ def _failure(failure: Failure) -> str:
 
 
 def _changes(diffs: Iterable[FileDiff]) -> str:
-    files = words.changed_files(list(diffs))
+    files = words.changed_files(diffs)
     shown = [
-        f"{_code(diff.visible(name or '(unnamed file)'))}{_signed(*counts)}"
+        f"{_code(diff.visible(name))}{_signed(*counts)}"
         for name, counts in list(files.items())[:20]
     ]
     more = [f"{len(files) - 20} more"] if len(files) > 20 else []
@@ -234,12 +234,11 @@ def file_diff(edit: FileDiff) -> str:
 
 
 def _diff(edit: FileDiff) -> str:
-    return "".join(_change(c, folded=False) for c in diff.changes(edit))
+    return "".join(_change(*c, folded=False) for c in diff.shown([edit]))
 
 
-def _change(change: diff.Change, folded: bool) -> str:
+def _change(change: diff.Change, lines: list[tuple[str, str]], folded: bool) -> str:
     head = _code(diff.visible(change.name)) + _signed(*change.counts) + _aside(*diff.notes(change))
-    lines = list(diff.lines(change))
     if not lines:
         return f'<div style="margin:.2em 0;padding-left:.85em">{head}</div>'
     opened = not folded and len(lines) <= 60
@@ -251,8 +250,7 @@ def _lines(lines: list[tuple[str, str]]) -> str:
         _run(kind, "\n".join(line for _, line in run))
         for kind, run in groupby(lines, key=lambda line: line[0])
     )
-    style = _PRE.replace("padding:.5em .7em", "padding:.35em 0")
-    return f'<pre style="{style}">{"".join(runs)}</pre>'
+    return f'<pre style="{_PRE}.35em 0">{"".join(runs)}</pre>'
 
 
 def _run(kind: str, text: str) -> str:
@@ -317,7 +315,7 @@ def _details(head: str, body: str, opened: bool = False, inside: str = _INSIDE) 
 def _pre(text: str, colour: str = "") -> str:
     if not text.strip():
         return ""
-    style = _PRE + "white-space:pre-wrap" + (f";color:{colour}" if colour else "")
+    style = f"{_PRE}.5em .7em;white-space:pre-wrap" + (f";color:{colour}" if colour else "")
     return f'<pre style="{style}">{esc(text)}</pre>'
 
 

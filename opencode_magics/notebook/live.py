@@ -31,6 +31,9 @@ class View(Protocol):
     def show(self, turn: Turn, note: str = "") -> None:
         """Show a later state of the turn; `note` tells what the turn itself can't."""
 
+    def step_aside(self) -> None:
+        """Let something else be shown; what comes next stands below it."""
+
     def close(self, turn: Turn, note: str = "") -> None:
         """Show the last state. After that the view shows no more."""
 
@@ -70,8 +73,13 @@ class LiveCell:
         if now < self._next and not urgent:
             return
         self._draw(turn, note, final=False)
-        # A large output is drawn less often.
-        self._next = now + max(self._min_interval, self._drawn / RATE)
+        # What is large to send or slow to draw is drawn less often.
+        took = time.monotonic() - now
+        self._next = now + max(self._min_interval, self._drawn / RATE, 3 * took)
+
+    def step_aside(self) -> None:
+        """Let something else be shown in the cell; what comes next goes to an output below it."""
+        self._layout.end_output()
 
     def close(self, turn: Turn, note: str = "") -> None:
         """Draw the last state, with the plain-text twins of all outputs."""
@@ -120,6 +128,7 @@ class _Layout:
         self._growing: dict[str, markdown.Growing] = {}
         self._outputs: list[list[_Piece]] = [[]]
         self._filled = [0]
+        self._ended = 0
 
     def lay(self, shown: Iterable[Block]) -> list[list[_Piece]]:
         """The pieces of every output, in order."""
@@ -166,19 +175,29 @@ class _Layout:
 
     # -- outputs -------------------------------------------------------------------------------
 
+    def end_output(self) -> None:
+        """Let all outputs that have something be full."""
+        self._ended = len(self._outputs) if self._outputs[-1] else len(self._outputs) - 1
+
     def _home(self, key: str, at: int, follows: bool = False) -> int:
-        """The output for a piece: where it was, else this one, else a new one if this is full.
+        """The output for a piece: where it was, else this one, else a later one if this is full.
 
         What `follows` stays with the piece before it.
         """
         if key not in self._homes:
-            full = self._filled[at] >= _room(at) * 3 // 4 and not follows
-            if full and self._open(at):
-                self._outputs.append([])
-                self._filled.append(0)
-                at += 1
-            self._homes[key] = at
+            self._homes[key] = at if follows else self._free(at)
         return max(self._homes[key], at)
+
+    def _free(self, at: int) -> int:
+        """The output to put something new into, after what is in this one."""
+        full = self._filled[at] >= _room(at) * 3 // 4
+        if at < self._ended < len(self._outputs):
+            return self._ended
+        if (full or at < self._ended) and self._open(at):
+            self._outputs.append([])
+            self._filled.append(0)
+            return at + 1
+        return at
 
     def _open(self, at: int) -> bool:
         """Whether an output is the last, and another may follow it."""

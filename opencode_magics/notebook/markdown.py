@@ -92,16 +92,16 @@ def _cut_block(head: str, block: Sequence[Token], least: int) -> Cut:
     lines = head.split("\n")
     if block[0].type == "table_open":
         first = _line(block[0])
-        return Cut(len(head), "", _short("\n".join(lines[first : first + 2]) + "\n", ""))
+        return Cut(len(head), "", _short("\n".join(lines[first : first + 2]) + "\n", "", least))
     fence = next((t for t in reversed(block) if t.type == "fence"), None)
     if fence is not None and _is_open(fence, lines):
         end = f"{fence.markup}\n"
-        return Cut(len(head), end, _short(f"{lines[_line(fence)]}\n", end))
+        return Cut(len(head), end, _short(f"{lines[_line(fence)]}\n", end, least))
     return Cut(len(head))
 
 
-def _short(carry: str, instead: str) -> str:
-    return carry if len(carry) <= 300 else instead
+def _short(carry: str, instead: str, most: int) -> str:
+    return carry if len(carry) <= min(most, 300) else instead
 
 
 def _is_open(fence: Token, lines: Sequence[str]) -> bool:
@@ -183,7 +183,7 @@ _TAGS = {
     *("h1", "h2", "h3", "h4", "h5", "h6"),
     *("table", "tbody", "td", "th", "thead", "tr"),
 }
-_ATTRIBUTES = {"a": {"href"}, "ol": {"start"}}
+_ATTRIBUTES: dict[str, set[str]] = {"*": set(), "a": {"href"}, "ol": {"start"}}
 _ALIGN = {"left", "center", "right"}
 _VALUES = {"td": {"align": _ALIGN}, "th": {"align": _ALIGN}}
 

@@ -53,6 +53,12 @@ class TextView:
             self._print(Block(f"note/{note}", Note(note)))
         self._note = note
 
+    def step_aside(self) -> None:
+        """End the line, so that something else can be printed; what comes next stands below it."""
+        if self._last is not None:
+            self._write("\n")
+        self._last = None
+
     def close(self, turn: Turn, note: str = "") -> None:
         """Print the rest and the last line. After that the view shows no more."""
         if self._closed:
@@ -121,7 +127,7 @@ def plain(block: Block) -> str:
         case ToolCall():
             return _tool(block.value) if block.closed else ""
         case Request():
-            return _request(block.value)
+            return f"{'→' if block.value.reply else '?'} {words.request_line(block.value)}"
         case Retry():
             return f"↻ {words.retry_line(block.value)}"
         case Failure():
@@ -141,52 +147,27 @@ def _tool(tool: ToolCall) -> str:
     line = f"{_STATES[words.state(tool)]} {clean(tool.tool)} {words.subject(tool)}".rstrip()
     line += f" ({aside})" if aside else ""
     error = f"\n  {words.one_line(tool.error, 300)}" if tool.error else ""
-    return line + error + "".join(f"\n{_indent(file_diff(d))}" for d in tool.diffs)
-
-
-def _request(request: Request) -> str:
-    line = words.request_line(request)
-    if request.reply:
-        return f"→ {line}"
-    return "\n".join([f"? {line}", *map(_indent, _asked(request.request))])
-
-
-def _asked(asked: Permission | Question) -> Iterator[str]:
-    """What the line itself can't say: an edit, a command of many lines, the options."""
-    match asked:
-        case Question(items=items):
-            options = [o for item in items for o in item.options]
-            yield from (f"- {clean(o.label)}" + _because(o.description) for o in options)
-        case Permission(diff=FileDiff() as edit):
-            yield file_diff(edit)
-        case _ if len(asked.subject) > words.LIMIT or "\n" in asked.subject:
-            yield clean(asked.subject)
-
-
-def _because(description: str) -> str:
-    return f": {words.one_line(description)}" if description.strip() else ""
+    edits = (line for c in diff.shown(tool.diffs) for line in _change(*c))
+    return "\n".join([line + error, *map(_indent, edits)])
 
 
 def _changes(diffs: Iterable[FileDiff]) -> str:
-    files = words.changed_files(list(diffs))
-    told = [
-        f"{diff.visible(name or '(unnamed file)')} {words.signed(*counts)}".rstrip()
-        for name, counts in files.items()
-    ]
-    return f"Changed {words.count(len(files), 'file')}: {', '.join(told)}"
+    files = words.changed_files(diffs)
+    told = [f"{diff.visible(f)} {words.signed(*n)}".rstrip() for f, n in files.items()]
+    more = [f"{len(told) - 20} more"] if len(told) > 20 else []
+    return f"Changed {words.count(len(told), 'file')}: {', '.join([*told[:20], *more])}"
 
 
 def file_diff(edit: FileDiff) -> str:
     """A changed file: its name and counts, then its hunks."""
-    return "\n".join(line for change in diff.changes(edit) for line in _change(change))
+    return "\n".join(line for c in diff.shown([edit]) for line in _change(*c))
 
 
-def _change(change: diff.Change) -> Iterator[str]:
-    counts = words.signed(*change.counts)
-    yield ", ".join(
-        w for w in (f"{diff.visible(change.name)} {counts}".rstrip(), *diff.notes(change))
-    )
-    yield from (line for _, line in diff.lines(change))
+def _change(change: diff.Change, lines: list[tuple[str, str]]) -> Iterator[str]:
+    counts, told = words.signed(*change.counts), ", ".join(diff.notes(change))
+    head = " ".join(w for w in (diff.visible(change.name), counts) if w)
+    yield f"{head}{', ' if counts else ' '}{told}" if told else head
+    yield from (line for _, line in lines)
 
 
 def _indent(text: str) -> str:
@@ -203,8 +184,25 @@ def session(session: Session) -> str:
 
 
 def request(asked: Permission | Question) -> str:
-    """A permission or question that waits."""
-    return _request(Request(asked))
+    """A permission or question that waits, with all that it asks."""
+    line = f"? {words.request_line(Request(asked))}"
+    return "\n".join([line, *map(_indent, _asked(asked))])
+
+
+def _asked(asked: Permission | Question) -> Iterator[str]:
+    """What the line itself can't say: an edit, a command of many lines, the options."""
+    match asked:
+        case Question(items=items):
+            options = [o for item in items for o in item.options]
+            yield from (f"- {clean(o.label)}" + _because(o.description) for o in options)
+        case Permission(diff=FileDiff() as edit):
+            yield file_diff(edit)
+        case _ if len(asked.subject) > words.LIMIT or "\n" in asked.subject:
+            yield diff.all_visible(asked.subject)
+
+
+def _because(description: str) -> str:
+    return f": {words.one_line(description)}" if description.strip() else ""
 
 
 def _stdout(text: str) -> None:

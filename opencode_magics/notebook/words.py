@@ -7,13 +7,14 @@ model or a tool safe to print at all.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Literal
 
 from ..model import Failure, FileDiff, Permission, Question, Session, ToolCall, Usage, total_usage
 from ..turn import Retry, Turn
 from .blocks import Request
+from .diff import all_visible, changes
 
 State = Literal["pending", "running", "ok", "nonzero", "failed", "declined", "unfinished"]
 LIMIT = 110  # characters of a one-line subject
@@ -106,7 +107,7 @@ _TOLD_BY = ("filePath", "path", "pattern", "url", "query", "description", "name"
 def subject(tool: ToolCall) -> str:
     """What a tool call is about, in one line: its command, else its title, else a telling input."""
     told = [tool.input.get("command"), tool.title, *(tool.input.get(k) for k in _TOLD_BY)]
-    return one_line(next((t for t in told if isinstance(t, str) and t.strip()), ""))
+    return one_line(all_visible(next((t for t in told if isinstance(t, str) and t.strip()), "")))
 
 
 def state(tool: ToolCall, closed: bool = True) -> State:
@@ -130,12 +131,12 @@ def aside(tool: ToolCall, closed: bool = True) -> tuple[str, ...]:
 # -- requests, retries, failures -------------------------------------------------------------------
 
 
-def asked(request: Permission | Question, limit: int = LIMIT) -> str:
+def asked(request: Permission | Question) -> str:
     """What a request asks, in one line."""
     if isinstance(request, Question):
-        return one_line(" / ".join(i.question or i.header for i in request.items), limit)
-    what = one_line(request.subject, limit)
-    return f"{request.action} '{what}'" if request.command else f"{request.action} {what}".rstrip()
+        return one_line(" / ".join(i.question or i.header for i in request.items))
+    action, what = one_line(request.action), one_line(all_visible(request.subject))
+    return f"{action} '{what}'" if request.command else f"{action} {what}".rstrip()
 
 
 def request_line(request: Request) -> str:
@@ -147,7 +148,7 @@ def request_line(request: Request) -> str:
     if not request.reply:
         return f"Waiting for {'permission' if noun == 'permission' else 'an answer'}{whose}: {what}"
     said = f" ({one_line(request.message)})" if request.message.strip() else ""
-    return f"{noun.capitalize()}{whose}: {what} → {request.reply}{said}"
+    return f"{noun.capitalize()}{whose}: {what} → {one_line(request.reply)}{said}"
 
 
 def retry_line(retry: Retry) -> str:
@@ -176,12 +177,12 @@ def signed(additions: int | None, deletions: int | None) -> str:
     return " ".join(f"{sign}{n}" for sign, n in told if n is not None)
 
 
-def changed_files(diffs: Sequence[FileDiff]) -> dict[str, tuple[int | None, int | None]]:
+def changed_files(diffs: Iterable[FileDiff]) -> dict[str, tuple[int | None, int | None]]:
     """Counts of lines by file, several edits of a file added up."""
     files: dict[str, tuple[int | None, int | None]] = {}
-    for diff in diffs:
-        plus, minus = files.get(diff.file, (None, None))
-        files[diff.file] = (_sum(plus, diff.additions), _sum(minus, diff.deletions))
+    for change in (c for d in diffs for c in changes(d)):
+        plus, minus = files.get(change.name, (None, None))
+        files[change.name] = (_sum(plus, change.additions), _sum(minus, change.deletions))
     return files
 
 

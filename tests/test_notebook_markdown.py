@@ -1,0 +1,187 @@
+"""Markdown to HTML: nothing gets through that could act, whole, growing, or cut in pieces."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from opencode_magics.notebook.markdown import Growing, cut, render
+
+HOSTILE = [
+    "<img src=x onerror=alert(1)>",
+    "<script>alert(1)</script>",
+    "<svg onload=alert(1)>",
+    "a <b onclick=alert(1)>b</b>",
+    "<style>body{display:none}</style>",
+    "[x](javascript:alert(1))",
+    "[x](JaVaScRiPt:alert(1))",
+    "[x](data:text/html,<script>alert(1)</script>)",
+    "<javascript:alert(1)>",
+    "![x](http://tracker.invalid/pixel.png)",
+    "![x](javascript:alert(1))",
+    '[x](http://a "<td align=left> onmouseover=alert(1) x")',
+    "[x](<http://a/<table>>)",
+    "[x](http://a/<td)",
+    '```"><script>alert(1)</script>\ncode\n```',
+    "| <img src=x onerror=alert(1)> | b |\n|---|---|\n| <script>x</script> | d |",
+    "[x]: javascript:alert(1)\n\n[x]",
+    "&lt;script&gt;alert(1)&lt;/script&gt;",
+    "`<script>`",
+    "<!-- <script> -->",
+    "<form action=http://x><input type=submit>",
+]
+TAG = re.compile(r"<(/?)([a-z0-9]+)((?: [a-z]+=\"[^\"<>]*\")*)>")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_g4_04_hostile_markdown_is_only_text(text: str) -> None:
+    html = render(text)
+    rest = TAG.sub("", html)
+    assert "<" not in rest, "something that is no plain tag is left"
+    for _, name, attributes in TAG.findall(html):
+        assert name not in ("script", "img", "svg", "style", "form", "input", "iframe")
+        assert not re.search(r" (?!href|style|start|rel)[a-z]+=", attributes)
+        assert not re.search(r'href="(?!https?:|mailto:|[^:"]*")', attributes)
+
+
+@pytest.mark.parametrize("text", HOSTILE[:5])
+def test_raw_html_is_shown_as_it_was_written(text: str) -> None:
+    assert text.split(" ")[0].split(">")[0].replace("<", "&lt;") in render(text)
+
+
+def test_an_image_becomes_a_link() -> None:
+    """Its address is not asked without a click: that alone would tell somebody something."""
+    html = render("![cat](http://example.com/cat.png)")
+    assert 'href="http://example.com/cat.png"' in html
+    assert "<img" not in html
+
+
+@pytest.mark.parametrize("text", ["/etc/hostname", "http://example.invalid/x"])
+def test_g4_05_a_path_or_address_is_shown_as_it_is(text: str) -> None:
+    assert render(text) == f"<p>{text}</p>\n"
+
+
+def test_g3_20_dollars_stay() -> None:
+    html = render("costs $5, later $6\n\n```sh\necho $HOME $PATH\n```\n")
+    assert "costs $5, later $6" in html
+    assert "echo $HOME $PATH\n</code>" in html
+
+
+def test_what_markdown_has_is_drawn() -> None:
+    html = render(
+        "# A\n\n- b\n\n3. c\n\n| n |\n|--:|\n| 1 |\n\n~~d~~ **e** [f](https://g.h)\n\n> i"
+    )
+    for part in (">A</h1>", "<li>b</li>", '<ol start="3">', '<td style="text-align:right">1</td>'):
+        assert part in html
+    for part in ("<s>d</s>", "<strong>e</strong>", 'href="https://g.h"', "<blockquote"):
+        assert part in html
+
+
+def test_half_a_character_is_no_error() -> None:
+    assert "\ufffd" in render("bad \ud83d half")
+
+
+# -- growing ---------------------------------------------------------------------------------------
+
+_TABLE = ["| a | b |", "|---|---|", "| 1 | 2 |"]
+_OTHER = (
+    "/text **b** `c`/- item/  - nested/1. one/    code/```/~~~ py/> q/# H/---/===/lazy/* x/[l](x)/"
+)
+LINES = st.sampled_from([*_TABLE, *_OTHER.split("/")])
+TEXT = st.lists(LINES, max_size=14).map("\n".join)
+
+
+@settings(max_examples=300)
+@given(TEXT, st.lists(st.integers(0, 120), max_size=6))
+def test_a_growing_text_ends_as_the_whole_one(text: str, stops: list[int]) -> None:
+    growing = Growing()
+    for stop in sorted(stops):
+        assert growing.render(text[:stop]) == render(text[:stop])
+    assert growing.render(text, closed=True) == render(text)
+
+
+def test_a_text_that_became_another_is_drawn_anew() -> None:
+    growing = Growing()
+    growing.render("one\n\ntwo\n\nthree")
+    assert growing.render("other") == render("other")
+
+
+def test_links_that_are_defined_below_work_once_the_text_is_closed() -> None:
+    text = "[a][1]\n\nmore\n\n[1]: https://example.com"
+    growing = Growing()
+    growing.render(text[:12])
+    assert 'href="https://example.com"' in growing.render(text, closed=True)
+
+
+# -- cutting ---------------------------------------------------------------------------------------
+
+
+def pieces(text: str, room: int) -> list[str]:
+    """A text cut like the outputs of a cell."""
+    found, carry = [], ""
+    while len(carry + text) > room:
+        at, close, next_carry = cut(carry + text, room)
+        at = max(at - len(carry), 1)
+        found.append(carry + text[:at] + close)
+        text, carry = text[at:], next_carry
+    return [*found, carry + text]
+
+
+def test_a_text_is_cut_between_its_blocks() -> None:
+    text = "\n\n".join(["word " * 30] * 9)
+    assert all(p.startswith("word") and len(p) <= 400 for p in pieces(text, 400))
+    assert "".join(pieces(text, 400)) == text
+
+
+def test_a_fence_is_carried_over_the_cut() -> None:
+    code = "".join(f"line {n}\n" for n in range(200))
+    parts = pieces(f"Look:\n\n```python\n{code}```\n\nDone.\n", 500)
+    assert len(parts) == 4
+    assert all(render(p).count("<pre") == render(p).count("</pre>") for p in parts)
+    drawn = "".join(re.findall(r"<code[^>]*>(.*?)</code>", "".join(map(render, parts)), re.DOTALL))
+    assert drawn == code
+    assert render(parts[-1]).endswith("<p>Done.</p>\n")
+
+
+def test_a_fence_that_ends_at_the_cut_is_not_opened_again() -> None:
+    code = "```\n" + "x\n" * 100 + "```\n"
+    at, close, carry = cut(code + "text\n", len(code))
+    assert (at, close, carry) == (len(code), "", "")
+
+
+def test_a_blank_line_in_a_fence_is_no_place_between_blocks() -> None:
+    code = "```\n" + "x\n\n" * 200 + "```\n"
+    assert all(p.startswith("```\n") for p in pieces(code, 300))
+
+
+def test_the_head_of_a_table_is_repeated() -> None:
+    rows = "".join(f"| {n} | {n} |\n" for n in range(100))
+    parts = pieces(f"| a | b |\n|---|--:|\n{rows}", 300)
+    assert all(render(p).count("<table") == 1 for p in parts)
+    assert sum(render(p).count("<tr>") - 1 for p in parts) == 100
+
+
+def test_a_list_is_cut_between_items_and_goes_on_counting() -> None:
+    items = "".join(f"{n}. item {n}\n   more of it\n" for n in range(1, 60))
+    parts = pieces(items, 300)
+    assert all(re.match(r"\d+\. item", p) for p in parts)
+    assert f'<ol start="{parts[1].split(".")[0]}">' in render(parts[1])
+
+
+def test_a_text_without_lines_is_cut_between_words() -> None:
+    assert all(p.endswith(" ") for p in pieces("word " * 500, 300)[:-1])
+    assert "".join(pieces("x" * 1000, 300)) == "x" * 1000
+
+
+@settings(max_examples=300)
+@given(st.lists(LINES, max_size=80).map("\n".join), st.integers(30, 300))
+def test_nothing_is_lost_by_cutting(text: str, room: int) -> None:
+    """Every word is drawn, however the text is cut; carried lines may repeat."""
+    parts = pieces(text, room)
+    assert len(parts) <= len(text) + 1
+    left = "".join(parts)
+    for line in text.split("\n"):
+        assert line in left
