@@ -110,13 +110,23 @@ def _interactive(options: argparse.Namespace) -> None:
     _need("jupyterlab")
     with Practice(progress=_say) as practice:
         tour = _copy_notebooks(practice.directory)
-        layout = str(practice.root / "lab")  # the user's open tabs stay out of it
-        os.environ.update(practice.access, **OUR_KERNEL, JUPYTERLAB_WORKSPACES_DIR=layout)
+        os.environ.update(practice.access, **OUR_KERNEL, **_lab_home(practice.root / "lab"))
         os.chdir(practice.directory)
         _say("Opening JupyterLab. Everything here is thrown away when you stop it with Ctrl-C.")
         from jupyterlab.labapp import LabApp
 
         LabApp.launch_instance(_lab_arguments(tour, options))
+
+
+def _lab_home(folder: Path) -> dict[str, str]:
+    """Where this JupyterLab keeps its state: apart from the user's, and with no question first."""
+    quiet = folder / "settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
+    quiet.parent.mkdir(parents=True)
+    quiet.write_text('{"fetchNews": "false", "checkForUpdates": false}')
+    return {
+        "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
+        "JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"),
+    }
 
 
 def _lab_arguments(tour: Path, options: argparse.Namespace) -> list[str]:

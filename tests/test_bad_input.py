@@ -115,6 +115,7 @@ def test_a_directory_that_was_removed_is_told(
 
 def test_a_prompt_to_a_session_that_is_not_known_is_not_sent(shell: Shell) -> None:
     fails(shell, "%%oc_prompt -s ses_none\nhello", UnknownNameError, "No session 'ses_none'")
+    shell.run("%oc_new one;\n%oc_new two;")
     fails(shell, "%%oc_prompt -s ses_\nhello", UnknownNameError, "could be", "Give more of the id")
 
 

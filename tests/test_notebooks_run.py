@@ -1,0 +1,198 @@
+"""Notebooks that run without anybody at them: nbclient executes them on a real server.
+
+Nobody can press a button or type there, and the file is what people see of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+from nbformat.v4 import new_code_cell, new_notebook
+
+import opencode_magics
+from opencode_magics.client import Client
+from opencode_magics.practice.world import Practice
+
+ROOT = Path(opencode_magics.__file__).parents[1]
+LOAD = "%load_ext opencode_magics\n%oc_connect"
+
+
+class Notebook:
+    """A notebook that nbclient executes beside a practice world's server."""
+
+    def __init__(self, practice: Practice, home: Path) -> None:
+        self.env = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("OPENCODE_", "JUPYTER"))},
+            **practice.access,
+            "PYTHONPATH": str(ROOT),
+            "IPYTHONDIR": str(home / "ipython"),
+            "JUPYTER_CONFIG_DIR": str(home / "jupyter"),
+            "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
+            "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+        }
+        self.home = practice.directory
+        self.cells: list[Any] = []
+
+    def run(self, *cells: str) -> list[str]:
+        """Execute the cells in a new kernel; what each of them says, as plain text."""
+        notebook = new_notebook(cells=[new_code_cell(cell) for cell in (LOAD, *cells)])
+        client = NotebookClient(
+            notebook,
+            timeout=120,
+            kernel_name="python3",
+            resources={"metadata": {"path": str(self.home)}},
+        )
+        try:
+            client.execute(env=self.env)
+        finally:
+            nbformat.validate(notebook)
+            self.cells = notebook.cells[1:]
+        return [plain(cell) for cell in self.cells]
+
+    @property
+    def json(self) -> str:
+        """The whole notebook as it would be saved."""
+        return json.dumps(self.cells)
+
+
+def plain(cell: Any) -> str:
+    """What the outputs of a cell say, as plain text."""
+    return "\n".join(o.get("text") or plain_of(o) for o in cell.outputs)
+
+
+def plain_of(output: Any) -> str:
+    return str(output.get("data", {}).get("text/plain", ""))
+
+
+def html(cell: Any) -> str:
+    """The same as HTML."""
+    return "\n".join(o.get("data", {}).get("text/html", "") for o in cell.outputs)
+
+
+@pytest.fixture
+def notebook(practice: Practice, workspace: Path, tmp_path: Path) -> Notebook:
+    return Notebook(practice, tmp_path)
+
+
+def test_g3_04_a_permission_that_nobody_can_give_is_rejected_and_said(
+    notebook: Notebook, practice: Practice
+) -> None:
+    """The file holds the answer as text and as HTML, and no widget that would be dead."""
+    answer, bash, after, edit, question, text = notebook.run(
+        "%%oc_prompt -o turn\n#text 3",
+        "%%oc_prompt -o refused\n#bash touch made",
+        "turn.outcome, refused.outcome",
+        "%config OpenCodeMagics.noninteractive = 'once'\n%oc_prompt #edit notes.txt",
+        "%%oc_prompt -o asked\n#question",
+        "asked",
+    )
+    assert "word0 word1 word2" in answer
+    assert "word0 word1 word2" in html(notebook.cells[0])
+    assert "succeeded · build · practice/scripted" in answer
+    assert "succeeded" in html(notebook.cells[0])
+    assert "Permission: bash 'touch made' → reject (nobody can answer here)" in bash
+    assert "reject (nobody can answer here)" in html(notebook.cells[1])
+    assert not (practice.directory / "made").exists()
+    assert after == "('succeeded', 'rejected')"
+    assert "→ once (nobody can answer here)" in edit
+    assert "+goodbye one" in edit
+    assert "goodbye" in html(notebook.cells[3])
+    assert (practice.directory / "notes.txt").read_text().startswith("goodbye")
+    assert "→ dismissed (nobody can answer here)" in question
+    assert "rejected · build" in text
+    saved = notebook.json
+    assert practice.password not in saved
+    assert "widget" not in saved
+    assert [o.output_type for cell in notebook.cells for o in cell.outputs].count("error") == 0
+
+
+def test_a_subagents_permission_is_answered_as_well(notebook: Notebook, practice: Practice) -> None:
+    refused, allowed = notebook.run(
+        "%%oc_prompt\n#task #bash mkdir refused",
+        "%%oc_prompt --permission once\n#task #bash mkdir allowed",
+    )
+    assert "bash 'mkdir refused' → reject (nobody can answer here)" in refused
+    assert "bash 'mkdir allowed' → once (policy 'once')" in allowed
+    assert not (practice.directory / "refused").exists()
+    assert (practice.directory / "allowed").is_dir()
+
+
+def test_g1_18_g4_02_a_turn_that_fails_stops_the_run(notebook: Notebook) -> None:
+    """What was received stands in the file, and the cells behind it were not run."""
+    with pytest.raises(CellExecutionError, match="TurnError: The turn failed: UnknownError: JSON"):
+        notebook.run("%%oc_prompt\n#garbage", "%%oc_prompt\n#err400", "print('went on')")
+    failed, *after = notebook.cells
+    assert "This answer turn" in plain(failed)
+    *_, error = failed.outputs
+    assert error.ename == "TurnError"
+    assert len(error.traceback) == 2
+    assert all(cell.execution_count is None and cell.outputs == [] for cell in after)
+
+
+def test_where_answers_are_needed_the_run_stops_and_says_which(
+    notebook: Notebook, client: Client
+) -> None:
+    with pytest.raises(CellExecutionError, match=r"AnswerNeeded: .* question: 'Which colour\?'"):
+        notebook.run(
+            "%config OpenCodeMagics.noninteractive = 'error'",
+            "%%oc_prompt\n#question",
+        )
+    assert client.questions() == ()
+
+
+def test_g3_01_a_kernel_sends_what_is_typed_as_well(notebook: Notebook) -> None:
+    body = ">>> f({x!r}, $HOME)\n... g\n\nWhy?"
+    *_, sent, line = notebook.run(
+        f"%%oc_prompt --no-wait --title x -o turn\n{body}",
+        "%oc_prompt --no-wait --title x -o other What does f(x) do with x?",
+        "print(turn.question_text, end='')",
+        "print(other.question_text, end='')",
+    )
+    assert sent == body
+    assert line == "What does f(x) do with x?"
+
+
+def test_g3_07_a_turn_in_the_background_writes_under_no_other_cell(notebook: Notebook) -> None:
+    sent, meanwhile, later, answer = notebook.run(
+        "%%oc_prompt --no-wait -o turn\n#slow 10 .1",
+        "import time\ntime.sleep(2)",
+        "print('later')",
+        "%%oc_prompt --queue\n#text 2",
+    )
+    assert sent.startswith("Sent to session ses_")
+    assert meanwhile == ""
+    assert later == "later\n"
+    assert "word0 word1" in answer
+    assert "slow" not in answer
+
+
+def test_g3_08_magics_work_inside_of_async_code(notebook: Notebook) -> None:
+    """A kernel's event loop runs all the time; the client is synchronous and needs none."""
+    answer, connected = notebook.run(
+        "async def ask():\n"
+        "    %oc_prompt --title x #text 2\n"
+        "    turn = %oc_turn\n"
+        "    return turn.text\n"
+        "print(await ask())",
+        "import opencode_magics\n"
+        "with opencode_magics.connect() as client:\n"
+        "    print(client.server.version)",
+    )
+    assert answer.rstrip().endswith("word0 word1")
+    assert connected == "1.18.33\n"
+
+
+@pytest.mark.parametrize("text", ["/etc/hostname", "http://example.invalid/x"])
+def test_g4_05_an_answer_that_is_a_path_or_an_address_is_shown_as_text(
+    notebook: Notebook, text: str
+) -> None:
+    (answer,) = notebook.run(f'%%oc_prompt\n#plan [{{"text": "{text}"}}]')
+    assert text in answer
+    assert text in html(notebook.cells[0])
