@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import threading
 import time
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -194,6 +195,43 @@ def test_the_password_is_on_no_screen(
     assert "ZeroDivisionError" in seen
     assert practice.url in seen
     assert practice.password not in seen
+
+
+# An `opencode` that answers as a healthy server, and interrupts whoever asks it for more.
+INTERRUPTS = """
+import http.server, os, signal, sys, time
+
+class Server(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path != "/global/health":
+            os.kill(os.getppid(), signal.SIGINT)
+            time.sleep(5)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"healthy": true, "version": "1.18.33"}')
+
+port = int(sys.argv[sys.argv.index("--port") + 1])
+http.server.ThreadingHTTPServer(("127.0.0.1", port), Server).serve_forever()
+"""
+
+
+def test_nor_is_it_when_a_start_is_interrupted(
+    alone: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "opencode"
+    program.write_text(f"#!{sys.executable}\n{INTERRUPTS}", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    alone.run("%xmode Verbose")
+    shown = alone.fails("%oc_start")
+    alone.run("%xmode Context")
+    assert isinstance(shown.error, KeyboardInterrupt)
+    assert "KeyboardInterrupt" in shown.text
+    password = state_of(alone).own.password
+    assert len(password) > 20
+    assert password not in shown.text
+    assert b64encode(f"opencode:{password}".encode()).decode() not in shown.text
+    assert alone.run("%oc_stop").lines == ["The server is stopped."]
 
 
 # -- a server of our own ---------------------------------------------------------------------------

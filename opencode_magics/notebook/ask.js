@@ -9,10 +9,12 @@ function make(tag, text = "", props = {}) {
   return node;
 }
 
+const LOOK = { "+": "added", "-": "removed", "@": "hunk" };
+
 function diff(lines) {
   const pre = make("pre", "", { className: "oc-ask-diff" });
   for (const [kind, text] of lines) {
-    pre.append(make("span", `${text}\n`, { className: `oc-ask-${kind}` }));
+    pre.append(make("span", `${text}\n`, { className: `oc-ask-${LOOK[kind] ?? "plain"}` }));
   }
   return pre;
 }
