@@ -47,6 +47,13 @@ _NAP = 0.03
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 
 
+class Secret(str):
+    """A password that doesn't show itself, not even among the variables of a traceback."""
+
+    def __repr__(self) -> str:
+        return "'********'"
+
+
 class Client:
     """A synchronous client for one server.
 
@@ -74,7 +81,7 @@ class Client:
     ) -> None:
         parsed = parse_url(url)
         if parsed.password and not password:
-            user, password = parsed.username or user, parsed.password
+            user, password = parsed.username or user, Secret(parsed.password)
         parsed = parsed.copy_with(username=None, password=None)
         self.url = str(parsed).rstrip("/")
         self.local = is_loopback(parsed.host)

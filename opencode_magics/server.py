@@ -24,7 +24,7 @@ from typing import IO
 
 import httpx
 
-from .client import DEFAULT_PORT, USER, Client, is_loopback, parse_url
+from .client import DEFAULT_PORT, USER, Client, Secret, is_loopback, parse_url
 from .errors import ServerConnectionError, ServerStartError
 
 DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
@@ -70,11 +70,12 @@ def find(
     return client
 
 
-def _credentials(address: str) -> tuple[str, str | None]:
+def _credentials(address: str) -> tuple[str, Secret | None]:
     """User and password for a server, as far as the environment or an earlier session know."""
-    secret = os.environ.get("OPENCODE_SERVER_PASSWORD") or os.environ.get("OPENCODE_PASSWORD")
-    if secret:
-        return os.environ.get("OPENCODE_SERVER_USERNAME") or USER, secret
+    for name in ("OPENCODE_SERVER_PASSWORD", "OPENCODE_PASSWORD"):
+        if os.environ.get(name):
+            user = os.environ.get("OPENCODE_SERVER_USERNAME") or USER
+            return user, Secret(os.environ[name])
     return USER, _recall(address)
 
 
@@ -82,7 +83,14 @@ def _work_directory(address: str, directory: str | None) -> str | None:
     """The directory to ask for; on this machine it must exist, since 1.x takes any name."""
     if not is_loopback(parse_url(address).host):
         return directory
-    folder = os.path.abspath(os.path.expanduser(directory or os.getcwd()))
+    try:
+        folder = os.path.abspath(os.path.expanduser(directory or os.getcwd()))
+    except OSError as error:
+        raise ServerConnectionError(
+            f"The current directory can't be used: {error.strerror}.",
+            "Go to one that exists, or name it: %oc_connect --directory D",
+            sent=False,
+        ) from error
     if not os.path.isdir(folder):
         raise ServerConnectionError(
             f"No such directory: {folder}.", "Name one that exists.", sent=False
@@ -100,26 +108,27 @@ def _remember(server: "ServerProcess") -> None:
     _write(_kept() | {server.url: server.password})
 
 
-def _write(kept: dict[str, str]) -> None:
+def _write(kept: dict[str, Secret]) -> None:
     path = _kept_file()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         json.dump(kept, file)
 
 
-def _kept() -> dict[str, str]:
+def _kept() -> dict[str, Secret]:
     try:
         kept = json.loads(_kept_file().read_text())
     except (OSError, ValueError):
         return {}
-    return kept if isinstance(kept, dict) else {}
+    known = kept.items() if isinstance(kept, dict) else ()
+    return {str(url): Secret(password) for url, password in known}
 
 
 def _forget(server: "ServerProcess") -> None:
     _write({url: password for url, password in _kept().items() if url != server.url})
 
 
-def _recall(address: str) -> str | None:
+def _recall(address: str) -> Secret | None:
     return _kept().get(str(parse_url(address)).rstrip("/"))
 
 
@@ -131,7 +140,7 @@ class ServerProcess:
     """
 
     url: str
-    password: str = field(repr=False)
+    password: Secret = field(repr=False)
     version: str = ""
     keep: bool = False
     _process: subprocess.Popen[bytes] = field(kw_only=True, repr=False)
@@ -232,7 +241,7 @@ def _folder(directory: Path | str | None) -> Path:
 
 
 def _launch(program: str, folder: Path, env: Mapping[str, str], keep: bool) -> ServerProcess:
-    password = secrets.token_urlsafe(24)
+    password = Secret(secrets.token_urlsafe(24))
     secret = {"OPENCODE_SERVER_USERNAME": USER, "OPENCODE_SERVER_PASSWORD": password}
     port = _free_port()
     log = tempfile.TemporaryFile()  # noqa: SIM115 - a file and not a pipe: nobody has to drain it

@@ -33,6 +33,7 @@ from .events import (
     RequestReplied,
     Reread,
     SessionChanged,
+    SessionFailed,
     StatusChanged,
 )
 from .model import (
@@ -248,7 +249,7 @@ class Run:
 
     `start()` sends the prompt; iterate for the states of the turn: one whenever something came,
     and one a tick at least, until it has an outcome. `turn` is the latest state, `note` says how
-    the connection is.
+    the connection is, `sent` whether the server has the prompt or may have it.
     """
 
     def __init__(self, client: Client, session: Session, prompt: Prompt) -> None:
@@ -300,9 +301,14 @@ class Run:
         self.sent = True
         try:
             self.client.prompt(self.session, self.prompt)
+        except StatusError as error:
+            self.sent = False
+            self._end("failed", Failure(error.name or type(error).__name__, error.what))
+            raise
         except ServerConnectionError as error:
             self.sent = error.sent
             if not error.sent:
+                self._end("failed", Failure("NotSent", error.what))
                 raise
             self.prove_stored(cause=error)
 
@@ -379,11 +385,17 @@ class Run:
             self._heard = time.monotonic()
 
     def _watch(self, event: Event) -> None:
-        """An idle session may be the end of the turn: the store tells. A busy one is not."""
-        if isinstance(event, StatusChanged) and event.session == self.session.id:
-            if event.status.name == "idle":
+        """An idle session may be the end of the turn: the store tells. A busy one is not.
+
+        A failure may be all that is ever heard of a prompt: 1.18.33 takes one with an image that
+        can't be read, and says no more than that.
+        """
+        match event:
+            case SessionFailed(session=self.session.id):
                 self._look_now()
-            else:
+            case StatusChanged(self.session.id, Status(name="idle")):
+                self._look_now()
+            case StatusChanged(self.session.id):
                 self._look = self._idle_since = None
 
     def _unusable(self, error: OpenCodeError, fatal: bool) -> None:
@@ -458,6 +470,8 @@ class Run:
         if self.turn.stored:
             reason = "the session is idle, but its answer was never finished"
             self._fold([Ended("interrupted", Failure("HalfDone", reason))])
+        elif self.turn.failures:
+            self._fold([Ended("failed")])
         else:
             reason = "the session is idle and does not hold the prompt"
             self._fold([Ended("unknown", Failure("PromptMissing", reason))])

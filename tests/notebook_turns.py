@@ -37,9 +37,8 @@ def answer(*parts: Part, id: str = "msg_1", usage: Usage | None = USAGE, **told:
         **told,
     }
     end = (StepEnd(f"{id}-z", header["finish"], usage),) if header["completed"] else ()
-    return Message(
-        id, SESSION, "assistant", parts=(StepStart(f"{id}-0"), *parts, *end), reported=usage, **header
-    )
+    whole = (StepStart(f"{id}-0"), *parts, *end)
+    return Message(id, SESSION, "assistant", parts=whole, reported=usage, **header)
 
 
 def turn(*answers: Message, **told: Any) -> Turn:

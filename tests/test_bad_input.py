@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake import CUT, PAGE, FakeServer, frame, one_x, user
+from fake import ACCEPTED, CUT, PAGE, FakeServer, assistant, frame, one_x, user
 from shell import Shell, lone_shell, one_line_and_what_to_do, take_practice_server
 
 from opencode_magics import sessions
@@ -124,9 +124,10 @@ def test_a_prompt_to_a_session_that_was_deleted_runs_nowhere(shell: Shell, clien
     client._http.delete(f"/session/{session.id}").raise_for_status()
     shown = shell.fails("%%oc_prompt -o turn\nhello")
     assert isinstance(shown.error, NotFoundError)
-    assert one_line_and_what_to_do(shown)
-    assert session.id in shown.text
-    assert "turn" not in shell.user_ns
+    assert session.id in shown.lines[-1]
+    assert "Traceback" not in shown.text
+    assert "running" not in shown.text
+    assert shell.user_ns["turn"].outcome == "failed"
 
 
 # -- a prompt that does not arrive -----------------------------------------------------------------
@@ -136,14 +137,13 @@ def test_a_prompt_that_the_server_refuses_runs_nowhere(alone: Shell) -> None:
     body = b'{"name":"UnknownError","data":{"message":"Unexpected.","ref":"err_1"}}'
     with FakeServer(one_x(prompt=(500, {"content-type": "application/json"}, body))) as fake:
         alone.run(f"%oc_connect {fake.url};")
-        fails(
-            alone,
-            "%%oc_prompt -s ses_root01 -o turn\nhello",
-            StatusError,
-            "HTTP 500: Unexpected.",
-            "err_1",
-        )
-    assert "turn" not in alone.user_ns
+        shown = alone.fails("%%oc_prompt -s ses_root01 -o turn\nhello")
+    assert isinstance(shown.error, StatusError)
+    assert "HTTP 500: Unexpected." in shown.lines[-2]
+    assert "err_1" in shown.lines[-1]
+    assert "Traceback" not in shown.text
+    assert "running" not in shown.text
+    assert alone.user_ns["turn"].outcome == "failed"
 
 
 def test_a_prompt_that_is_perhaps_lost_is_kept_as_unknown(alone: Shell) -> None:
@@ -255,6 +255,19 @@ def kill_when_it_writes(world: Practice) -> None:
         stream.close()
 
 
+class Accepting:
+    """A route that accepts a prompt, and remembers its id."""
+
+    def __init__(self) -> None:
+        self.sent = threading.Event()
+        self.prompt = ""
+
+    def __call__(self, seen: Any) -> Any:
+        self.prompt = seen.body["messageID"]
+        self.sent.set()
+        return ACCEPTED
+
+
 def test_an_answer_that_the_server_refuses_is_told_and_the_turn_is_kept(alone: Shell) -> None:
     asked = frame(
         "permission.asked",
@@ -265,25 +278,28 @@ def test_an_answer_that_the_server_refuses_is_told_and_the_turn_is_kept(alone: S
         metadata={"command": "ls"},
         always=[],
     )
-    routes = one_x(status={"ses_root01": {"type": "busy"}})
+    accept = Accepting()
+    routes = one_x(prompt=accept, status={"ses_root01": {"type": "busy"}})
     routes["POST /permission/per_1/reply"] = (500, {}, b"")
-    sent: list[str] = []
-
-    def accept(seen: Any) -> Any:
-        sent.append(seen.body["messageID"])
-        return (204, {}, b"")
-
-    def stored() -> bytes:
-        while not sent:
-            pass
-        info = user(sent[0])["info"]
-        return frame("message.updated", info=info)
-
-    routes["POST /session/ses_root01/prompt_async"] = accept
-    with FakeServer(routes, [[stored, asked]]) as fake:
+    with FakeServer(routes, [[accept.sent.wait, asked]]) as fake:
         alone.run(f"%oc_connect {fake.url};")
         shown = alone.fails("%%oc_prompt -s ses_root01 --queue -o turn\nhello")
     assert isinstance(shown.error, StatusError)
     assert "POST /permission/per_1/reply failed with HTTP 500" in shown.text
     assert "Still running on the server, in session ses_root01" in shown.text
     assert alone.user_ns["turn"].waiting
+
+
+def test_g1_33_another_agent_than_was_asked_for_is_told(alone: Shell) -> None:
+    accept = Accepting()
+    routes = one_x(
+        prompt=accept,
+        message=lambda seen: [user(accept.prompt), assistant("msg_2", accept.prompt, "Done.")],
+    )
+    idle = frame("session.idle", sessionID="ses_root01")
+    with FakeServer(routes, [[accept.sent.wait, idle]]) as fake:
+        alone.run(f"%oc_connect {fake.url};")
+        shown = alone.run("%%oc_prompt -s ses_root01 --agent plan\nhello")
+        (sent,) = fake.asked("POST /session/ses_root01/prompt_async")
+    assert sent.body["agent"] == "plan"
+    assert "Agent 'build' answered, although 'plan' was asked." in shown.text

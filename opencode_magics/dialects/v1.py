@@ -179,8 +179,8 @@ class V1:
 
     def statuses(self, directory: str) -> Flow[dict[str, Status]]:
         """The sessions of a directory that are not idle. Asked without it, {} proves nothing."""
-        body = (yield Request("GET", "/session/status", _scope(directory))).json()
-        return {k: decode("a status", _status, v) for k, v in body.items()}
+        reply = yield Request("GET", "/session/status", _scope(directory))
+        return decode("statuses", _statuses, reply.json())
 
     def permissions(self, directory: str) -> Flow[tuple[Permission, ...]]:
         """Permissions that wait in a directory."""
@@ -220,13 +220,12 @@ class V1:
         """
         body = (yield Request("GET", "/config/providers", _scope(directory))).json()
         config = (yield Request("GET", "/config", _scope(directory))).json()
-        default = config.get("model")
-        return decode("its models", lambda b: tuple(_models(b, default)), body)
+        return decode("its models", lambda b: tuple(_models(b, config.get("model"))), body)
 
     def agents(self, directory: str | None) -> Flow[tuple[Agent, ...]]:
         """The agents of a directory that a person may name."""
-        body = (yield Request("GET", "/agent", _scope(directory))).json()
-        return _many("an agent", _agent, [a for a in body if not a.get("hidden")])
+        reply = yield Request("GET", "/agent", _scope(directory))
+        return decode("its agents", _agents, reply.json())
 
     def home(self) -> Flow[str]:
         """The directory that the server itself runs in."""
@@ -300,6 +299,10 @@ def _usage(w: Wire) -> Usage | None:
         cache_write=cache.get("write"),
         cost=cost,
     )
+
+
+def _statuses(body: Wire) -> dict[str, Status]:
+    return {session: _status(w) for session, w in body.items()}
 
 
 def _status(w: Wire) -> Status:
@@ -511,6 +514,10 @@ def _models(body: Wire, default: str | None) -> Iterator[Model]:
                 price_cache_write=cache.get("write"),
                 default=default == f"{provider['id']}/{key}",
             )
+
+
+def _agents(body: Any) -> tuple[Agent, ...]:
+    return tuple(_agent(a) for a in body if not a.get("hidden"))
 
 
 def _agent(w: Wire) -> Agent:

@@ -122,4 +122,6 @@ class OpenCodeMagics(Configurable):
 def _typed_password() -> str:
     from getpass import getpass
 
-    return getpass("Password of the OpenCode server: ")
+    from ..client import Secret
+
+    return Secret(getpass("Password of the OpenCode server: "))

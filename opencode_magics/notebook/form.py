@@ -1,8 +1,8 @@
 """The form that asks in a running cell: one small widget, used again for every request.
 
 What it shows is a plain dict (`permission_spec`, `question_spec`), which `ask.js` puts into the
-page as text. Its callback may run in another thread (ipykernel 7.0 to 7.3 with subshells), so it only
-notes the answer; the cell takes it when it comes by.
+page as text. Its callback may run in another thread (ipykernel 7.0 to 7.3 with subshells), so it
+only notes the answer; the cell takes it when it comes by.
 """
 
 from __future__ import annotations

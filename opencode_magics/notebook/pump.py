@@ -107,6 +107,7 @@ class Pump:
         # first, when the cell lets it go on, is to close a pump that stayed open.
         self._hooks.inbox.io_loop.add_callback(self._close)
         Pump._at_work = self
+        self._hooks.keep_awake(lambda: Pump._at_work is self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -316,6 +317,7 @@ class _Hooks:
         send_off: Sends what is in the outbox, which else would be done by the loop.
         session: Unpacks messages.
         serve: The kernel's own table, from message types to what serves them.
+        keep_awake: Has the thread that reads the shell channel do so, as long as a function says.
         publish_status: Says "busy" or "idle"; about the running cell if no message is given.
         log: Where the kernel writes its errors.
     """
@@ -326,6 +328,7 @@ class _Hooks:
     send_off: Callable[[], Any]
     session: Any
     serve: Mapping[str, Callable[..., Any]]
+    keep_awake: Callable[[Callable[[], bool]], None]
     publish_status: Callable[..., None]
     log: Any
 
@@ -368,12 +371,29 @@ def _take(kernel: Any) -> _Hooks:
         send_off=partial(outbox.flush, zmq.POLLOUT) if outbox is inbox else _nothing,
         session=_with(kernel.session, "feed_identities", "deserialize"),
         serve={kind: kernel.shell_handlers[kind] for kind in _THROUGH},
+        keep_awake=partial(_keep_awake, kernel.shell_stream) if _dozes(thread) else _nothing,
         publish_status=kernel._publish_status,
         log=kernel.log,
     )
 
 
-def _nothing() -> None:
+def _dozes(thread: Any) -> bool:
+    """Whether it is ipykernel 7.0 to 7.3, which sends replies behind the back of the stream."""
+    return thread is not None and hasattr(thread.manager, "_shell_socket")
+
+
+def _keep_awake(stream: ZMQStream, wanted: Callable[[], bool], more: int = 8) -> None:
+    def again(left: int) -> None:
+        _read_on(stream)
+        if wanted():
+            stream.io_loop.call_later(0.25, again, more)
+        elif left:
+            stream.io_loop.call_later(0.25, again, left - 1)
+
+    stream.io_loop.add_callback(again, more)
+
+
+def _nothing(*_: object) -> None:
     """A socket of ipykernel 7 has sent everything already."""
 
 
