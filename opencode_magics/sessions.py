@@ -267,6 +267,11 @@ class Run:
         self._wait = _SOON
         self._idle_since: float | None = None
 
+    @property
+    def always_means(self) -> str:
+        """How far an "always" reaches on this server, in words."""
+        return self.client.dialect.always_means
+
     def __enter__(self) -> Run:
         return self
 

@@ -100,11 +100,12 @@ class Dialect(Protocol):
     """What a server generation can be asked, and how its stream reads.
 
     Directories go to the server as it spells them. `silence` is how many seconds without a frame
-    mean that the stream is dead.
+    mean that the stream is dead; `always_means` says how far an "always" reaches.
     """
 
     generation: str
     silence: float
+    always_means: str
 
     def sessions(self, directory: str | None, *, project: bool) -> Flow[tuple[Session, ...]]:
         """All sessions of a directory, of its whole project, or (None) of the server."""

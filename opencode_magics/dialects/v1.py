@@ -89,6 +89,7 @@ class V1:
 
     generation = "1.x"
     silence = 30.0  # heartbeats come every 10 s
+    always_means = "for every session in this directory, until the server restarts"
 
     # -- sessions ----------------------------------------------------------------------------
 

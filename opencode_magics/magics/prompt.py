@@ -113,7 +113,6 @@ class PromptMagics(Magics):
     def _send(self, options: Namespace, text: str) -> None:
         from .. import sessions
         from ..notebook.cell import conclude, play
-        from ..notebook.live import view
 
         files = tuple(attachment(name) for name in options.file)
         session = self._session(options)
@@ -135,7 +134,7 @@ class PromptMagics(Magics):
                 print(f"Sent to session {session.id}; the turn runs on the server.")
             else:
                 asker = self.state.asker(options.permission)
-                play(run, view(self.shell), asker, options.timeout)
+                play(run, self.shell, asker, options.timeout, self.state.ui)
         finally:
             if run.sent:
                 self._keep(run.turn, options.out)

@@ -38,6 +38,12 @@ class OpenCodeMagics(Configurable):
         help="The same where nobody can answer (nbclient, papermill, scripts).",
     ).tag(config=True)
 
+    ui = Enum(
+        ["auto", "widgets", "text"],
+        "auto",
+        help="How you are asked: buttons, typing where they don't work (auto); only one of them.",
+    ).tag(config=True)
+
     def __init__(self, shell: Any) -> None:
         super().__init__(parent=shell)
         self.shell = shell

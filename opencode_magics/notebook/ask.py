@@ -57,8 +57,19 @@ class Asker:
     read: Callable[[str], str] = lambda prompt: input(prompt)
     write: Callable[[str], None] = print
 
-    def permission(self, permission: Permission, owner: str = "") -> Decided:
-        """Decide a permission. `owner` names the subagent that asks, "" for the agent itself.
+    def asks(self, request: Permission | Question) -> bool:
+        """Whether a person is asked this, rather than the policy."""
+        return self.can_ask and (self.policy == "ask" or isinstance(request, Question))
+
+    def permission(
+        self, permission: Permission, owner: str = "", always_means: str = ""
+    ) -> Decided:
+        """Decide a permission.
+
+        Args:
+            permission: What is asked.
+            owner: The subagent that asks, "" for the agent itself.
+            always_means: How far "always" reaches on this server.
 
         Raises:
             AnswerNeeded: Nobody can answer and the policy is "error".
@@ -67,7 +78,7 @@ class Asker:
             return Decided(self.policy, by=f"policy {self.policy!r}")
         if self.can_ask:
             try:
-                return self._ask_permission(permission, owner)
+                return self._ask_permission(permission, owner, always_means)
             except (EOFError, NotImplementedError):
                 pass  # the front-end has no way to type after all
         if self.fallback == "error":
@@ -85,7 +96,7 @@ class Asker:
             raise _needed(f"question: {question.items[0].question!r}")
         return Answered(None, by="nobody can answer here")
 
-    def _ask_permission(self, permission: Permission, owner: str) -> Decided:
+    def _ask_permission(self, permission: Permission, owner: str, always_means: str) -> Decided:
         always = ", ".join(permission.always) or permission.subject
         self.write("")  # what was shown before may have left its line open
         self.write(f"Permission{_owner(owner)}: {one_line(permission.action)}")
@@ -94,8 +105,7 @@ class Asker:
             self.write(_indented(permission.diff.patch))
         self.write(
             "[1] Allow once\n"
-            f"[2] Always allow {one_line(always)} (for every session in this directory, until "
-            "the server restarts)\n"
+            f"[2] Always allow {one_line(always)} {always_means}\n"
             "[3] Reject, and stop the turn\n"
             "[3 MESSAGE] Reject, and let the turn go on with this message"
         )

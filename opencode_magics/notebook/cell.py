@@ -1,4 +1,4 @@
-"""Plays a turn in a cell: draw what comes, ask what is asked, stop when told to.
+"""Plays a turn in a cell: draw what comes, let clicks through, ask what is asked, stop when told.
 
 Everything happens in the main thread of the cell, so every output lands in it.
 """
@@ -6,26 +6,26 @@ Everything happens in the main thread of the cell, so every output lands in it.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ..errors import AnswerNeeded, TurnError, TurnInterrupted
-from ..model import Permission, Question
 from ..sessions import Run
 from ..turn import Turn
 from .ask import Asker
+from .desk import Desk, Ui
+from .live import View, view
+from .pump import NoPump, Pump, pump_for
 
-if TYPE_CHECKING:
-    from .live import View
 
-
-def play(run: Run, view: View, asker: Asker, timeout: float | None = None) -> Turn:
+def play(run: Run, shell: Any, asker: Asker, timeout: float | None = None, ui: Ui = "auto") -> Turn:
     """Send the prompt of a run and play its turn to the end.
 
     Args:
         run: A prepared run.
-        view: Where it shows.
-        asker: Who answers.
+        shell: The shell whose cell this is.
+        asker: Who answers where there are no buttons.
         timeout: Seconds after which the cell ends while the turn goes on.
+        ui: How to ask: "auto", "widgets" or "text".
 
     Returns:
         The turn; "running" if the timeout passed.
@@ -34,51 +34,34 @@ def play(run: Run, view: View, asker: Asker, timeout: float | None = None) -> Tu
         TurnInterrupted: A person stopped it.
         AnswerNeeded: Nobody could answer and the policy forbids to decide; the turn was stopped.
     """
-    note = ""
-    try:
-        run.start()
-        _follow(run, view, asker, timeout)
-    except KeyboardInterrupt:
-        note = _stop(run, view)
-        raise TurnInterrupted(note, turn=run.turn) from None
-    except AnswerNeeded:
-        run.abort()
-        raise
-    finally:
-        run.close()
-        if run.sent:  # else there is nothing to show
-            view.close(run.turn, note or _remark(run))
+    note, shown = "", view(shell)
+    with pump_for(shell) as pump:
+        desk = Desk(run, shown, asker, ui, pump.reason)
+        try:
+            run.start()
+            _follow(run, shown, desk, pump, timeout)
+        except KeyboardInterrupt:
+            note = _stop(run, shown)
+            raise TurnInterrupted(note, turn=run.turn) from None
+        except AnswerNeeded:
+            run.abort()
+            raise
+        finally:
+            run.close()
+            desk.close()
+            if run.sent:  # else there is nothing to show
+                shown.close(run.turn, note or _remark(run))
     return run.turn
 
 
-def _follow(run: Run, view: View, asker: Asker, timeout: float | None) -> None:
+def _follow(run: Run, shown: View, desk: Desk, pump: Pump | NoPump, timeout: float | None) -> None:
     deadline = None if timeout is None else time.monotonic() + timeout
     for turn in run:
-        view.show(turn, run.note)
-        if turn.outcome == "running" and turn.waiting:
-            _answer(run, turn.waiting[0], asker)
+        shown.show(turn, run.note)
+        pump.poll()
+        desk.attend()
         if deadline is not None and time.monotonic() > deadline:
             return
-
-
-def _answer(run: Run, request: Permission | Question, asker: Asker) -> None:
-    owner = _owner(run.turn, request)
-    if isinstance(request, Permission):
-        decided = asker.permission(request, owner)
-        run.decide(request, decided.decision, decided.message, by=decided.by)
-        return
-    answered = asker.question(request, owner)
-    if answered.answers is None:
-        run.dismiss(request, by=answered.by)
-    else:
-        run.answer(request, answered.answers)
-
-
-def _owner(turn: Turn, request: Permission | Question) -> str:
-    """The title of the subagent that asks; "" if it is the agent itself."""
-    if request.session == turn.session:
-        return ""
-    return next((s.title for s in turn.sessions if s.id == request.session), request.session)
 
 
 def _stop(run: Run, view: View) -> str:

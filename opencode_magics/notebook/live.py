@@ -31,6 +31,10 @@ class View(Protocol):
     def show(self, turn: Turn, note: str = "") -> None:
         """Show a later state of the turn; `note` tells what the turn itself can't."""
 
+    @property
+    def outputs(self) -> int | None:
+        """How many outputs of a cell it has made so far; None if it can't have any."""
+
     def step_aside(self) -> None:
         """Let something else be shown; what comes next stands below it."""
 
@@ -76,6 +80,11 @@ class LiveCell:
         # What is large to send or slow to draw is drawn less often.
         took = time.monotonic() - now
         self._next = now + max(self._min_interval, self._drawn / RATE, 3 * took)
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs it has made so far."""
+        return len(self._sent)
 
     def step_aside(self) -> None:
         """Let something else be shown in the cell; what comes next goes to an output below it."""

@@ -53,6 +53,8 @@ class TextView:
             self._print(Block(f"note/{note}", Note(note)))
         self._note = note
 
+    outputs: None = None
+
     def step_aside(self) -> None:
         """End the line, so that something else can be printed; what comes next stands below it."""
         if self._last is not None:

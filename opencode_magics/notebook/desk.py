@@ -1,0 +1,169 @@
+"""Where the requests of a running turn are answered: with buttons, by typing, or by the policy.
+
+Buttons are tried first where a person is: the form's own "ready" within five seconds proves that
+this front-end draws it and that its clicks arrive. Where they don't, the same is asked with
+`input()`. Where nobody is, the policy decides at once.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from ..errors import OpenCodeError
+from ..model import Permission, Question
+from ..sessions import Run
+from .ask import Asker
+
+if TYPE_CHECKING:
+    from .form import Click, Form, Spec
+    from .live import View
+
+Ui = Literal["auto", "widgets", "text"]
+READY_WITHIN = 5.0
+
+
+class Desk:
+    """Answers what a run's turn asks, a step at a time: `attend` never waits for a click.
+
+    Args:
+        run: Whose requests.
+        view: What shows the turn; the form stands below it.
+        asker: Who answers by typing or by policy.
+        ui: "auto", "widgets" (no typing), or "text" (no buttons).
+        why_not: Why clicks can't reach this kernel, as far as is known before trying.
+    """
+
+    def __init__(
+        self, run: Run, view: View, asker: Asker, ui: Ui = "auto", why_not: str = ""
+    ) -> None:
+        self._run = run
+        self._view = view
+        self._asker = asker
+        self._ui = ui
+        self._why_not = why_not
+        self._buttons = ui != "text" and asker.can_ask and view.outputs is not None
+        self._form: Form | None = None
+        self._below: int | None = None  # outputs of the view when the form was placed
+        self._open: Permission | Question | None = None
+        self._since = 0.0
+
+    def attend(self) -> None:
+        """Ask what is new, and pass on what was answered.
+
+        Raises:
+            AnswerNeeded: Nobody can answer and the policy is "error".
+        """
+        turn = self._run.turn
+        waiting = {r.id: r for r in turn.waiting} if turn.outcome == "running" else {}
+        if self._open is not None and self._open.id not in waiting:
+            self._put_away()  # answered elsewhere, or over
+        if not waiting:
+            return
+        request = self._open or next(iter(waiting.values()))
+        if self._buttons and self._asker.asks(request):
+            self._with_buttons(request)
+        else:
+            self._without(request)
+
+    def close(self) -> None:
+        """Leave nothing of the form in the cell."""
+        if self._form is not None:
+            self._form.close()
+            self._form = None
+
+    # -- buttons ---------------------------------------------------------------------------------
+
+    def _with_buttons(self, request: Permission | Question) -> None:
+        form = self._form_below()
+        if self._open is None:
+            self._open, self._since = request, time.monotonic()
+            form.show(self._spec(request))
+        while (click := form.clicked()) is not None:
+            if click.id == request.id:
+                self._pass_on(request, click, form)
+                return
+        if not form.ready and time.monotonic() - self._since > READY_WITHIN:
+            self._give_up_buttons()
+
+    def _form_below(self) -> Form:
+        """The form, below the last output of the view: one is used again until there is more."""
+        from .form import Form
+
+        if self._form is None:
+            self._form = Form()
+        if self._below != self._view.outputs:
+            self._below = self._view.outputs
+            self._form.place()
+        return self._form
+
+    def _spec(self, request: Permission | Question) -> Spec:
+        from .form import permission_spec, question_spec
+
+        owner = self._owner(request)
+        if isinstance(request, Question):
+            return question_spec(request, owner)
+        also = sum(r.session == request.session for r in self._run.turn.waiting) - 1
+        return permission_spec(request, owner, self._run.always_means, also)
+
+    def _pass_on(self, request: Permission | Question, click: Click, form: Form) -> None:
+        try:
+            self._send(request, click)
+        except OpenCodeError as error:
+            note = f"The answer did not arrive: {error.what} Try again."
+            form.show(self._spec(request) | {"note": note})
+        else:
+            self._put_away()
+
+    def _send(self, request: Permission | Question, click: Click) -> None:
+        match request, click.reply:
+            case Permission(), "once" | "always":
+                self._run.decide(request, click.reply)
+            case Permission(), "reject":
+                self._run.decide(request, "reject", click.message)
+            case Question(), "answer":
+                self._run.answer(request, click.answers)
+            case Question(), "dismiss":
+                self._run.dismiss(request)
+
+    def _put_away(self) -> None:
+        self._open = None
+        if self._form is not None:
+            self._form.hide()
+
+    def _give_up_buttons(self) -> None:
+        self._buttons, self._open = False, None
+        self.close()
+        if self._ui == "widgets":
+            self._asker = replace(self._asker, can_ask=False)
+            return
+        why = self._why_not or f"The front-end did not draw the form within {READY_WITHIN:.0f} s."
+        self._view.step_aside()
+        self._asker.write(
+            f'{why} Please type the answer; %config OpenCodeMagics.ui = "text" asks so at once.'
+        )
+
+    # -- typing, or the policy ---------------------------------------------------------------------
+
+    def _without(self, request: Permission | Question) -> None:
+        owner = self._owner(request)
+        if self._asker.asks(request):
+            self._view.step_aside()
+        if isinstance(request, Permission):
+            decided = self._asker.permission(request, owner, self._run.always_means)
+            self._run.decide(request, decided.decision, decided.message, by=decided.by)
+            return
+        answered = self._asker.question(request, owner)
+        if answered.answers is None:
+            self._run.dismiss(request, by=answered.by)
+        else:
+            self._run.answer(request, answered.answers)
+
+    def _owner(self, request: Permission | Question) -> str:
+        """The title of the subagent that asks; "" if it is the agent itself."""
+        turn = self._run.turn
+        if request.session == turn.session:
+            return ""
+        titles = {s.id: s.title for s in turn.sessions}
+        return titles.get(request.session) or request.session
