@@ -105,7 +105,7 @@ class Kernel:
 
 def texts(content: Any) -> list[str]:
     """What one message from a kernel shows."""
-    return [text for text in (content.get("text"), *content.get("data", {}).values()) if text]
+    return [str(text) for text in (content.get("text"), *content.get("data", {}).values()) if text]
 
 
 def until(true: Callable[[], Any]) -> None:
@@ -120,6 +120,7 @@ def shared(practice: Practice, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """One kernel for all tests here: after an interrupt it has to be as good as new."""
     kernel = Kernel(practice, tmp_path_factory.mktemp("ipython"))
     kernel.run("%load_ext opencode_magics")
+    kernel.run("%config OpenCodeMagics.ui = 'text'")
     yield kernel
     kernel.stop()
 
@@ -246,6 +247,17 @@ def test_a_permission_is_given_by_typing(kernel: Kernel, session: Session, works
     assert "Permission: bash\n    touch made\n[1] Allow once" in kernel.text(prompt)
     assert "→ once" in kernel.text(prompt)
     assert kernel.run("print(turn.outcome)") == "succeeded"
+
+
+def test_a_front_end_that_draws_no_form_is_asked_to_type(kernel: Kernel, session: Session) -> None:
+    kernel.run("%config OpenCodeMagics.ui = 'auto'")
+    prompt = kernel.send("%%oc_prompt -o turn\n#bash echo hi", stdin=True)
+    kernel.asks()
+    kernel.channels.input("3")
+    assert kernel.reply(prompt)["status"] == "ok"
+    kernel.run("%config OpenCodeMagics.ui = 'text'")
+    assert "Please type the answer" in kernel.text(prompt)
+    assert kernel.run("print(turn.outcome)") == "rejected"
 
 
 def test_a_question_is_answered_by_typing(kernel: Kernel, session: Session) -> None:

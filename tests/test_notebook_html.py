@@ -235,15 +235,21 @@ def test_errors_and_retries_are_visible_and_not_folded() -> None:
 def test_what_waits_is_shown_in_full() -> None:
     """Nobody should have to allow what can't be seen."""
     asked = permission(command="git push\nrm -rf /")
-    assert "$ git push\nrm -rf /" in page(running(tool(), permissions=(asked,))).text
+    assert "$ git push\nrm -rf /" in Page(html.request(asked)).text
     edit = permission(action="edit", command=None, patterns=("app.py",), diff=EDIT)
-    assert "-old\n+new" in page(running(tool("edit"), permissions=(edit,))).text
+    assert "-old\n+new" in Page(html.request(edit)).text
+
+
+def test_what_waits_is_one_line_of_its_turn() -> None:
+    """The form, or who asks by typing, shows all of it."""
+    drawn = page(running(permissions=(permission(command="git push"),))).text
+    assert drawn.count("git push") == 1
 
 
 def test_nothing_of_a_command_is_hidden() -> None:
     """A terminal shows `ls` for the first and the second; a shell would run all of it."""
     for command in ("ls\x1b]0;; rm -rf /\x07", "rm -rf /\rls        ", "l\u202es"):
-        drawn = page(running(tool(), permissions=(permission(command=command),))).text
+        drawn = Page(html.request(permission(command=command))).text
         assert (
             command.replace("\x1b", "␛")
             .replace("\x07", "␇")
@@ -267,7 +273,7 @@ def test_a_question_shows_its_options() -> None:
     item = QuestionItem("Which colour?", options=(Option("Red", "warm"), Option("Blue")))
     shown = running(questions=(Question("q", SESSION, (item,)),))
     assert "Waiting for an answer: Which colour?" in page(shown).text
-    assert "Red · warm" in page(shown).text
+    assert "Red · warm" in Page(html.request(shown.questions[0])).text
 
 
 def test_a_note_stands_above_the_last_line() -> None:

@@ -162,7 +162,7 @@ def permission_spec(asked: Permission, whose: str, always_means: str, also_rejec
     changes = diff.changes(asked.diff) if asked.diff is not None else ()
     return {
         "id": asked.id,
-        "title": words.request_line(Request(asked, whose=whose)),
+        "title": words.request_title(Request(asked, whose=whose)),
         "subject": "" if asked.diff is not None else diff.all_visible(asked.subject),
         "diff": [list(line) for change in changes for line in diff.lines(change, _DIFF_LINES)],
         "note": "",

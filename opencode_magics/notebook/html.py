@@ -179,8 +179,7 @@ def _request(request: Request) -> str:
     if request.reply:
         good = request.reply in ("once", "always", "answered")
         return _line("✓" if good else "✗", _OK if good else _WARN, line, quiet=True)
-    head = _line("●", _WARN, f"<b>{line}</b>")
-    return head + f'<div style="{_INSIDE}">{_asked(request.request)}</div>'
+    return _line("●", _WARN, f"<b>{line}</b>")  # who asks a person shows all of it
 
 
 def _asked(asked: Permission | Question) -> str:
@@ -292,7 +291,7 @@ def session(session: Session) -> str:
 
 def request(asked: Permission | Question) -> str:
     """A permission or question that waits, with all that it asks."""
-    return page([_request(Request(asked))])
+    return page([_request(Request(asked)), f'<div style="{_INSIDE}">{_asked(asked)}</div>'])
 
 
 # -- pieces ----------------------------------------------------------------------------------------

@@ -141,14 +141,22 @@ def asked(request: Permission | Question) -> str:
 
 def request_line(request: Request) -> str:
     """A request as one static line: `Permission: bash 'git push' → once`."""
-    noun = "permission" if isinstance(request.request, Permission) else "question"
-    title = re.sub(r" \(@[\w-]+ subagent\)$", "", one_line(request.whose, 80))
-    whose = f" for subagent '{title}'" if title else ""
-    what = asked(request.request)
     if not request.reply:
-        return f"Waiting for {'permission' if noun == 'permission' else 'an answer'}{whose}: {what}"
+        noun = "permission" if isinstance(request.request, Permission) else "an answer"
+        return f"Waiting for {noun}{_whose(request)}: {asked(request.request)}"
     said = f" ({one_line(request.message)})" if request.message.strip() else ""
-    return f"{noun.capitalize()}{whose}: {what} → {one_line(request.reply)}{said}"
+    return f"{request_title(request)} → {one_line(request.reply)}{said}"
+
+
+def request_title(request: Request) -> str:
+    """What is asked, and for whom: `Permission for subagent 'Tests': bash 'git push'`."""
+    noun = "Permission" if isinstance(request.request, Permission) else "Question"
+    return f"{noun}{_whose(request)}: {asked(request.request)}"
+
+
+def _whose(request: Request) -> str:
+    title = re.sub(r" \(@[\w-]+ subagent\)$", "", one_line(request.whose, 80))
+    return f" for subagent '{title}'" if title else ""
 
 
 def retry_line(retry: Retry) -> str:
