@@ -216,6 +216,48 @@ def prepare(
     return Run(client, session, Prompt(new_id, text, named, chosen, files))
 
 
+def attach(client: Client, session: Session) -> Run:
+    """Make ready to follow the turn that a session works on, or its last one.
+
+    Raises:
+        UnknownNameError: It never got a prompt.
+    """
+    messages = client.messages(session)
+    prompts = [m for m in messages if m.role == "user" and not m.synthetic]
+    if not prompts:
+        raise UnknownNameError(
+            f"Session {session.id} ({session.title}) has no prompt yet.",
+            "Send one: %oc_prompt Explain this project",
+        )
+    # A prompt that is queued behind the running one comes later.
+    at_work = next((m for m in messages if m.role == "assistant" and not m.completed), None)
+    before = [p for p in prompts if at_work and (p.created or 0) <= (at_work.created or 0)]
+    prompt = (before or prompts)[-1]
+    return Run(client, session, Prompt(prompt.id, prompt.text), running=True)
+
+
+def pending(
+    client: Client, session: Session | None = None
+) -> tuple[tuple[Permission | Question, Session], ...]:
+    """What waits for an answer, each with the session that asks.
+
+    Args:
+        client: The server.
+        session: Only what it and its subagents ask; None takes all in the client's directory.
+    """
+    where = session.directory if session else client.directory
+    waiting: tuple[Permission | Question, ...] = (
+        *client.permissions(where),
+        *client.questions(where),
+    )
+    known = {session.id: session} if session else {}
+    if session and waiting:
+        known |= {s.id: s for s in _descendants(client, session, 0)}
+    elif waiting:
+        known |= {r.session: client.session(r.session) for r in waiting}
+    return tuple((r, known[r.session]) for r in waiting if r.session in known)
+
+
 def _model(
     client: Client, session: Session, name: str | None, variant: str | None
 ) -> ModelRef | None:
@@ -245,19 +287,21 @@ def _agent(client: Client, session: Session, name: str | None) -> str | None:
 
 
 class Run:
-    """A turn on the server, followed from here.
+    """A turn on the server, followed from here; `running` if the server has its prompt already.
 
     `start()` sends the prompt; iterate for the states of the turn: one whenever something came,
     and one a tick at least, until it has an outcome. `turn` is the latest state, `note` says how
     the connection is, `sent` whether the server has the prompt or may have it.
     """
 
-    def __init__(self, client: Client, session: Session, prompt: Prompt) -> None:
+    def __init__(
+        self, client: Client, session: Session, prompt: Prompt, *, running: bool = False
+    ) -> None:
         self.client = client
         self.session = session
         self.turn = Turn(session.id, prompt.id)
         self.note = ""
-        self.sent = False
+        self.sent = running
         self.prompt = prompt
         self._stream: Stream | None = None
         self._strangers: set[str] = set()
@@ -293,7 +337,7 @@ class Run:
     # -- beginning --------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Open the stream, then send the prompt, once.
+        """Open the stream, then send the prompt, once, unless the server has it already.
 
         If the connection breaks on the way, the store is asked whether the prompt arrived.
 
@@ -303,6 +347,9 @@ class Run:
             TurnError: It isn't known whether the prompt arrived.
         """
         self._open()
+        if self.sent:
+            self._look_now()
+            return
         self.sent = True
         try:
             self.client.prompt(self.session, self.prompt)

@@ -4,6 +4,6 @@ Columns and dtypes are the same whatever the data: nullable counts, times with a
 nothing is known.
 """
 
-from .frames import agents, models, sessions
+from .frames import agents, models, requests, sessions
 
-__all__ = ["agents", "models", "sessions"]
+__all__ = ["agents", "models", "requests", "sessions"]

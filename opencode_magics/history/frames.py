@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..model import Agent, Model, ModelRef, Session, Usage
+from ..model import Agent, Model, ModelRef, Permission, Question, Session, Usage
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,6 +53,17 @@ def agents(values: Iterable[Agent]) -> pd.DataFrame:
         Columns agent, mode (primary, subagent, all), model (its own, else NA), description.
     """
     return _frame(_AGENT, values)
+
+
+def requests(values: Iterable[tuple[Permission | Question, Session]]) -> pd.DataFrame:
+    """Permissions and questions that wait, one row each.
+
+    Returns:
+        Columns id, kind (permission, question), session and title (who asks), action (bash,
+        edit, ...; NA for a question), asks (the command, the files, the question), always (what
+        "always" would allow) and options (what a question offers, comma separated).
+    """
+    return _frame(_REQUEST, values)
 
 
 def _of_model(name: str) -> Callable[[Session], Any]:
@@ -103,6 +114,30 @@ _AGENT: Mapping[str, Column] = {
     "model": (TEXT, lambda a: str(a.model) if a.model else None),
     "description": (TEXT, lambda a: a.description),
 }
+
+_REQUEST: Mapping[str, Column] = {
+    "id": (TEXT, lambda r: r[0].id),
+    "kind": (WORD, lambda r: type(r[0]).__name__.lower()),
+    "session": (TEXT, lambda r: r[0].session),
+    "title": (TEXT, lambda r: r[1].title),
+    "action": (WORD, lambda r: getattr(r[0], "action", None)),
+    "asks": (TEXT, lambda r: _asks(r[0])),
+    "always": (TEXT, lambda r: ", ".join(getattr(r[0], "always", ())) or None),
+    "options": (TEXT, lambda r: _options(r[0])),
+}
+
+
+def _asks(request: Permission | Question) -> str:
+    if isinstance(request, Permission):
+        return request.subject
+    return " / ".join(item.question for item in request.items)
+
+
+def _options(request: Permission | Question) -> str | None:
+    if isinstance(request, Permission):
+        return None
+    offered = (", ".join(o.label for o in item.options) for item in request.items)
+    return " / ".join(offered)
 
 
 def _frame(columns: Mapping[str, Column], values: Iterable[Any]) -> pd.DataFrame:

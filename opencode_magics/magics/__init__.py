@@ -12,12 +12,13 @@ from traitlets import TraitError
 
 from ..notebook import formatters
 from .connection import ConnectionMagics
+from .permissions import PermissionMagics
 from .prompt import PromptMagics
 from .sessions import SessionMagics
 from .state import OpenCodeMagics
 from .verbatim import read_as_typed, undo_read_as_typed
 
-TOPICS = (ConnectionMagics, SessionMagics, PromptMagics)
+TOPICS = (ConnectionMagics, SessionMagics, PromptMagics, PermissionMagics)
 
 
 def load(shell: Any) -> None:

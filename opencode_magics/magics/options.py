@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
+from keyword import iskeyword
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -114,3 +115,15 @@ def _action(
         f"%{magic.__name__} has no option {name}. It has: {known or 'none'}. "
         "Text that begins with a dash goes after --"
     )
+
+
+def check_turn_options(options: argparse.Namespace) -> None:
+    """Check -o and --permission, which every magic that plays a turn has.
+
+    Raises:
+        UsageError: They can't be what was meant.
+    """
+    if options.out and (not options.out.isidentifier() or iskeyword(options.out)):
+        raise UsageError(f"-o takes the name of a variable, not {options.out!r}")
+    if options.permission not in (None, "ask", "once", "reject"):
+        raise UsageError(f"--permission takes ask, once or reject, not {options.permission!r}")

@@ -7,7 +7,6 @@ import os
 import re
 from argparse import Namespace
 from base64 import b64encode
-from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from .options import parse, split
+from .options import check_turn_options, parse, split
 from .state import OpenCodeMagics
 
 if TYPE_CHECKING:
@@ -102,10 +101,7 @@ class PromptMagics(Magics):
             )
         if not text.strip():
             raise UsageError("The prompt is empty. For example: %oc_prompt Explain this project")
-        if options.out and (not options.out.isidentifier() or iskeyword(options.out)):
-            raise UsageError(f"-o takes the name of a variable, not {options.out!r}")
-        if options.permission not in (None, "ask", "once", "reject"):
-            raise UsageError(f"--permission takes ask, once or reject, not {options.permission!r}")
+        check_turn_options(options)
         if options.session and (options.new or options.title):
             raise UsageError("--session names an old session; --new and --title make one.")
         return options, expand(text, self.shell.user_ns) if options.expand else text
@@ -137,7 +133,7 @@ class PromptMagics(Magics):
                 play(run, self.shell, asker, options.timeout, self.state.ui)
         finally:
             if run.sent:
-                self._keep(run.turn, options.out)
+                self.state.keep(run.turn, options.out)
         conclude(run.turn)
 
     def _session(self, options: Namespace) -> Session:
@@ -149,11 +145,6 @@ class PromptMagics(Magics):
         if options.new or options.title or self.state.session is None:
             self.state.session = sessions.create(client, options.title)
         return self.state.session
-
-    def _keep(self, turn: Turn, name: str | None) -> None:
-        self.state.turn = turn
-        if name:
-            self.shell.user_ns[name] = turn
 
 
 def expand(text: str, names: dict[str, Any]) -> str:

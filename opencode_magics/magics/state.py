@@ -114,6 +114,12 @@ class OpenCodeMagics(Configurable):
 
         return Asker(permission or self.permission, self.noninteractive, can_ask(self.shell))
 
+    def keep(self, turn: Turn, name: str | None) -> None:
+        """Keep a turn as the last one, and in a variable if it has a name."""
+        self.turn = turn
+        if name:
+            self.shell.user_ns[name] = turn
+
     def need_session(self) -> Session:
         """The current session.
 

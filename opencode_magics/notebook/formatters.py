@@ -11,6 +11,7 @@ from typing import Any
 # Kind of value -> function of `html` that draws it, function of `text` that writes it.
 _LOOKS = {
     "opencode_magics.turn.Turn": ("turn", "render"),
+    "opencode_magics.turn.Settled": ("settled", "settled"),
     "opencode_magics.model.Session": ("session", "session"),
     "opencode_magics.model.Permission": ("request", "request"),
     "opencode_magics.model.Question": ("request", "request"),

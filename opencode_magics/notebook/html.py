@@ -23,7 +23,7 @@ from ..model import (
     Text,
     ToolCall,
 )
-from ..turn import Retry, Turn
+from ..turn import Retry, Settled, Turn
 from . import diff, markdown, words
 from .blocks import Block, Changes, Note, Recap, Request, blocks
 from .words import State, clean
@@ -292,6 +292,11 @@ def session(session: Session) -> str:
 def request(asked: Permission | Question) -> str:
     """A permission or question that waits, with all that it asks."""
     return page([_request(Request(asked)), f'<div style="{_INSIDE}">{_asked(asked)}</div>'])
+
+
+def settled(answered: Settled) -> str:
+    """A permission or question and how it was answered, in one line."""
+    return page([_request(Request(answered.request, answered.reply, answered.message))])
 
 
 # -- pieces ----------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from .blocks import Block, Recap, Request, blocks
 Display = Callable[[dict[str, str], str, bool], None]
 MAX_OUTPUTS = 44
 ROOM = 8_000  # characters in one of the first eight outputs
-RATE = 150_000  # characters sent in a second, about
+RATE = 120_000  # characters sent in a second, about
 
 
 class View(Protocol):

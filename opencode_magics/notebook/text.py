@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 
 from ..model import Failure, FileDiff, Permission, Question, Reasoning, Session, Text, ToolCall
-from ..turn import Retry, Turn
+from ..turn import Retry, Settled, Turn
 from . import diff, words
 from .blocks import Block, Changes, Note, Recap, Request, blocks
 from .words import State, clean
@@ -189,6 +189,11 @@ def request(asked: Permission | Question) -> str:
     """A permission or question that waits, with all that it asks."""
     line = f"? {words.request_line(Request(asked))}"
     return "\n".join([line, *map(_indent, _asked(asked))])
+
+
+def settled(answered: Settled) -> str:
+    """A permission or question and how it was answered, in one line."""
+    return words.request_line(Request(answered.request, answered.reply, answered.message))
 
 
 def _asked(asked: Permission | Question) -> Iterator[str]:

@@ -1,0 +1,167 @@
+"""Magics about what waits for a person: follow a running turn, see what is asked, answer it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument, magic_arguments
+
+from .options import check_turn_options, parse
+from .state import OpenCodeMagics
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..client import Client
+    from ..model import Decision, Permission, Question, Session
+    from ..turn import Settled
+
+
+@magics_class
+class PermissionMagics(Magics):
+    """%oc_attach, %oc_permissions and %oc_reply."""
+
+    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
+        super().__init__(shell)
+        self.state = state
+
+    @no_var_expand
+    @magic_arguments()
+    @argument("session", nargs="*", help="Id, beginning of an id, or title; default: the current.")
+    @argument("-o", "--out", help="Variable to keep the turn in.")
+    @argument("--permission", help="ask, once or reject; default: OpenCodeMagics.permission.")
+    @argument("--timeout", type=float, help="End the cell after so many seconds; the turn goes on.")
+    @line_magic
+    def oc_attach(self, line: str) -> None:
+        """Follow the turn that a session works on, as if its prompt had been sent here.
+
+        For after a page reload or a kernel restart, and for turns that were started elsewhere.
+        What the agent asks is answered here; interrupting the cell stops the agent. Of a session
+        that is idle, its last turn is shown. The session becomes the current one.
+
+        Example::
+
+            %oc_attach fix the login page
+        """
+        from .. import sessions
+        from ..notebook.cell import conclude, play
+
+        options = parse(self.oc_attach, line)
+        if options is None:
+            return
+        check_turn_options(options)
+        session = self._session(" ".join(options.session))
+        run = sessions.attach(self.state.client, session)
+        self.state.session = session
+        asker = self.state.asker(options.permission)
+        try:
+            play(run, self.shell, asker, options.timeout, self.state.ui)
+        finally:
+            self.state.keep(run.turn, options.out)
+        conclude(run.turn)
+
+    @no_var_expand
+    @magic_arguments()
+    @argument("session", nargs="*", help="Id, beginning of an id, or title; default: the current.")
+    @argument("-a", "--all", action="store_true", help="All that waits in the directory.")
+    @line_magic
+    def oc_permissions(self, line: str) -> pd.DataFrame | None:
+        """What a session and its subagents wait for, permissions and questions, as a DataFrame.
+
+        Example::
+
+            %oc_permissions
+        """
+        from .. import history, sessions
+
+        options = parse(self.oc_permissions, line)
+        if options is None:
+            return None
+        named = " ".join(options.session)
+        everything = options.all or not (named or self.state.session)
+        scope = None if everything else self._session(named)
+        return history.requests(sessions.pending(self.state.client, scope))
+
+    @no_var_expand
+    @magic_arguments()
+    @argument("request", help="Id of the request, or its beginning; %%oc_permissions lists them.")
+    @argument("reply", nargs="?", help="once, always or reject; for a question: dismiss.")
+    @argument("message", nargs="*", help="With reject: what the agent should know; it goes on.")
+    @argument("--answer", action="append", default=[], help="Answer; once per question asked.")
+    @line_magic
+    def oc_reply(self, line: str) -> Settled | None:
+        """Answer a permission or a question that waits.
+
+        For a question give one --answer for each of its items, an option's label or your own
+        words; several labels of one item are separated by commas.
+
+        Example::
+
+            %oc_reply per_228 reject use the staging server instead
+        """
+        options = parse(self.oc_reply, line)
+        if options is None:
+            return None
+        client = self.state.client
+        request, session = self._request(options.request)
+        message = " ".join(options.message)
+        return _reply(client, request, session, options.reply, message, options.answer)
+
+    def _session(self, named: str) -> Session:
+        from ..sessions import find
+
+        return find(self.state.client, named) if named else self.state.need_session()
+
+    def _request(self, named: str) -> tuple[Permission | Question, Session]:
+        """The waiting request of an id, of the current session's tree or of the directory."""
+        from ..errors import UnknownNameError
+        from ..sessions import pending
+
+        scopes = [self.state.session, None] if self.state.session else [None]
+        waiting = {r.id: (r, s) for scope in scopes for r, s in pending(self.state.client, scope)}
+        found = [waiting[key] for key in waiting if key.startswith(named)]
+        if len(found) == 1:
+            return found[0]
+        what = f"{named!r} could be any of {', '.join(r.id for r, _ in found)}." if found else ""
+        raise UnknownNameError(
+            what or f"No request {named!r} waits: it was answered, has expired, or never was.",
+            "%oc_permissions lists what waits.",
+        )
+
+
+def _reply(
+    client: Client,
+    request: Permission | Question,
+    session: Session,
+    reply: Decision | Literal["dismiss"] | None,
+    message: str,
+    answers: list[str],
+) -> Settled:
+    from ..model import Permission
+    from ..turn import Settled
+
+    where = session.directory
+    if isinstance(request, Permission):
+        if reply not in ("once", "always", "reject") or answers:
+            raise UsageError(f"{request.id} is a permission: say once, always or reject")
+        if message and reply != "reject":
+            raise UsageError("a message goes with reject only")
+        client.reply(request, where, reply, message)
+        return Settled(request, reply, message)
+    if reply == "dismiss":
+        client.dismiss(request, where)
+        return Settled(request, "dismissed")
+    if reply or len(answers) != len(request.items):
+        count = len(request.items)
+        raise UsageError(f"{request.id} asks {count} question(s): give --answer {count} time(s)")
+    chosen = [
+        _labels(text, item.multiple) for text, item in zip(answers, request.items, strict=True)
+    ]
+    client.answer(request, where, chosen)
+    return Settled(request, "answered", "; ".join(", ".join(c) for c in chosen))
+
+
+def _labels(text: str, multiple: bool) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()] if multiple else [text]
