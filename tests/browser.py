@@ -214,7 +214,7 @@ def watch(page: Page, home: str) -> Watch:
     page.route("**/*", decide)
     page.on("dialog", dismiss)
     page.on("pageerror", lambda error: seen.errors.append(str(error)))
-    page.expose_function("heard_of_fire", seen.fired.append)
+    page.expose_function("heard_of_fire", lambda name: seen.fired.append(name))
     page.add_init_script(SPY)
     return seen
 
