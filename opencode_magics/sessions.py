@@ -204,8 +204,7 @@ def prepare(
         UnknownNameError: No such model, agent or variant.
         SessionBusyError: The session works on another prompt.
     """
-    chosen = _model(client, session, model, variant)
-    named = _agent(client, session, agent)
+    chosen, named = check_names(client, session, model, agent, variant)
     if not queue and session.id in client.statuses(session.directory):
         raise SessionBusyError(
             f"Session {session.id} ({session.title}) works on another prompt.",
@@ -214,6 +213,21 @@ def prepare(
         )
     new_id = client.dialect.new_prompt_id(int(time.time() * 1000))
     return Run(client, session, Prompt(new_id, text, named, chosen, files))
+
+
+def check_names(
+    client: Client,
+    session: Session,
+    model: str | None,
+    agent: str | None,
+    variant: str | None,
+) -> tuple[ModelRef | None, str | None]:
+    """The model and the agent that a prompt to a session would be sent with.
+
+    Raises:
+        UnknownNameError: The server has no such model, agent or variant.
+    """
+    return _model(client, session, model, variant), _agent(client, session, agent)
 
 
 def attach(client: Client, session: Session) -> Run:

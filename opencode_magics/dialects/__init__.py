@@ -261,7 +261,11 @@ def _meaning(reply: Reply, reason: str) -> tuple[type[StatusError], str, str]:
                 "Set OPENCODE_SERVER_PASSWORD to the password that the server was started with.",
             )
         case 404:
-            return NotFoundError, reason or what, ""
+            return (
+                NotFoundError,
+                reason or what,
+                "Was it deleted? %oc_sessions lists what is there.",
+            )
         case 409:
             return SessionBusyError, reason or what, "Wait until it is idle, or stop its turn."
         case status if 300 <= status < 400:

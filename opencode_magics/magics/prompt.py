@@ -111,16 +111,14 @@ class PromptMagics(Magics):
         from ..notebook.cell import conclude, play
 
         files = tuple(attachment(name) for name in options.file)
-        session = self._session(options)
+        names = {
+            "model": options.model or self.state.model or None,
+            "agent": options.agent or self.state.agent or None,
+            "variant": options.variant,
+        }
+        session = self._session(options, names)
         run = sessions.prepare(
-            self.state.client,
-            session,
-            text,
-            model=options.model or self.state.model or None,
-            agent=options.agent or self.state.agent or None,
-            variant=options.variant,
-            files=files,
-            queue=options.queue,
+            self.state.client, session, text, files=files, queue=options.queue, **names
         )
         try:
             if options.no_wait:
@@ -136,13 +134,16 @@ class PromptMagics(Magics):
                 self.state.keep(run.turn, options.out)
         conclude(run.turn)
 
-    def _session(self, options: Namespace) -> Session:
+    def _session(self, options: Namespace, names: dict[str, str | None]) -> Session:
+        """The session to send to; a new one is made only for names that the server has."""
         from .. import sessions
+        from ..model import Session
 
         client = self.state.client
         if options.session:
             return sessions.find(client, options.session)
         if options.new or options.title or self.state.session is None:
+            sessions.check_names(client, Session("", directory=client.directory), **names)
             self.state.session = sessions.create(client, options.title)
         return self.state.session
 
