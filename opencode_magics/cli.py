@@ -45,10 +45,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="opencode-magics", description="OpenCode in a notebook.")
+    parser = argparse.ArgumentParser(
+        prog="opencode-magics", description="OpenCode in a notebook.", allow_abbrev=False
+    )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     demo = commands.add_parser(
         "demo",
+        allow_abbrev=False,
         help="take the tour: a real OpenCode with a practice model, in JupyterLab",
         description="Open the tour in JupyterLab. A real OpenCode works in a small practice "
         "project with a scripted model: no key, no cost, none of your own sessions.",

@@ -23,6 +23,7 @@ import httpx_sse
 
 from . import dialects
 from .dialects import Dialect, Flow, Prompt, Reply, Request
+from .diffs import Diff
 from .errors import OpenCodeError, ServerConnectionError, StreamError
 from .events import Event
 from .model import (
@@ -44,7 +45,7 @@ USER = "opencode"
 _WAITS = (0.2, 0.6)  # seconds before a GET is tried again
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 _NAP = 0.03
-_TIMEOUT = httpx.Timeout(60.0, connect=10.0)
+_CONNECT = 10.0  # seconds
 
 
 class Secret(str):
@@ -179,14 +180,14 @@ class Client:
             time.sleep(wait)
         raise AssertionError("the last round returns or raises")
 
-    def _build(self, request: Request, timeout: httpx.Timeout = _TIMEOUT) -> httpx.Request:
+    def _build(self, request: Request, silence: float | None = None) -> httpx.Request:
         return self._http.build_request(
             request.method,
             request.path,
             params={k: v for k, v in request.query.items() if v is not None},
             content=None if request.body is None else dialects.dumps(request.body),
             headers={} if request.body is None else {"content-type": "application/json"},
-            timeout=timeout,
+            timeout=httpx.Timeout(silence or request.timeout, connect=_CONNECT),
         )
 
     def _unreachable(self, request: Request, error: httpx.RequestError) -> ServerConnectionError:
@@ -236,6 +237,14 @@ class Client:
     def message(self, session: Session, message: str) -> Message:
         """One message of a session."""
         return self.run(self.dialect.message(session, message))
+
+    def diffs(self, session: Session, message: str | None = None) -> Diff:
+        """What changed in a session, or in the turn of one message (the prompt's or an answer's).
+
+        Raises:
+            NotFoundError: The session has no such message.
+        """
+        return self.run(self.dialect.diffs(session, message))
 
     def prompt(self, session: Session, prompt: Prompt) -> None:
         """Hand over a prompt, once. The answer comes on the stream; open that first."""
@@ -380,8 +389,7 @@ class Stream:
     def _connection(self) -> Iterator[Heard]:
         """One connection from its opening to its end."""
         dialect = self._client.dialect
-        timeout = httpx.Timeout(10.0, read=dialect.silence)
-        request = self._client._build(self._request, timeout)
+        request = self._client._build(self._request, dialect.silence)
         request.headers["accept"] = "text/event-stream"
         response = self._client._http.send(request, stream=True)
         try:
@@ -483,7 +491,6 @@ def _http(url: httpx.URL, auth: httpx.Auth | None, local: bool) -> httpx.Client:
             base_url=url,
             auth=auth,
             headers=headers,
-            timeout=_TIMEOUT,
             trust_env=not local,
             verify=url.scheme == "https",  # else 25 ms go into certificates that nobody asks for
         )

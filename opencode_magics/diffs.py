@@ -1,250 +1,322 @@
-r"""What changed: unified diffs, read by their own rules, and `Diff`, all changes of a session.
+"""What changed in a session, or in one of its turns: a `Diff`, file by file.
 
-A hunk's length comes from its `@@` counts, so a removed line `-- note` is never taken for a header;
-lines end at `\n` and nowhere else. Headers are git's, or the shorter `Index:` kind that OpenCode's
-edit tool writes.
-
-The reader is our own because unidiff 1.0.1 leaves quoted names as `"Pl\303\244ne"`, tells no modes,
-takes a copy for a rename, raises on a patch that was cut off, and needs 1.6 s for 20 MB (0.3 s here);
-on the other shapes of our tests it gives the same counts.
+A server tells of changes turn by turn. Where the text after one turn is the text before the next,
+the two are one change of the file; else they are listed one after the other. No text is guessed.
 """
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from .errors import UnknownNameError
 from .model import FileDiff
+from .patches import Change, Hunk, changes, compared, narrowed, parse, written
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Status = Literal["added", "modified", "deleted", "renamed", "copied"]
+Source = Literal["session", "turns", "tools", "turns and tools", "nothing"]
+Layout = Literal["unified", "side by side"]
+
+_COMPARED = 20_000  # lines to compare at most, to make one change of several
 
 
 @dataclass(frozen=True, slots=True)
-class Hunk:
-    """One changed place. Every line begins with its sign: space, `+`, `-`, or a backslash note."""
+class Edit:
+    """What one turn did to one file; `message` is the turn's prompt, "" for a whole session."""
 
-    header: str
-    lines: tuple[str, ...]
+    change: Change
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What happened to one file.
+class ChangedFile:
+    """A file of a `Diff`.
 
     Attributes:
-        old, new: Its name before and after; "" where there was no such file.
-        additions, deletions: Counted lines; None where nobody can count.
-        mode: A changed file mode, as `100644 → 100755`.
-        told: Whether a patch told of it; else only its name and counts are known.
+        name: What it is called in the end; `before` what it was called, if something else.
+        edits: What was told of it, turn by turn, oldest first.
+        changes: The same as few changes as can be: one, where they follow from each other.
     """
 
-    old: str = ""
-    new: str = ""
-    status: Status = "modified"
-    binary: bool = False
-    hunks: tuple[Hunk, ...] = ()
-    additions: int | None = 0
-    deletions: int | None = 0
-    mode: str = ""
-    told: bool = True
+    name: str
+    edits: tuple[Edit, ...]
+    changes: tuple[Change, ...]
 
     @property
-    def name(self) -> str:
-        """What to call it; a rename shows both names."""
-        if self.old and self.new and self.old != self.new:
-            return f"{self.old} → {self.new}"
-        return self.new or self.old or "(unnamed file)"
+    def before(self) -> str:
+        """What it was called before a rename or a copy, else ""."""
+        old = next((c.old for c in self.changes if c.status in ("renamed", "copied")), "")
+        return "" if old == self.name else old
+
+    @property
+    def status(self) -> str:
+        """What happened to it in the end: added, modified, deleted, renamed or copied."""
+        if len(self.changes) == 1:
+            return self.changes[0].status
+        first, last = self.changes[0].status, self.changes[-1].status
+        return "deleted" if last == "deleted" else "modified" if first == "deleted" else first
 
     @property
     def counts(self) -> tuple[int | None, int | None]:
-        """Lines added and deleted."""
-        return self.additions, self.deletions
+        """Lines added and deleted; of several changes the sums, None where nobody counted."""
+        return _sums(c.counts for c in self.changes)
 
 
-def changes(diff: FileDiff) -> tuple[Change, ...]:
-    """The changes that a server's FileDiff tells of; its own name, status and counts come first."""
-    found = parse(diff.patch)
-    if len(found) > 1:
-        return found
-    change = found[0] if found else Change(additions=None, deletions=None, told=False)
-    if diff.status and change.status == "modified":
-        change = replace(change, status=diff.status)
-    if diff.file and change.status not in ("renamed", "copied"):
-        old, new = ("" if change.status == s else diff.file for s in ("added", "deleted"))
-        change = replace(change, old=old, new=new)
-    return (_counted(change, diff),)
+@dataclass(frozen=True)
+class Diff:
+    """All changes of a session or a turn, file by file. A notebook shows it in full.
+
+    Attributes:
+        edits: What was told, in order.
+        source: Who told it: the server of the whole `session` or of its `turns`; or, where it
+            keeps no track of files (no git), the edit `tools` of what they did themselves.
+        layout: How it is shown.
+
+    Example::
+
+        diff["cart.py"].side_by_side()
+        diff.to_frame().nlargest(5, "additions")
+        open("agent.patch", "w").write(diff.patch)
+    """
+
+    edits: tuple[Edit, ...] = ()
+    source: Source = "turns"
+    layout: Layout = "unified"
+
+    @classmethod
+    def of(
+        cls, told: Iterable[tuple[str, FileDiff]], source: Source = "turns", directory: str = ""
+    ) -> Diff:
+        """Made of what was told of single files, each with the id of the prompt that led to it.
+
+        Names of files in `directory` are made relative to it.
+        """
+        edits = (
+            Edit(_relative(change, directory), message)
+            for message, diff in told
+            for change in changes(diff)
+        )
+        return cls(tuple(edits), source)
+
+    @cached_property
+    def files(self) -> tuple[ChangedFile, ...]:
+        """The changed files, in the order in which they were first changed."""
+        found: dict[str, list[Edit]] = {}
+        for edit in self.edits:
+            found.setdefault(edit.change.new or edit.change.old, []).append(edit)
+        return tuple(
+            ChangedFile(name, tuple(edits), _few([e.change for e in edits]))
+            for name, edits in found.items()
+        )
+
+    @property
+    def counts(self) -> tuple[int | None, int | None]:
+        """Lines added and deleted in all files; None where nobody counted any."""
+        return _sums(f.counts for f in self.files)
+
+    @property
+    def additions(self) -> int | None:
+        """Lines added in all files."""
+        return self.counts[0]
+
+    @property
+    def deletions(self) -> int | None:
+        """Lines deleted in all files."""
+        return self.counts[1]
+
+    @property
+    def patch(self) -> str:
+        """All of it as one patch that `git apply` takes, without what is not text."""
+        return "".join(written(c) for f in self.files for c in f.changes)
+
+    def side_by_side(self) -> Diff:
+        """The same, shown with the lines before on the left and after on the right."""
+        return replace(self, layout="side by side")
+
+    def unified(self) -> Diff:
+        """The same, shown with removed lines above added ones."""
+        return replace(self, layout="unified")
+
+    def to_frame(self, lines: bool = False) -> pd.DataFrame:
+        """The changed files as a DataFrame, one row each; or all their lines, one row each.
+
+        Args:
+            lines: A row for every line of every change, however long the diff is.
+
+        Returns:
+            Of files: file, before (its name before a rename), status, additions, deletions,
+            edits (how many turns or tools changed it), changes (what that came to; 1 unless they
+            don't follow from each other), message (the last prompt that changed it).
+            Of lines: file, message (NA where a change is the sum of several), change and hunk
+            (numbers from 1), kind (context, added, removed), old_line, new_line, text.
+            Unknown is NA.
+        """
+        if lines:
+            return _frame(_LINE, (row for f in self.files for row in _lines(f)))
+        return _frame(_FILE, self.files)
+
+    def __getitem__(self, name: str) -> Diff:
+        """The part about one file, by its name or by the end of it where that is unique.
+
+        Raises:
+            UnknownNameError: No file is called so, or several are.
+        """
+        found = [f for f in self.files if name in (f.name, f.before)]
+        found = found or [f for f in self.files if f.name.endswith(f"/{name}")]
+        if len(found) == 1:
+            return replace(self, edits=found[0].edits)
+        known = ", ".join(repr(f.name) for f in (found or self.files)[:10])
+        what = f"{len(found)} files end so" if found else "No such file"
+        raise UnknownNameError(f"{what} in the diff: {name!r}.", f"There is {known or 'none'}.")
+
+    def __contains__(self, name: object) -> bool:
+        return any(f.name == name for f in self.files)
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the files."""
+        return (f.name for f in self.files)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __repr__(self) -> str:
+        plus, minus = ("?" if n is None else n for n in self.counts)
+        return f"<Diff of {len(self)} files, +{plus} -{minus}, from {self.source}>"
 
 
-def _counted(change: Change, diff: FileDiff) -> Change:
-    """The server's counts, but for a binary file, or zeros of one that it sent no text of."""
-    if change.binary or not (change.told or diff.additions or diff.deletions):
+def _relative(change: Change, directory: str) -> Change:
+    root = directory.rstrip("/\\")
+    if not root:
         return change
-    plus, minus = (
-        ours if theirs is None else theirs
-        for ours, theirs in zip(change.counts, (diff.additions, diff.deletions), strict=True)
+    old, new = (
+        name[len(root) + 1 :] if name.startswith((f"{root}/", f"{root}\\")) else name
+        for name in (change.old, change.new)
     )
-    return replace(change, additions=plus, deletions=minus)
+    return replace(change, old=old, new=new)
 
 
-# -- reading ---------------------------------------------------------------------------------------
+def _sums(counts: Iterable[tuple[int | None, int | None]]) -> tuple[int | None, int | None]:
+    known = list(counts)
+    plus, minus = ([c[side] for c in known if c[side] is not None] for side in (0, 1))
+    return sum(plus) if plus else None, sum(minus) if minus else None  # type: ignore[arg-type]
 
 
-def parse(patch: str) -> tuple[Change, ...]:
-    """All changes of a unified diff, in order."""
-    return tuple(_Reader(patch.removesuffix("\n").split("\n")).read())
+# -- several changes of a file ---------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Draft:
-    """A change while it is read."""
-
-    old: str = ""
-    new: str = ""
-    status: Status = "modified"
-    binary: bool = False
-    modes: list[str] = field(default_factory=list)
-    hunks: list[Hunk] = field(default_factory=list)
-
-    def done(self) -> Change:
-        old = "" if self.status == "added" else self.old
-        new = "" if self.status == "deleted" else self.new
-        signs = [line[0] for hunk in self.hunks for line in hunk.lines]
-        plus, minus = (None, None) if self.binary else (signs.count("+"), signs.count("-"))
-        mode = " → ".join(self.modes)
-        return Change(old, new, self.status, self.binary, tuple(self.hunks), plus, minus, mode)
+def _few(told: list[Change]) -> tuple[Change, ...]:
+    """The changes of one file; one where each begins with the text that the one before left."""
+    if len(told) > 1 and (whole := _one(told)):
+        return (whole,)
+    return tuple(replace(c, hunks=tuple(narrowed(c.hunks))) for c in told)
 
 
-class _Reader:
-    """Walks the lines of a patch. Hunks are taken whole, so headers are only seen outside them."""
-
-    def __init__(self, lines: list[str]) -> None:
-        self._lines = lines
-        self._at = 0
-
-    def read(self) -> Iterator[Change]:
-        draft: _Draft | None = None
-        while self._at < len(self._lines):
-            line = self._line().removesuffix("\r")
-            self._at += 1
-            if draft and (lengths := _HUNK.match(line)):
-                draft.hunks.append(
-                    Hunk(line, self._hunk(*(int(n or "1") for n in lengths.groups())))
-                )
-            elif self._begins(line, draft):
-                if draft:
-                    yield draft.done()
-                draft = _Draft()
-            if draft:
-                _header(draft, line)
-        if draft:
-            yield draft.done()
-
-    def _line(self) -> str:
-        return self._lines[self._at] if self._at < len(self._lines) else ""
-
-    def _begins(self, line: str, draft: _Draft | None) -> bool:
-        """Whether a line is the first of a file; `---` is one only where nothing else began it."""
-        if line.startswith(("diff --git ", "Index: ")):
-            return True
-        named = line.startswith("--- ") and self._line().startswith("+++ ")
-        return named and (draft is None or bool(draft.hunks))
-
-    def _hunk(self, old: int, new: int) -> tuple[str, ...]:
-        """The lines of a hunk, by its lengths; one that was cut off ends where no line can be."""
-        start = self._at
-        while (old > 0 or new > 0) and self._at < len(self._lines):
-            sign = self._line()[:1].strip("\r") or " "  # some tools strip empty context lines
-            if sign not in " +-\\":
-                break
-            old -= sign in " -"
-            new -= sign in " +"
-            self._at += 1
-        if self._line().startswith("\\"):
-            self._at += 1
-        lines = self._lines[start : self._at]
-        return tuple(line if line.strip("\r") else f" {line}" for line in lines)
+def _one(told: list[Change]) -> Change | None:
+    """All changes as one, None if their texts don't prove that they follow from each other."""
+    texts = [_texts(c) for c in told]
+    known = [t for t in texts if t is not None]
+    follow = all(after == before for (_, after), (before, _) in pairwise(known))
+    if len(known) < len(told) or not follow:
+        return None
+    before, after = known[0][0], known[-1][1]
+    if len(before) + len(after) > _COMPARED:
+        return None
+    patch = parse(compared(before, after))
+    hunks = patch[0].hunks if patch else ()
+    signs = [line[0] for hunk in hunks for line in hunk.lines]
+    old, new = told[0].old, told[-1].new
+    status: Any = "modified" if bool(old) == bool(new) else "added" if new else "deleted"
+    if not (old or new):  # it came and went
+        old = new = told[0].new
+    return Change(old, new, status, False, hunks, signs.count("+"), signs.count("-"))
 
 
-_HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+def _texts(change: Change) -> tuple[list[str], list[str]] | None:
+    """The lines before and after, if a change tells them from the first line on in one piece.
+
+    What stands behind that piece, if anything, is the same before and after.
+    """
+    counted = sum(line[0] == "+" for h in change.hunks for line in h.lines)
+    deleted = sum(line[0] == "-" for h in change.hunks for line in h.lines)
+    if not change.told or change.mode or change.counts != (counted, deleted):
+        return None  # lines that aren't UTF-8 are counted but can't be told apart
+    if not change.hunks:
+        return ([], []) if change.status in ("added", "deleted") else None
+    if len(change.hunks) > 1 or change.hunks[0].starts != (1, 1):
+        return None
+    return None if change.status in ("renamed", "copied") else _sides(change.hunks[0])
 
 
-def _header(draft: _Draft, line: str) -> None:
-    match line.split(" "):
-        case ["diff", "--git", *_]:
-            draft.old, draft.new = _git_names(line.removeprefix("diff --git "))
-        case ["Index:", *_]:
-            draft.old = draft.new = line.removeprefix("Index: ").rstrip()
-        case ["---", *_]:
-            draft.old = _name(line[4:])[0]
-        case ["+++", *_]:
-            draft.new = _name(line[4:])[0]
-            _settle_names(draft)
-        case ["rename" | "copy" as how, "from", *_]:
-            draft.old = _name(line[len(how) + 6 :])[0]
-            draft.status = "renamed" if how == "rename" else "copied"
-        case ["rename" | "copy" as how, "to", *_]:
-            draft.new = _name(line[len(how) + 4 :])[0]
-        case ["new" | "deleted" as how, "file", "mode", _]:
-            draft.status = "added" if how == "new" else "deleted"
-        case ["old" | "new", "mode", mode]:
-            draft.modes.append(mode)
-        case ["Binary", "files", *_, "differ"] | ["GIT", "binary", "patch"]:
-            draft.binary = True
+def _sides(hunk: Hunk) -> tuple[list[str], list[str]]:
+    sides: tuple[list[str], list[str]] = ([], [])
+    for n, line in enumerate(hunk.lines):
+        if line[0] == "\\":
+            continue
+        bare = hunk.lines[n + 1 : n + 2] and hunk.lines[n + 1].startswith("\\")
+        text = line[1:] if bare else f"{line[1:]}\n"
+        for side, kind in zip(sides, (" -", " +"), strict=True):
+            if line[0] in kind:
+                side.append(text)
+    return sides
 
 
-def _git_names(rest: str) -> tuple[str, str]:
-    if '"' in rest:
-        old, rest = _name(rest, " b/")
-        new, _ = _name(rest.lstrip())
-    else:  # twice the same name, unquoted even if it has spaces; a rename tells its names again
-        old, new = rest[: len(rest) // 2], rest[len(rest) // 2 + 1 :]
-    return old.removeprefix("a/"), new.removeprefix("b/")
+# -- frames ----------------------------------------------------------------------------------------
+
+_STATUSES = ("added", "modified", "deleted", "renamed", "copied")
+_KINDS = {" ": "context", "+": "added", "-": "removed"}
+
+_Columns = Mapping[str, tuple[str | tuple[str, ...], Callable[[Any], Any]]]
 
 
-def _settle_names(draft: _Draft) -> None:
-    """`---` and `+++` are read: /dev/null is no name, and git's a/ and b/ are no folders."""
-    old, new = draft.old, draft.new
-    if old == "/dev/null":
-        draft.status, old = "added", "a/"
-    if new == "/dev/null":
-        draft.status, new = "deleted", "b/"
-    if old.startswith("a/") and new.startswith("b/"):
-        old, new = old[2:], new[2:]
-    draft.old, draft.new = old, new
+def _place(n: int) -> Callable[[tuple[Any, ...]], Any]:
+    return lambda row: row[n]
 
 
-def _name(text: str, end: str = "\t") -> tuple[str, str]:
-    """A file name at the start of a text, unquoted, and what follows it."""
-    quoted = re.match(r'"((?:[^"\\]|\\.)*)"', text)
-    if quoted:
-        return _unquote(quoted[1]), text[quoted.end() :]
-    name, _, rest = text.partition(end)
-    return name, end.strip() + rest
+_FILE: _Columns = {
+    "file": ("string", lambda f: f.name),
+    "before": ("string", lambda f: f.before or None),
+    "status": (_STATUSES, lambda f: f.status),
+    "additions": ("Int64", lambda f: f.counts[0]),
+    "deletions": ("Int64", lambda f: f.counts[1]),
+    "edits": ("Int64", lambda f: len(f.edits)),
+    "changes": ("Int64", lambda f: len(f.changes)),
+    "message": ("string", lambda f: f.edits[-1].message or None),
+}
+
+_LINE: _Columns = {
+    "file": ("string", _place(0)),
+    "message": ("string", _place(1)),
+    "change": ("Int64", _place(2)),
+    "hunk": ("Int64", _place(3)),
+    "kind": (tuple(_KINDS.values()), _place(4)),
+    "old_line": ("Int64", _place(5)),
+    "new_line": ("Int64", _place(6)),
+    "text": ("string", _place(7)),
+}
 
 
-_ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
+def _lines(file: ChangedFile) -> Iterator[tuple[Any, ...]]:
+    apart = len(file.changes) == len(file.edits)
+    for c, change in enumerate(file.changes, 1):
+        message = file.edits[c - 1].message if apart else ""
+        for h, hunk in enumerate(change.hunks, 1):
+            for sign, old, new, text in hunk.numbered():
+                if sign in _KINDS:
+                    yield file.name, message or None, c, h, _KINDS[sign], old, new, text
 
 
-def _unquote(text: str) -> str:
-    r"""Git's quoting: `\303\244` are bytes of UTF-8. Bytes that are not stay as they were."""
-    raw = bytearray()
-    for octal, escape, plain in re.findall(r"\\([0-7]{3})|\\(.)|([^\\]+)", text):
-        if octal:
-            raw.append(int(octal, 8) & 0xFF)
-        elif escape:
-            raw += bytes([_ESCAPES[escape]]) if escape in _ESCAPES else escape.encode()
-        else:
-            raw += plain.encode("utf-8", "surrogatepass")
-    name = raw.decode("utf-8", "surrogateescape")
-    return re.sub("[\udc80-\udcff]", lambda m: f"\\{ord(m[0]) - 0xDC00:03o}", name)
+def _frame(columns: _Columns, values: Iterable[Any]) -> pd.DataFrame:
+    import pandas as pd
 
-
+    rows = list(values)
+    kinds = {
+        n: t if isinstance(t, str) else pd.CategoricalDtype(t) for n, (t, _) in columns.items()
+    }
+    return pd.DataFrame(
+        {n: pd.Series([read(r) for r in rows], dtype=kinds[n]) for n, (_, read) in columns.items()}
+    )

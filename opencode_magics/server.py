@@ -29,7 +29,7 @@ from .errors import ServerConnectionError, ServerStartError
 
 DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
 INSTALL = (
-    "Install it with: npm install -g opencode-ai. To practise without it: opencode-magics demo"
+    "Install it with: npm install -g opencode-ai@1. To practise without it: opencode-magics demo"
 )
 LAST_LINES = 8
 

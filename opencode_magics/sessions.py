@@ -250,6 +250,13 @@ def attach(client: Client, session: Session) -> Run:
     return Run(client, session, Prompt(prompt.id, prompt.text), running=True)
 
 
+def refresh(client: Client, turn: Turn) -> Turn:
+    """A turn as the server holds it now; for one that was left running or unknown."""
+    if turn.outcome not in ("running", "unknown"):
+        return turn
+    return advance(turn, read_store(client, client.session(turn.session), turn))
+
+
 def pending(
     client: Client, session: Session | None = None
 ) -> tuple[tuple[Permission | Question, Session], ...]:

@@ -419,7 +419,10 @@ def _reread(turn: Turn, event: Reread) -> Turn:
         permissions=tuple(p for p in event.permissions if _new(turn, p)),
         questions=tuple(q for q in event.questions if _new(turn, q)),
     )
-    return replace(_status(turn, event.status), checked=event.status.name == "idle")
+    # What nobody could tell before, the store may tell now.
+    verdict = None if turn.verdict == "unknown" else turn.verdict
+    checked = event.status.name == "idle"
+    return replace(_status(turn, event.status), checked=checked, verdict=verdict)
 
 
 def _from_prompt(messages: tuple[Message, ...], prompt: str) -> tuple[Message, ...]:

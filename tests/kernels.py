@@ -1,7 +1,7 @@
 """Real kernels of given ipykernel versions, and a bare front-end that talks to them.
 
 A version is installed without its dependencies into a folder of the cache, which the kernel's
-process puts before everything else: a second instead of the twenty of a virtual environment.
+process looks into before anything else: that takes a second, and a virtual environment twenty.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -25,13 +25,14 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
 REPOSITORY = Path(__file__).parents[1]
-NEWEST = version("ipykernel")  # pip took the newest when it made this environment
-# The oldest that the package is for (Colab's age), the last of 6, and 7 where it changed.
-VERSIONS = tuple(dict.fromkeys(["6.17.1", "6.31.0", "7.0.1", "7.3.0", "7.4.0", NEWEST]))
+OURS = version("ipykernel")  # a new environment has the newest
+# 6 as old as Colab's and as new as it got, 7 as it began and before and after 7.4 sent clicks
+# another way.
+VERSIONS = tuple(dict.fromkeys(["6.17.1", "6.31.0", "7.0.1", "7.3.0", "7.4.0", OURS]))
 
-PATIENCE = 30.0
+PATIENCE = 30.0  # seconds after which what doesn't come is lost
 
-# ipykernel 7 as its subclasses may be: with everything in the main thread.
+# ipykernel 7 with everything in the main thread, as its subclasses may be.
 WITHOUT_SUBSHELLS = """
 from ipykernel.kernelapp import IPKernelApp
 
@@ -48,48 +49,51 @@ Message = dict[str, Any]
 
 def installed(wanted: str) -> Path | None:
     """The folder with this version of ipykernel; None if it is the environment's own."""
-    if wanted == NEWEST:
+    if wanted == OURS:
         return None
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "opencode_magics" / "kernels" / f"ipykernel-{wanted}"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
-            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
-            target = ["--target", f"{unfinished}/all"]
-            subprocess.run([*pip, *target, f"ipykernel=={wanted}"], check=True)
-            os.rename(f"{unfinished}/all", folder)
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+            target = Path(unfinished, "all")
+            subprocess.run([*pip, "--target", target, f"ipykernel=={wanted}"], check=True)
+            target.rename(folder)
     return folder
 
 
 @contextmanager
 def running(ipykernel: str, *, subshells: bool = True) -> Iterator[FrontEnd]:
-    """A kernel of this version with `opencode_magics` importable, and a front-end to it."""
-    launch = ["-m", "ipykernel_launcher"] if subshells else ["-c", WITHOUT_SUBSHELLS]
-    argv = [sys.executable, *launch, "-f", "{connection_file}"]
+    """A kernel of this version with `opencode_magics` importable, and a front-end to it.
+
+    Args:
+        ipykernel: The version.
+        subshells: False: none, although the version has them.
+    """
+    seven = int(ipykernel.split(".")[0]) >= 7
+    plain = ["-c", WITHOUT_SUBSHELLS] if seven and not subshells else ["-m", "ipykernel_launcher"]
     with tempfile.TemporaryDirectory(prefix="kernels-") as home:
-        spec = Path(home, "kernels", "probe")
-        spec.mkdir(parents=True)
-        described = {"argv": argv, "display_name": "probe", "language": "python"}
-        (spec / "kernel.json").write_text(json.dumps(described), encoding="utf-8")
-        specs = KernelSpecManager(kernel_dirs=[str(spec.parent)], ensure_native_kernel=False)
+        specs = KernelSpecManager(kernel_dirs=[home], ensure_native_kernel=False)
+        described = {"argv": [sys.executable, *plain, "-f", "{connection_file}"]}
+        described |= {"display_name": "probe", "language": "python"}
+        Path(home, "probe").mkdir()
+        Path(home, "probe", "kernel.json").write_text(json.dumps(described), encoding="utf-8")
         manager = KernelManager(kernel_name="probe", kernel_spec_manager=specs)
         paths = [str(folder) for folder in (installed(ipykernel), REPOSITORY) if folder]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "IPYTHONDIR": home}
-        manager.start_kernel(env=environment)
+        changed = {"PYTHONPATH": os.pathsep.join(paths), "IPYTHONDIR": home}
+        manager.start_kernel(env={**os.environ, **changed})
         client = manager.client()
         client.start_channels()
         try:
             client.wait_for_ready(timeout=60)
-            front = FrontEnd(manager, client)
-            front.features = front.control("kernel_info_request").get("supported_features", ())
-            yield front
+            yield FrontEnd(manager, client)
         finally:
             client.stop_channels()
             manager.shutdown_kernel(now=True)
 
 
-@dataclass
+@dataclass(eq=False)
 class Cell:
     """What came of an `execute_request`: the reply's status, and the output under its parent."""
 
@@ -97,25 +101,37 @@ class Cell:
     status: str | None = None
     text: str = ""
     idle: bool = False
-    inputs: int = 0  # how often the kernel began with it
 
     @property
     def done(self) -> bool:
+        """Whether nothing more will come of it."""
         return self.status is not None and self.idle
 
 
 @dataclass
 class FrontEnd:
-    """A notebook front-end without a notebook: sends requests, keeps what comes back."""
+    """A notebook front-end without a notebook: sends requests, keeps what comes back.
+
+    Attributes:
+        order: The cells in the order in which they were answered.
+        answers: The types of the replies to everything that is no cell, by the request's id.
+        served: The ids of the messages that the kernel said to be through with.
+        strays: What was printed under a parent that is no cell.
+        state: What the kernel last said of itself, and the id of the message it was about.
+    """
 
     manager: KernelManager
     client: BlockingKernelClient
     cells: dict[str, Cell] = field(default_factory=dict)
-    order: list[Cell] = field(default_factory=list)  # in which they were answered
-    replies: list[Message] = field(default_factory=list)  # to everything that is no cell
-    strays: str = ""  # what was printed under a parent that is no cell
-    state: tuple[str, str] = ("", "")  # what the kernel last said of itself, and about which message
-    features: tuple[str, ...] = ()
+    order: list[Cell] = field(default_factory=list)
+    answers: dict[str, str] = field(default_factory=dict)
+    served: set[str] = field(default_factory=set)
+    strays: str = ""
+    state: tuple[str, str] = ("", "")
+
+    def forget(self) -> None:
+        """Forget what came so far."""
+        self.order, self.answers, self.served, self.strays = [], {}, set(), ""
 
     # -- sending ----------------------------------------------------------------------------------
 
@@ -143,64 +159,55 @@ class FrontEnd:
         """Ask something on the control channel."""
         message = self.client.session.msg(kind, content or {})
         self.client.control_channel.send(message)
-        reply: Message = self.client.get_control_msg(timeout=PATIENCE)
-        return dict(reply["content"])
+        reply: Message = self.client.get_control_msg(timeout=PATIENCE)["content"]
+        return reply
 
     # -- listening --------------------------------------------------------------------------------
 
-    def listen(self, seconds: float = 0.0) -> None:
-        """Take what came; wait for it at most so long."""
-        deadline = time.monotonic() + seconds
-        while True:
-            took = self._take_reply() | self._take_output()
-            if not took and time.monotonic() >= deadline:
-                return
-            if not took:
-                time.sleep(0.001)
-
     def finish(self, *cells: Cell) -> Cell:
-        """Wait until these cells are done; gives the last."""
+        """Wait until these cells are done; gives the first."""
         self.until(lambda: all(cell.done for cell in cells), cells)
-        return cells[-1]
+        return cells[0]
 
-    def until(self, true: Any, what: object = None) -> None:
-        """Listen until something is true."""
+    def until(self, true: Callable[[], object], what: object = None) -> None:
+        """Listen until something is true; `what` is told if it never is."""
         deadline = time.monotonic() + PATIENCE
         while not true():
             assert time.monotonic() < deadline, f"it did not come: {what or self}"
-            self.listen(0.005)
+            if not (self._hear_reply() | self._hear_output()):
+                time.sleep(0.001)
 
-    def _take_reply(self) -> bool:
+    def _hear_reply(self) -> bool:
         try:
             message = self.client.get_shell_msg(timeout=0)
         except Empty:
             return False
-        cell = self.cells.get(message["parent_header"].get("msg_id"))
-        if cell is None:
-            self.replies.append(message)
-        else:
+        about = message["parent_header"]["msg_id"]
+        if cell := self.cells.get(about):
             assert cell.status is None, f"answered twice: {cell}"
             cell.status = message["content"]["status"]
             self.order.append(cell)
+        else:
+            assert about not in self.answers, f"answered twice: {message}"
+            self.answers[about] = message["msg_type"]
         return True
 
-    def _take_output(self) -> bool:
+    def _hear_output(self) -> bool:
         try:
             message = self.client.get_iopub_msg(timeout=0)
         except Empty:
             return False
-        cell = self.cells.get(message["parent_header"].get("msg_id"))
+        about = message["parent_header"].get("msg_id", "")
+        cell = self.cells.get(about)
         match message["msg_type"], message["content"]:
             case "stream", {"text": text} if cell:
                 cell.text += text
             case "stream", {"text": text}:
                 self.strays += text
-            case "execute_input", _ if cell:
-                cell.inputs += 1
             case "status", {"execution_state": state}:
-                self.state = state, message["parent_header"].get("msg_id", "")
-                if cell:
-                    cell.idle = cell.idle or state == "idle"
-                else:
-                    self.replies.append(message)
+                self.state = state, about
+                if state == "idle" and cell:
+                    cell.idle = True
+                elif state == "idle":
+                    self.served.add(about)
         return True

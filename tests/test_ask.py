@@ -73,12 +73,22 @@ def test_what_is_typed_decides(typed: str, answer: Decided) -> None:
     assert person(typed).asker().permission(PUSH) == answer
 
 
-@pytest.mark.parametrize("wrong", ["", " ", "4", "y", "yes", "1 please", "12", "2 always", "once"])
+@pytest.mark.parametrize("wrong", ["", " ", "4", "y", "yes", "1 please", "12", "2 always", "1once"])
 def test_anything_else_is_asked_again(wrong: str) -> None:
     """Nothing is allowed by a slip."""
     anna = person(wrong, wrong, "3")
     assert anna.asker().permission(PUSH) == Decided("reject")
     assert len(anna.prompts) == 3
+
+
+@pytest.mark.parametrize("word", ["once", "Always", "reject", "reject not now"])
+def test_words_decide_as_numbers_do(word: str) -> None:
+    decision, _, message = word.partition(" ")
+    assert person(word).asker().permission(PUSH) == Decided(decision.lower(), message)
+
+
+def test_a_question_may_be_dismissed() -> None:
+    assert person("dismiss").asker().question(question(COLOUR)) == Answered(None)
 
 
 def test_what_would_be_done_is_shown_in_full() -> None:
@@ -138,7 +148,7 @@ def test_several_items_are_answered_one_after_another() -> None:
 def test_a_question_is_shown_with_its_options() -> None:
     anna = person("1")
     anna.asker().question(question(COLOUR))
-    assert anna.written == ["", "Which colour?", "[1] Red - warm", "[2] Blue"]
+    assert anna.written == ["Which colour?", "[1] Red - warm", "[2] Blue"]
 
 
 # -- nobody there ----------------------------------------------------------------------------------

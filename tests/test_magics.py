@@ -698,7 +698,7 @@ def test_unknown_names_are_told_before_anything_is_sent(
         ("%%oc_prompt\n\n  \t\n", "For example: %oc_prompt"),
         ("%%oc_prompt", "cell body is empty"),
         ("%oc_prompt %%oc_prompt\n", "has to be the first line"),
-        ("# a comment\n%%oc_prompt\nhello", "not found"),
+        ("# a comment\n%%oc_prompt\nhello", "first line of its cell"),
         ("%oc_turn", "Send one: %oc_prompt"),
         ("%oc_session", "%oc_new"),
         ("%oc_stop", "%oc_start"),
@@ -857,9 +857,8 @@ def test_g1_04_the_turn_goes_on_when_the_time_of_its_cell_is_over(
 
 def test_a_prompt_to_a_busy_session_is_refused_or_lines_up(shell: Shell, client: Client) -> None:
     session = new(shell)
-    assert shell.run("%%oc_prompt --no-wait -o first\n#slow 10 .2").lines == [
-        f"Sent to session {session.id}; the turn runs on the server."
-    ]
+    shown = shell.run("%%oc_prompt --no-wait -o first\n#slow 10 .2")
+    assert f"Sent to session {session.id}; the turn runs on the server." in shown.text
     assert shell.user_ns["first"].outcome == "running"
     assert shell.user_ns["first"].question_text == "#slow 10 .2"
     shown = shell.fails("%%oc_prompt\n#text 2")
@@ -961,3 +960,10 @@ def test_an_option_with_a_value_that_does_not_exist_changes_nothing(
     shown = shell.run("%reload_ext opencode_magics")
     assert len(shown.lines) == 1
     assert "not the str 'maybe'" in shown.text
+
+
+def test_a_turn_that_was_left_running_is_read_again(shell: Shell) -> None:
+    new(shell)
+    shell.run("%oc_prompt --no-wait #text 3")
+    turn = until(lambda: (t := shell.run("%oc_turn").value).outcome != "running" and t)
+    assert (turn.outcome, turn.text) == ("succeeded", "word0 word1 word2")

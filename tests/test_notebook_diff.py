@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+from html import escape
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opencode_magics.diffs import Diff
 from opencode_magics.model import FileDiff
 from opencode_magics.notebook import html, text
-from opencode_magics.notebook.diff import Change, changes, lines, notes, parse, visible
+from opencode_magics.notebook.diff import Row, emphasised, lines, notes, rows, sides, visible
+from opencode_magics.patches import Change, changes, parse
 
 CASES = Path(__file__).parent / "cases"
 PATCHES = sorted(p.stem for p in CASES.glob("diff_*.patch"))
@@ -204,3 +208,215 @@ def test_rubbish_is_no_error(rubbish: str) -> None:
     for start in ("", "--- a\n+++ a\n", "diff --git "):
         text.file_diff(FileDiff("a", start + rubbish))
         html.file_diff(FileDiff("a", f"{start}@@ -1,2 +1 @@\n{rubbish}"))
+
+
+# -- what differs in a line ------------------------------------------------------------------------
+
+
+def marked(old: str, new: str) -> tuple[list[str], list[str]]:
+    """What stands out in two lines, one of which became the other."""
+    (change,) = parse(f"--- a\n+++ a\n@@ -1 +1 @@\n-{old}\n+{new}\n")
+    before, after = ([r.text[b:e] for b, e in r.marks] for r in emphasised(rows(change))[1:])
+    return before, after
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "before", "after"),
+    [
+        ("total = a + b", "total = a - b", ["+"], ["-"]),
+        ("return name", "return name.title()", [], [".title()"]),
+        ("say(one two three)", "say(four five three)", ["one two"], ["four five"]),
+        ("x = 1 # admin", "x = 1 \u202e# admin", [], ["⟨U+202E⟩"]),
+        ("größe = count(1)", "größen = count(1)", ["größe"], ["größen"]),
+        ("all of this", "something quite else", [], []),
+        ("", "x", [], []),
+    ],
+)
+def test_the_words_that_differ_are_marked(
+    old: str, new: str, before: list[str], after: list[str]
+) -> None:
+    assert marked(old, new) == (before, after)
+
+
+def test_a_long_line_is_not_looked_into() -> None:
+    assert marked("x" * 500, "x" * 499 + "y") == ([], [])
+    assert marked("a b " * 90, "a c " * 90) == ([], [])
+
+
+def test_many_changed_lines_are_quick_to_mark() -> None:
+    n = 400
+    body = "".join(f"-{i} of many words in a line of code\n" for i in range(n))
+    body += "".join(f"+{i} of some words in a line of prose\n" for i in range(n))
+    (change,) = parse(f"--- a\n+++ a\n@@ -1,{n} +1,{n} @@\n{body}")
+    began = time.perf_counter()
+    assert all(row.marks for row in emphasised(rows(change, 2 * n))[1:])
+    assert time.perf_counter() - began < 2
+
+
+def sides_of(body: str, old: int, new: int) -> list[tuple[str | None, str | None]]:
+    (change,) = parse(f"--- a\n+++ a\n@@ -1,{old} +1,{new} @@\n{body}")
+    return [(o and o.text, n and n.text) for o, n in sides(list(rows(change))[1:])]
+
+
+def test_side_by_side_a_line_stands_beside_what_it_became() -> None:
+    assert sides_of(" a\n-say(one)\n+import x\n+say(two)\n b\n", 3, 4) == [
+        (" a", " a"),
+        (None, "+import x"),
+        ("-say(one)", "+say(two)"),
+        (" b", " b"),
+    ]
+
+
+def test_side_by_side_a_note_stays_on_its_side() -> None:
+    note = "\\ No newline at end of file"
+    assert sides_of(f"-one 1\n{note}\n+one 2\n", 1, 1) == [("-one 1", "+one 2"), (note, None)]
+
+
+@given(st.lists(st.sampled_from([" a b", "-a b", "+a c", "-x", "+y z", "\\ note"]), max_size=30))
+def test_side_by_side_no_row_is_lost_and_none_changes_its_order(lines: list[str]) -> None:
+    given_rows = [Row(line[0], line) for line in lines]
+    pairs = list(sides(given_rows))
+    left = [o for o, n in pairs if o is not None]
+    right = [n for o, n in pairs if n is not None]
+    assert [r for r in left if r.kind == "-"] == [r for r in given_rows if r.kind == "-"]
+    assert [r for r in right if r.kind == "+"] == [r for r in given_rows if r.kind == "+"]
+    assert {r.text for r in emphasised(given_rows)} == set(lines)
+
+
+def test_marks_are_seen_without_styles_and_text_is_escaped() -> None:
+    drawn = html.file_diff(FileDiff("a", "--- a\n+++ a\n@@ -1 +1 @@\n-f(x, <b>)\n+f(x, <i>)\n"))
+    bare = re.sub(r' style="[^"]*"', "", drawn)
+    assert "-f(x, &lt;<del>b</del>&gt;)" in bare
+    assert "+f(x, &lt;<ins>i</ins>&gt;)" in bare
+
+
+# -- a whole Diff ----------------------------------------------------------------------------------
+
+
+def whole(*diffs: FileDiff) -> Diff:
+    return Diff.of((f"msg_{n}", d) for n, d in enumerate(diffs))
+
+
+def test_a_diff_reads_file_by_file_with_line_numbers() -> None:
+    told = whole(
+        FileDiff("a.txt", INDEX), FileDiff("mesh.obj", "", 61_000, 3), FileDiff("i.png", "", 0, 0)
+    )
+    assert text.whole_diff(told) == (
+        "3 files changed +61001 -4 (3 turns together, as the server tells it)\n\n"
+        "a.txt +1 -1\n@@ -1,2 +1,2 @@\n1   -hello one\n  1 +goodbye one\n2 2  line two\n\n"
+        "mesh.obj +61000 -3, too large to show\n\n"
+        "i.png no text"
+    )
+
+
+def test_its_html_says_the_same_unified_and_side_by_side() -> None:
+    told = whole(FileDiff("a.txt", INDEX), FileDiff("<b>.txt", INDEX))
+    for look in (told, told.side_by_side()):
+        bare = re.sub(r"<[^>]+>", "", re.sub(r"<td[^>]*>", " ", html.whole_diff(look)))
+        assert "2 files changed +2 -2" in bare
+        assert "-hello one" in bare
+        assert "+goodbye one" in bare
+        assert "&lt;b&gt;.txt" in bare
+    assert "<table" in html.whole_diff(told.side_by_side())
+
+
+@pytest.mark.parametrize("name", PATCHES)
+def test_every_case_is_shown_in_every_look(name: str) -> None:
+    told = whole(FileDiff("", (CASES / f"{name}.patch").read_bytes().decode()))
+    for drawn in (html.whole_diff(told), html.whole_diff(told.side_by_side())):
+        assert "var(" not in drawn
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\u2028]", drawn)
+        assert all(escape(visible(f.name)) in drawn for f in told.files)
+
+
+def test_a_note_on_the_last_line_stays_a_note() -> None:
+    told = whole(FileDiff("", patch("no_newline_at_eof")))
+    assert text.whole_diff(told).split("\n")[-4:] == [
+        "3   -three",
+        "    \\ No newline at end of file",
+        "  3 +three",
+        "  4 +four",
+    ]
+
+
+def test_several_changes_of_a_file_are_listed_and_counted() -> None:
+    first = FileDiff("a", "--- a\n+++ a\n@@ -1 +1 @@\n-x\n+y\n", 1, 1)
+    told = whole(first, FileDiff("a", "--- a\n+++ a\n@@ -9 +9 @@\n-p\n+q\n", 1, 1))
+    shown = text.whole_diff(told)
+    assert "a +2 -2, 2 changes, one after the other\n1 of 2 · +1 -1\n@@ -1 +1 @@" in shown
+    assert "2 of 2 · +1 -1\n@@ -9 +9 @@" in shown
+
+
+def test_changes_that_are_one_say_how_many_they_were() -> None:
+    first = FileDiff("a", "--- a\n+++ a\n@@ -1 +1 @@\n-x\n+y\n")
+    back = FileDiff("a", "--- a\n+++ a\n@@ -1 +1 @@\n-y\n+x\n")
+    on = FileDiff("a", "--- a\n+++ a\n@@ -1 +1 @@\n-y\n+z\n")
+    assert "a +1 -1, 2 changes in one" in text.whole_diff(whole(first, on))
+    assert "a +0 -0, 2 changes undone" in text.whole_diff(whole(first, back))
+
+
+def test_lines_that_a_patch_can_not_tell_are_admitted() -> None:
+    """1.18.33 counts bytes of Latin-1 that changed, but its patch can't show them."""
+    told = FileDiff("l.txt", "--- a\n+++ a\n@@ -1,2 +1,2 @@\n gr\ufffdn\n-a\n+b\n", 2, 2)
+    assert "l.txt +2 -2, patch has +1 -1" in text.whole_diff(whole(told))
+
+
+def test_a_change_in_the_middle_of_a_whole_file_is_shown_without_the_rest() -> None:
+    body = "".join(f" line {n}\n" if n != 700 else "-old\n+new\n" for n in range(1_000))
+    diff = FileDiff("a", f"--- a\n+++ a\n@@ -1,1000 +1,1000 @@\n{body}")
+    assert text.file_diff(diff).split("\n")[1:3] == ["@@ -698,7 +698,7 @@", " line 697"]
+    assert "701     -old" in text.whole_diff(whole(diff))
+
+
+@pytest.mark.parametrize("look", ["unified", "side by side"])
+def test_g5_10_the_first_screen_of_20_mb_is_there_in_a_second(look: str) -> None:
+    n, pad = 200_000, "x" * 40
+    head = f"--- a/big.csv\n+++ b/big.csv\n@@ -1,{n} +1,{n} @@\n"
+    body = "".join(f"-{i},old{pad}\n+{i},new{pad}\n" for i in range(n))
+    assert len(body) > 20_000_000
+    began = time.perf_counter()
+    told = whole(FileDiff("big.csv", head + body))
+    told = told.side_by_side() if look != "unified" else told
+    drawn, plain = html.whole_diff(told), text.whole_diff(told)
+    assert time.perf_counter() - began < 1
+    assert len(drawn) < 1_000_000
+    for shown in (drawn, plain):
+        assert "… 398,800 more lines" in shown
+        assert "All of it: diff.to_frame(lines=True), diff.patch" in shown
+
+
+def test_g5_10_many_files_are_limited_and_counted() -> None:
+    body = "".join(f"+line {n}\n" for n in range(100))
+    new = f"--- /dev/null\n+++ b/f\n@@ -0,0 +1,100 @@\n{body}"
+    told = whole(*(FileDiff(f"f{n}.txt", new, 100, 0, "added") for n in range(2_000)))
+    drawn = html.whole_diff(told)
+    assert len(drawn) < 1_000_000
+    assert "<details open" not in drawn  # long files are folded
+    assert "2,000 files changed" in drawn
+    assert "1,900 more files" in drawn
+    assert "+line 99" in html.whole_diff(told["f1999.txt"])
+
+
+def test_g5_06_g5_09_names_and_lines_of_a_diff_can_not_pretend() -> None:
+    told = whole(
+        FileDiff("a\u202etxt.exe", "--- a\n+++ a\n@@ -1 +1 @@\n-a\u061c\u200b\n+\x1b[0m\n")
+    )
+    for shown in (html.whole_diff(told), text.whole_diff(told)):
+        assert "a⟨U+202E⟩txt.exe" in shown
+        assert "-a⟨U+061C⟩⟨U+200B⟩" in shown
+        assert "+␛[0m" in shown
+
+
+def test_a_diff_of_nothing_says_what_the_server_said() -> None:
+    assert text.whole_diff(Diff()) == "The server lists no changes"
+    assert text.whole_diff(Diff(source="nothing")) == "No diff data"
+    assert "The server lists no changes" in html.whole_diff(Diff())
+
+
+@given(st.text(st.sampled_from('-+ @\\/,1ab"\n\r\t'), max_size=60))
+def test_rubbish_in_a_diff_is_no_error(rubbish: str) -> None:
+    for start in ("", "--- a\n+++ a\n@@ -1,2 +1 @@\n", "diff --git "):
+        told = whole(FileDiff("a", start + rubbish), FileDiff("a", start + rubbish))
+        text.whole_diff(told)
+        html.whole_diff(told.side_by_side())
+        assert isinstance(told.patch, str)

@@ -9,6 +9,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from notebook_turns import EDIT, SESSION, permission, says
 from traitlets.config import Config
 
+from opencode_magics.diffs import Diff
 from opencode_magics.model import Question, QuestionItem, Session
 from opencode_magics.notebook import formatters, html, text
 
@@ -18,6 +19,7 @@ VALUES = [
     permission(),
     Question("q", SESSION, (QuestionItem("Which?"),)),
     EDIT,
+    Diff.of([("msg_1", EDIT)]),
 ]
 
 

@@ -69,7 +69,7 @@ def test_a_whole_turn_reads_like_a_report() -> None:
         "Changed 1 file: app.py +1 -1",
         "",
         "succeeded · build · mock/m1 · 1 step · 2 tools · 1,050 tokens (600 in, 30 out, "
-        "20 reasoning, 400 cache read, 0 cache write) · $0.0027 · 3.2 s",
+        "20 reasoning, 400 cache read) · $0.0027 · 3.2 s",
     ]
 
 

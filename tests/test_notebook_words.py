@@ -30,7 +30,7 @@ from opencode_magics.turn import Retry
 def test_the_last_line_tells_outcome_agent_model_steps_tools_tokens_cost_and_time() -> None:
     assert words.summary(says("Hi")) == (
         "succeeded · build · mock/m1 · 1 step · 0 tools · 1,050 tokens (600 in, 30 out, "
-        "20 reasoning, 400 cache read, 0 cache write) · $0.0027 · 3.2 s"
+        "20 reasoning, 400 cache read) · $0.0027 · 3.2 s"
     )
 
 

@@ -126,9 +126,13 @@ def test_an_unknown_option_is_told_with_those_that_exist(line: str) -> None:
     name = line.split("=")[0].split()[0]
     with pytest.raises(UsageError) as caught:
         options(line)
-    assert f"%listing has no option {name}. It has: --file, --limit, --new, --title." in str(
-        caught.value
-    )
+    assert f"%listing has no option {name}." in str(caught.value)
+    assert "It has: --file, --limit, --new, --title." in str(caught.value)
+
+
+def test_a_slip_is_told_with_what_was_meant() -> None:
+    with pytest.raises(UsageError, match="Did you mean --title"):
+        options("--titel x")
 
 
 def test_a_value_of_the_wrong_kind_is_told() -> None:

@@ -21,7 +21,7 @@ NAME = opencode_magics.__name__
 # From the ground up; the wings of one floor don't know each other.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "model"),
-    ("events",),
+    ("events", "patches", "diffs"),
     ("turn", "dialects"),
     ("client", "server"),
     ("sessions",),

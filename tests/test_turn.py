@@ -223,8 +223,14 @@ def test_a_prompt_that_nobody_answered_failed():
 
 
 def test_a_verdict_stays():
+    turn = advance(turn_of(), Ended("aborted"))
+    assert advance(turn, reread(PROMPT, message(1, finish="stop"))).outcome == "aborted"
+
+
+def test_what_nobody_could_tell_the_store_may_tell_later():
     turn = advance(turn_of(), Ended("unknown"))
-    assert advance(turn, reread(PROMPT, message(1, finish="stop"))).outcome == "unknown"
+    assert turn.outcome == "unknown"
+    assert advance(turn, reread(PROMPT, message(1, finish="stop"))).outcome == "succeeded"
 
 
 def test_a_late_request_that_was_answered_stays_answered():

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from ..diffs import Diff
 from ..errors import (
     AuthenticationError,
     NotFoundError,
@@ -44,12 +45,16 @@ Query = Mapping[str, str | int | None]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request, without a server. Query values of None are left out."""
+    """One HTTP request, without a server.
+
+    Query values of None are left out. `timeout` is how many seconds the answer may take.
+    """
 
     method: str
     path: str
     query: Query = field(default_factory=dict)
     body: Any = None
+    timeout: float = 60.0
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -124,6 +129,9 @@ class Dialect(Protocol):
 
     def message(self, session: Session, message: str) -> Flow[Message]:
         """One message."""
+
+    def diffs(self, session: Session, message: str | None) -> Flow[Diff]:
+        """What changed in a session, or in the turn of one message."""
 
     def new_prompt_id(self, now: int) -> str:
         """An id for a prompt sent now (ms since the epoch)."""

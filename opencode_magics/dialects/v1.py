@@ -7,13 +7,15 @@ included, so every request carries the directory that the server itself named.
 
 from __future__ import annotations
 
-import difflib
 import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
+from ..diffs import Diff, Source
 from ..errors import NotFoundError, StatusError
 from ..events import (
     Event,
@@ -56,6 +58,7 @@ from ..model import (
     ToolCall,
     Usage,
 )
+from ..patches import compared, ended
 from . import Decoded, Flow, Prompt, Query, Request, decode, json_object, log
 
 Wire = dict[str, Any]
@@ -152,6 +155,75 @@ class V1:
         reply = yield Request("GET", path, _scope(session.directory))
         return decode("a message", _message_with_parts, reply.json())
 
+    # -- what changed ----------------------------------------------------------------------------
+
+    def diffs(self, session: Session, message: str | None) -> Flow[Diff]:
+        """What changed in a session, or in the turn of one message.
+
+        1.18.33 has no total of a session: there each prompt tells what its turn changed. Outside
+        of git it tells nothing; then the edit tools tell what they did, subagents' included. Turns
+        that were reverted are left out.
+        """
+        prompt, listed = None, None
+        if message is not None:
+            found = yield from self.message(session, message)
+            prompt = found.id if found.role == "user" else found.parent or found.id
+            # The route garbles a name with quotes and letters beyond ASCII, the prompt does not.
+            if found.diffs:
+                return Diff.of(((prompt, d) for d in found.diffs), "turns", session.directory)
+        query = {**_scope(session.directory), "messageID": prompt}
+        reply = yield Request("GET", _path(session.id, "diff"), query)
+        with suppress(StatusError):  # no such route
+            listed = reply.json()
+        if diffs := _diffs(listed):
+            told = [(prompt or "", d) for d in diffs]
+            return Diff.of(told, "turns" if prompt else "session", session.directory)
+        path = _path(session.id, "message")
+        body = (yield Request("GET", path, _scope(session.directory))).json()
+        turns = decode("messages", _turns, body)
+        if prompt is None:
+            now = json_object((yield Request("GET", _path(session.id)))) or {}
+            turns = _before(turns, (now.get("revert") or {}).get("messageID"))
+        else:
+            turns = {prompt: turns.get(prompt, ())}
+        return (yield from self._told(session, turns, readable=isinstance(listed, list)))
+
+    def _told(
+        self, session: Session, turns: dict[str, tuple[Wire, ...]], readable: bool
+    ) -> Flow[Diff]:
+        """A Diff of what prompts and edit tools tell."""
+        told: list[tuple[str, FileDiff]] = []
+        kinds: set[str] = set()
+        seen = {session.id}
+        for prompt, messages in turns.items():
+            diffs: Sequence[FileDiff] = _summarised(messages)
+            kind = "turns" if diffs else "tools"
+            diffs = diffs or (yield from self._edits(session, messages, seen))
+            kinds |= {kind} if diffs else set()
+            told += [(prompt, d) for d in diffs]
+        if not kinds:
+            return Diff((), "turns" if readable else "nothing")
+        both, tools = len(kinds) == 2, "tools" in kinds
+        source: Source = "turns and tools" if both else "tools" if tools else "turns"
+        return Diff.of(told, source, session.directory)
+
+    def _edits(
+        self, session: Session, messages: Sequence[Wire], seen: set[str]
+    ) -> Flow[list[FileDiff]]:
+        """What edit tools say that they did, those of subagents where these were called."""
+        found: list[FileDiff] = []
+        for part in (p for m in messages for p in m.get("parts") or ()):
+            state = part.get("state") or {}
+            found += _tool_edits(state)
+            child = (state.get("metadata") or {}).get("sessionId")
+            if child and child not in seen:
+                seen.add(child)  # one that is called again tells all of it
+                path = _path(child, "message")
+                with suppress(NotFoundError):  # deleted
+                    body = (yield Request("GET", path, _scope(session.directory))).json()
+                    found += yield from self._edits(session, body, seen)
+        return found
+
     def new_prompt_id(self, now: int) -> str:
         """An id in the server's own form: 48 bits of time and counter, then chance.
 
@@ -174,13 +246,14 @@ class V1:
 
     def abort(self, session: Session) -> Flow[None]:
         """Ask a session to stop. Answers true for an idle or unknown session as well."""
-        yield Request("POST", _path(session.id, "abort"), _scope(session.directory), {})
+        path = _path(session.id, "abort")
+        yield Request("POST", path, _scope(session.directory), {}, timeout=10.0)
 
     # -- a directory's state ---------------------------------------------------------------------
 
     def statuses(self, directory: str) -> Flow[dict[str, Status]]:
         """The sessions of a directory that are not idle. Asked without it, {} proves nothing."""
-        reply = yield Request("GET", "/session/status", _scope(directory))
+        reply = yield Request("GET", "/session/status", _scope(directory), timeout=10.0)
         return decode("statuses", _statuses, reply.json())
 
     def permissions(self, directory: str) -> Flow[tuple[Permission, ...]]:
@@ -382,13 +455,47 @@ def _diff(w: Wire) -> FileDiff:
     )
 
 
+def _turns(body: Any) -> dict[str, tuple[Wire, ...]]:
+    """Messages by the prompt that they belong to, which comes first."""
+    turns: dict[str, tuple[Wire, ...]] = {}
+    for w in body:
+        info = w["info"]
+        prompt = info["id"] if info["role"] == "user" else info.get("parentID") or ""
+        turns[prompt] = (*turns.get(prompt, ()), w)
+    return turns
+
+
+def _before(turns: dict[str, tuple[Wire, ...]], message: str | None) -> dict[str, tuple[Wire, ...]]:
+    """The turns before a message, all if it is none of theirs."""
+    places = (n for n, t in enumerate(turns.values()) for m in t if m["info"]["id"] == message)
+    return dict(list(turns.items())[: next(places, None)])
+
+
+def _summarised(messages: Sequence[Wire]) -> tuple[FileDiff, ...]:
+    """What a prompt tells of its turn."""
+    summaries = (m["info"].get("summary") for m in messages if m["info"]["role"] == "user")
+    return tuple(d for s in summaries if isinstance(s, dict) for d in _diffs(s.get("diffs")))
+
+
+def _tool_edits(state: Wire) -> tuple[FileDiff, ...]:
+    """What a tool that came to its end changed."""
+    meta, given = state.get("metadata") or {}, state.get("input") or {}
+    if state.get("status") != "completed":
+        return ()
+    if "exists" not in meta or "filepath" not in meta:
+        return _tool_diffs(meta)
+    if meta["exists"]:  # a write over a file: what was there before is not told
+        return (FileDiff(meta["filepath"], status="modified"),)
+    made = _compared({"before": "", "after": given.get("content")})
+    return (FileDiff(meta["filepath"], made, status="added"),)
+
+
 def _compared(w: Wire) -> str:
     """The patch of an entry that has the two texts instead, as servers before 1.1 sent it."""
     before, after = w.get("before"), w.get("after")
     if not isinstance(before, str) or not isinstance(after, str):
         return ""
-    lines = difflib.unified_diff(before.split("\n"), after.split("\n"), lineterm="")
-    return "\n".join(lines) + "\n" if before != after else ""
+    return compared(ended(before), ended(after))
 
 
 def _part(w: Wire) -> Part:
@@ -421,7 +528,7 @@ def _tool(w: Wire) -> ToolCall:
         output=state.get("output") or meta.get("output") or "",
         error=error,
         exit=meta.get("exit"),
-        diffs=_tool_diffs(meta),
+        diffs=tuple(_named(d, state.get("title")) for d in _tool_diffs(meta)),
         child=meta.get("sessionId"),
         declined=error in _DECLINED,
         start=time.get("start"),
@@ -436,6 +543,12 @@ def _tool_diffs(meta: Wire) -> tuple[FileDiff, ...]:
         return _diffs(meta["files"])
     patch = meta.get("diff")
     return (FileDiff(meta.get("filepath") or "", patch),) if isinstance(patch, str) else ()
+
+
+def _named(diff: FileDiff, title: Any) -> FileDiff:
+    """An edit under the name in its title: that is relative, the report's own is absolute."""
+    known = isinstance(title, str) and title and diff.file.endswith(f"/{title}")
+    return replace(diff, file=title) if known else diff
 
 
 def _step_end(w: Wire) -> StepEnd:

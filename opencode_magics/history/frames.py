@@ -27,10 +27,10 @@ def sessions(values: Iterable[Session]) -> pd.DataFrame:
     """Sessions as a frame, one row each, in the order given.
 
     Returns:
-        Columns id, title, directory, project, parent (the session it is a subagent of), agent,
-        provider, model, variant; created, updated, archived (UTC, ms); cost (USD, as the server
-        stored it: what is still in the session, subagents not included) and the five token counts
-        input, output, reasoning, cache_read, cache_write. Unknown is NA.
+        Columns id, title; updated (UTC, ms); cost (USD, as the server stored it: what is still in
+        the session, subagents not included) and the five token counts input, output, reasoning,
+        cache_read, cache_write; agent, provider, model, variant; created, archived (UTC, ms);
+        parent (the session it is a subagent of), directory, project. Unknown is NA.
     """
     return _frame(_SESSION, values)
 
@@ -77,22 +77,22 @@ def _of_usage(name: str) -> Callable[[Session], Any]:
 _SESSION: Mapping[str, Column] = {
     "id": (TEXT, lambda s: s.id),
     "title": (TEXT, lambda s: s.title),
-    "directory": (WORD, lambda s: s.directory),
-    "project": (WORD, lambda s: s.project),
-    "parent": (TEXT, lambda s: s.parent),
-    "agent": (WORD, lambda s: s.agent),
-    "provider": (WORD, _of_model("provider")),
-    "model": (WORD, _of_model("id")),
-    "variant": (WORD, _of_model("variant")),
-    "created": (TIME, lambda s: s.created),
     "updated": (TIME, lambda s: s.updated),
-    "archived": (TIME, lambda s: s.archived),
     "cost": (MONEY, _of_usage("cost")),
     "input": (COUNT, _of_usage("input")),
     "output": (COUNT, _of_usage("output")),
     "reasoning": (COUNT, _of_usage("reasoning")),
     "cache_read": (COUNT, _of_usage("cache_read")),
     "cache_write": (COUNT, _of_usage("cache_write")),
+    "agent": (WORD, lambda s: s.agent),
+    "provider": (WORD, _of_model("provider")),
+    "model": (WORD, _of_model("id")),
+    "variant": (WORD, _of_model("variant")),
+    "created": (TIME, lambda s: s.created),
+    "archived": (TIME, lambda s: s.archived),
+    "parent": (TEXT, lambda s: s.parent),
+    "directory": (WORD, lambda s: s.directory),
+    "project": (WORD, lambda s: s.project),
 }
 
 _MODEL: Mapping[str, Column] = {

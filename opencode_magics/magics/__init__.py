@@ -12,13 +12,14 @@ from traitlets import TraitError
 
 from ..notebook import formatters
 from .connection import ConnectionMagics
+from .diff import DiffMagics
 from .permissions import PermissionMagics
 from .prompt import PromptMagics
 from .sessions import SessionMagics
 from .state import OpenCodeMagics
 from .verbatim import read_as_typed, undo_read_as_typed
 
-TOPICS = (ConnectionMagics, SessionMagics, PromptMagics, PermissionMagics)
+TOPICS = (ConnectionMagics, SessionMagics, PromptMagics, PermissionMagics, DiffMagics)
 
 
 def load(shell: Any) -> None:
@@ -36,9 +37,18 @@ def _state(shell: Any) -> OpenCodeMagics:
     try:
         return OpenCodeMagics(shell)
     except TraitError as error:  # a %config that failed stays in the shell's configuration
-        print(f"{error} The options are as at the beginning.")
-        del shell.config[OpenCodeMagics.__name__]
+        print(f"{error} That option is as at the beginning.")
+        _drop_bad_options(shell.config[OpenCodeMagics.__name__])
         return OpenCodeMagics(shell)
+
+
+def _drop_bad_options(options: Any) -> None:
+    traits = OpenCodeMagics.class_traits(config=True)
+    for name in list(options):
+        try:
+            traits[name].validate(None, options[name])
+        except (KeyError, TraitError):
+            del options[name]
 
 
 def unload(shell: Any) -> None:

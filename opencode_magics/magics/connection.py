@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments
+from IPython.core.magic_arguments import argument
 
-from .options import parse
+from .options import arguments, parse
 from .state import OpenCodeMagics
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class ConnectionMagics(Magics):
         super().__init__(shell)
         self.state = state
 
-    @magic_arguments()
+    @arguments
     @argument("url", nargs="?", help="Address; default: $OPENCODE_SERVER_URL, else port 4096 here.")
     @argument("-d", "--directory", help="Directory to work in; default: the kernel's own.")
     @line_magic
@@ -55,7 +55,7 @@ class ConnectionMagics(Magics):
             return None
         return self.state.connect(options.url, options.directory)
 
-    @magic_arguments()
+    @arguments
     @argument("-d", "--directory", help="Directory to run in; default: the kernel's own.")
     @argument("--keep", action="store_true", help="Leave it running when the kernel ends.")
     @line_magic
@@ -84,7 +84,7 @@ class ConnectionMagics(Magics):
             print(f"It stays when the kernel ends; come back with: %oc_connect {server.url}")
         return self.state.connect(server.url, directory, server.password)
 
-    @magic_arguments()
+    @arguments
     @line_magic
     def oc_stop(self, line: str) -> None:
         """Stop the server that %oc_start started.
@@ -101,7 +101,7 @@ class ConnectionMagics(Magics):
             )
         print("The server is stopped.")
 
-    @magic_arguments()
+    @arguments
     @line_magic
     def oc_models(self, line: str) -> pd.DataFrame | None:
         """The models that the server can use, with prices, as a DataFrame.
@@ -116,7 +116,7 @@ class ConnectionMagics(Magics):
             return None
         return history.models(self.state.client.models())
 
-    @magic_arguments()
+    @arguments
     @line_magic
     def oc_agents(self, line: str) -> pd.DataFrame | None:
         """The agents that a prompt can name, as a DataFrame.

@@ -7,15 +7,29 @@ apostrophe and knows no -h (9.18). Here quotes count only around a whole value.
 from __future__ import annotations
 
 import argparse
+import difflib
+import inspect
 import re
 from collections.abc import Callable
 from keyword import iskeyword
 from typing import Any
 
 from IPython.core.error import UsageError
+from IPython.core.magic_arguments import magic_arguments
 
 # A value in quotes must end where a word ends, so that an apostrophe is a character.
 _TOKEN = re.compile(r"""\s*(?:(--?[\w-]+=)?(?:"([^"]*)"|'([^']*)')(?=\s|$)|(\S+))""")
+
+
+def arguments(magic: Callable[..., Any]) -> Callable[..., Any]:
+    """IPython's `magic_arguments`, with the help a person wants: first what the magic gives."""
+    told = inspect.cleandoc(magic.__doc__ or "")
+    documented: Callable[..., Any] = magic_arguments()(magic)
+    parser: Any = documented.parser  # type: ignore[attr-defined]
+    parser.description = None
+    usage = parser.format_help().removeprefix("::\n\n").strip("\n")
+    documented.__doc__ = f"{told}\n\nUsage::\n\n  {usage.strip()}\n"
+    return documented
 
 
 def parse(magic: Callable[..., Any], line: str) -> argparse.Namespace | None:
@@ -110,9 +124,11 @@ def _action(
 ) -> argparse.Action:
     if name in actions:
         return actions[name]
-    known = ", ".join(sorted(n for n in actions if n.startswith("--")))
+    known = sorted(n for n in actions if n.startswith("--"))
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean {close[0]}?" if close else ""
     raise UsageError(
-        f"%{magic.__name__} has no option {name}. It has: {known or 'none'}. "
+        f"%{magic.__name__} has no option {name}.{hint} It has: {', '.join(known) or 'none'}. "
         "Text that begins with a dash goes after --"
     )
 

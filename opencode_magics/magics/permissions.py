@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Literal
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
-from IPython.core.magic_arguments import argument, magic_arguments
+from IPython.core.magic_arguments import argument
 
-from .options import check_turn_options, parse
+from .options import arguments, check_turn_options, parse
 from .state import OpenCodeMagics
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class PermissionMagics(Magics):
         self.state = state
 
     @no_var_expand
-    @magic_arguments()
+    @arguments
     @argument("session", nargs="*", help="Id, beginning of an id, or title; default: the current.")
     @argument("-o", "--out", help="Variable to keep the turn in.")
     @argument("--permission", help="ask, once or reject; default: OpenCodeMagics.permission.")
@@ -63,7 +63,7 @@ class PermissionMagics(Magics):
         conclude(run.turn)
 
     @no_var_expand
-    @magic_arguments()
+    @arguments
     @argument("session", nargs="*", help="Id, beginning of an id, or title; default: the current.")
     @argument("-a", "--all", action="store_true", help="All that waits in the directory.")
     @line_magic
@@ -85,7 +85,7 @@ class PermissionMagics(Magics):
         return history.requests(sessions.pending(self.state.client, scope))
 
     @no_var_expand
-    @magic_arguments()
+    @arguments
     @argument("request", help="Id of the request, or its beginning; %%oc_permissions lists them.")
     @argument("reply", nargs="?", help="once, always or reject; for a question: dismiss.")
     @argument("message", nargs="*", help="With reject: what the agent should know; it goes on.")

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
-from IPython.core.magic_arguments import argument, magic_arguments
+from IPython.core.magic_arguments import argument
 
-from .options import check_turn_options, parse, split
+from .options import arguments, check_turn_options, parse, split
 from .state import OpenCodeMagics
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ class PromptMagics(Magics):
         self.state = state
 
     @no_var_expand
-    @magic_arguments()
+    @arguments
     @argument("-s", "--session", help="Id, beginning of an id, or title; default: the current one.")
     @argument("-n", "--new", action="store_true", help="In a new session, which becomes current.")
-    @argument("--title", help="Title of a new session.")
+    @argument("--title", help="Make a new session with this title, as --new does.")
     @argument("-m", "--model", help="provider/model; default: the session's.")
     @argument("--agent", help="Who answers; default: the session's agent.")
     @argument("--variant", help="Variant of the model, such as high or low.")
@@ -70,21 +70,25 @@ class PromptMagics(Magics):
         if options is not None:
             self._send(options, text)
 
-    @magic_arguments()
+    @arguments
     @line_magic
     def oc_turn(self, line: str) -> Turn | None:
         """The last turn of this notebook, as an object.
 
+        One that was left running is read again from the server; %oc_attach follows it live.
         Among others it has `.text`, `.outcome`, `.tools`, `.diffs`, `.usage`, `.cost`.
 
         Example::
 
             turn = %oc_turn
         """
+        from ..sessions import refresh
+
         if parse(self.oc_turn, line) is None:
             return None
         if self.state.turn is None:
             raise UsageError("No prompt was sent yet. Send one: %oc_prompt Explain this project")
+        self.state.turn = refresh(self.state.client, self.state.turn)
         return self.state.turn
 
     def _read(self, line: str, cell: str | None) -> tuple[Namespace | None, str]:
@@ -125,7 +129,10 @@ class PromptMagics(Magics):
                 with run:
                     run.start()
                     run.prove_stored()
-                print(f"Sent to session {session.id}; the turn runs on the server.")
+                print(
+                    f"Sent to session {session.id}; the turn runs on the server. %oc_attach "
+                    "follows it, %oc_turn shows how far it is."
+                )
             else:
                 asker = self.state.asker(options.permission)
                 play(run, self.shell, asker, options.timeout, self.state.ui)

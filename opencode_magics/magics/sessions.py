@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
-from IPython.core.magic_arguments import argument, magic_arguments
+from IPython.core.magic_arguments import argument
 
-from .options import parse, split
+from .options import arguments, parse, split
 from .state import OpenCodeMagics
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class SessionMagics(Magics):
         super().__init__(shell)
         self.state = state
 
-    @magic_arguments()
+    @arguments
     @argument("-d", "--directory", help="Only sessions of exactly this directory.")
     @argument("-a", "--all", action="store_true", help="Sessions of all directories.")
     @argument("--roots", action="store_true", help="Leave out the sessions of subagents.")
@@ -60,7 +60,7 @@ class SessionMagics(Magics):
         return history.sessions([s for s in found if keep(s)][: options.limit])
 
     @no_var_expand
-    @magic_arguments()
+    @arguments
     @argument("session", nargs="*", help="Id, unique beginning of an id, or title.")
     @line_magic
     def oc_session(self, line: str) -> Session | None:
@@ -83,7 +83,7 @@ class SessionMagics(Magics):
         return self.state.session
 
     @no_var_expand
-    @magic_arguments()
+    @arguments
     @argument("-d", "--directory", help="Directory of the session; default: that of %%oc_connect.")
     @argument("title", nargs="*", help="Its title; without one, the server makes one up.")
     @line_magic

@@ -35,7 +35,9 @@ class OpenCodeMagics(Configurable):
     noninteractive = Enum(
         ["reject", "once", "error"],
         "reject",
-        help="The same where nobody can answer (nbclient, papermill, scripts).",
+        help="What to do with permissions where nobody can answer (nbclient, papermill, scripts): "
+        "reject, allow once, or error, which stops the turn and fails the cell. Questions are "
+        "dismissed.",
     ).tag(config=True)
 
     ui = Enum(
@@ -73,10 +75,22 @@ class OpenCodeMagics(Configurable):
         except AuthenticationError:
             if password is not None or not can_ask(self.shell):
                 raise
-            client = find(url, directory=where, password=_typed_password())
+            client = self._with_typed_password(url, where)
         self.disconnect()
         self._client = client
         return client
+
+    def _with_typed_password(self, url: str | None, directory: str | None) -> Client:
+        from ..server import find
+
+        try:
+            return find(url, directory=directory, password=_typed_password())
+        except AuthenticationError as error:
+            raise AuthenticationError(
+                "The server did not accept that password.",
+                "Run the cell again to type another one.",
+                status=error.status,
+            ) from error
 
     def folder(self, named: str | None) -> str | None:
         """A directory that was named here: what `~` and a relative path mean, the kernel knows."""

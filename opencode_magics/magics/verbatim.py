@@ -22,12 +22,19 @@ from IPython.core.inputtransformer2 import (
 
 TEXT = "oc_prompt"  # whose lines are text to the end, a semicolon included
 
+_MISPLACED = re.compile(rf"%%{TEXT}\b")
+
 
 def cell_as_typed(lines: list[str]) -> list[str]:
     """A cell that begins with %%oc_prompt as its call, before anything else looks at its body."""
     cell: list[str] = leading_empty_lines(lines)
-    ours = bool(cell) and re.match(rf"%%{TEXT}\s", cell[0])
-    return cell_magic(cell) if ours else lines
+    if cell and re.match(rf"%%{TEXT}\s", cell[0]):
+        called: list[str] = cell_magic(cell)
+        return called
+    if not (cell and cell[0].startswith("%%")) and any(_MISPLACED.match(line) for line in cell):
+        # IPython would say that there is no such magic; ours says where it belongs.
+        return [f"get_ipython().run_line_magic({TEXT!r}, '%%{TEXT}')\n"]
+    return lines
 
 
 # IPython leaves such transforms out when it only looks whether a cell is complete.

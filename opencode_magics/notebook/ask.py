@@ -12,11 +12,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from .. import patches
 from ..errors import AnswerNeeded
-from ..model import Decision, Permission, Question, QuestionItem
+from ..model import Decision, FileDiff, Permission, Question, QuestionItem
+from . import text, words
 
 Policy = Literal["ask", "once", "reject"]
 Fallback = Literal["reject", "once", "error"]
+
+_CHOICES: dict[str, Decision] = {
+    "1": "once",
+    "once": "once",
+    "2": "always",
+    "always": "always",
+    "3": "reject",
+    "reject": "reject",
+}
+_DISMISS = "dismiss"
 
 # What could steer a terminal instead of being read in it.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -97,28 +109,29 @@ class Asker:
         return Answered(None, by="nobody can answer here")
 
     def _ask_permission(self, permission: Permission, owner: str, always_means: str) -> Decided:
-        always = ", ".join(permission.always) or permission.subject
-        self.write("")  # what was shown before may have left its line open
         self.write(f"Permission{_owner(owner)}: {one_line(permission.action)}")
         self.write(_indented(permission.subject))
         if permission.diff is not None:
-            self.write(_indented(permission.diff.patch))
+            self.write(_indented(_edit(permission.diff)))
         self.write(
             "[1] Allow once\n"
-            f"[2] Always allow {one_line(always)} {always_means}\n"
+            f"[2] Always allow {one_line(words.always(permission))} {always_means}\n"
             "[3] Reject, and stop the turn\n"
             "[3 MESSAGE] Reject, and let the turn go on with this message"
         )
-        while True:
-            choice, _, message = self.read("1, 2, 3 or 3 MESSAGE: ").strip().partition(" ")
-            if choice == "3":
-                return Decided("reject", message.strip())
-            if choice in ("1", "2") and not message:
-                return Decided("once" if choice == "1" else "always")
+        while (decided := _decided(self.read("1, 2, 3 or 3 MESSAGE: "))) is None:
+            self.write("Please type 1, 2 or 3, or once, always or reject.")
+        return decided
 
     def _ask_question(self, question: Question, owner: str) -> Answered:
-        self.write(f"\nQuestion{_owner(owner)}" if owner else "")
-        return Answered(tuple(self._ask_item(item) for item in question.items))
+        if owner:
+            self.write(f"Question{_owner(owner)}")
+        answers: list[tuple[str, ...]] = []
+        for item in question.items:
+            answers.append(self._ask_item(item))
+            if answers[-1] == (_DISMISS,):
+                return Answered(None)
+        return Answered(tuple(answers))
 
     def _ask_item(self, item: QuestionItem) -> tuple[str, ...]:
         self.write(printable(item.question))
@@ -127,9 +140,19 @@ class Asker:
             self.write(f"[{number}] {one_line(option.label + description)}")
         how = "numbers, separated by commas, or your own words" if item.multiple else ""
         how = how or ("number, or your own words" if item.options else "your answer")
+        how = f"{how} ({_DISMISS} to give none, and stop the turn)"
         while not (typed := self.read(f"{how}: ").strip()):
             continue
         return _chosen(item, typed)
+
+
+def _decided(typed: str) -> Decided | None:
+    """What was typed, by number or by word; None if it is neither."""
+    choice, _, message = typed.strip().partition(" ")
+    decision = _CHOICES.get(choice.lower())
+    if decision is None or (message and decision != "reject"):
+        return None
+    return Decided(decision, message.strip())
 
 
 def _chosen(item: QuestionItem, typed: str) -> tuple[str, ...]:
@@ -139,6 +162,12 @@ def _chosen(item: QuestionItem, typed: str) -> tuple[str, ...]:
     if picks and all(p in labels for p in picks):
         return tuple(labels[p] for p in picks)
     return (typed,)
+
+
+def _edit(diff: FileDiff) -> str:
+    """An edit as a person reads it; raw where a reader finds nothing in it, so nothing hides."""
+    read = any(change.hunks for change in patches.changes(diff))
+    return text.file_diff(diff) if read else diff.patch
 
 
 def _owner(owner: str) -> str:

@@ -34,15 +34,14 @@ def play(run: Run, shell: Any, asker: Asker, timeout: float | None = None, ui: U
         TurnInterrupted: A person stopped it.
         AnswerNeeded: Nobody could answer and the policy forbids to decide; the turn was stopped.
     """
-    note, shown = "", view(shell)
+    shown = view(shell)
     with pump_for(shell) as pump:
         desk = Desk(run, shown, asker, ui, pump.reason)
         try:
             run.start()
             _follow(run, shown, desk, pump, timeout)
         except KeyboardInterrupt:
-            note = _stop(run, shown)
-            raise TurnInterrupted(note, turn=run.turn) from None
+            raise TurnInterrupted(_stop(run, shown), turn=run.turn) from None
         except AnswerNeeded:
             run.abort()
             raise
@@ -50,7 +49,7 @@ def play(run: Run, shell: Any, asker: Asker, timeout: float | None = None, ui: U
             run.close()
             desk.close()
             if run.sent:  # else there is nothing to show
-                shown.close(run.turn, note or _remark(run))
+                shown.close(run.turn, _remark(run))
     return run.turn
 
 
@@ -91,7 +90,7 @@ def _remark(run: Run) -> str:
     if turn.outcome == "running":
         return (
             f"Still running on the server, in session {turn.session}. Nothing was stopped, and "
-            "nothing has to be sent again."
+            "nothing has to be sent again: %oc_attach follows it."
         )
     if asked and turn.agent and turn.agent != asked:
         return f"Agent {turn.agent!r} answered, although {asked!r} was asked."

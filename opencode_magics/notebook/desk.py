@@ -17,7 +17,7 @@ from ..sessions import Run
 from .ask import Asker
 
 if TYPE_CHECKING:
-    from .form import Click, Form, Spec
+    from .form import Click, Form
     from .live import View
 
 Ui = Literal["auto", "widgets", "text"]
@@ -47,6 +47,7 @@ class Desk:
         self._form: Form | None = None
         self._below: int | None = None  # outputs of the view when the form was placed
         self._open: Permission | Question | None = None
+        self._others = 0  # that wait in the same session, as the form says
         self._since = 0.0
 
     def attend(self) -> None:
@@ -79,7 +80,9 @@ class Desk:
         form = self._form_below()
         if self._open is None:
             self._open, self._since = request, time.monotonic()
-            form.show(self._spec(request))
+            self._show(request, form)
+        elif self._others != self._others_of(request):
+            self._show(request, form)
         while (click := form.clicked()) is not None:
             if click.id == request.id:
                 self._pass_on(request, click, form)
@@ -98,21 +101,25 @@ class Desk:
             self._form.place()
         return self._form
 
-    def _spec(self, request: Permission | Question) -> Spec:
+    def _show(self, request: Permission | Question, form: Form, note: str = "") -> None:
         from .form import permission_spec, question_spec
 
-        owner = self._owner(request)
+        owner, self._others = self._owner(request), self._others_of(request)
         if isinstance(request, Question):
-            return question_spec(request, owner)
-        also = sum(r.session == request.session for r in self._run.turn.waiting) - 1
-        return permission_spec(request, owner, self._run.always_means, also)
+            spec = question_spec(request, owner)
+        else:
+            spec = permission_spec(request, owner, self._run.always_means, self._others)
+        form.show(spec | {"note": note})
+
+    def _others_of(self, request: Permission | Question) -> int:
+        """How many more requests of its session wait; a rejection rejects them, too."""
+        return sum(r.session == request.session for r in self._run.turn.waiting) - 1
 
     def _pass_on(self, request: Permission | Question, click: Click, form: Form) -> None:
         try:
             self._send(request, click)
         except OpenCodeError as error:
-            note = f"The answer did not arrive: {error.what} Try again."
-            form.show(self._spec(request) | {"note": note})
+            self._show(request, form, f"The answer did not arrive: {error.what} Try again.")
         else:
             self._put_away()
 

@@ -8,33 +8,37 @@ only notes the answer; the cell takes it when it comes by.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal
 
 import anywidget
 import traitlets
 
-from ..model import Permission, Question
+from .. import patches
+from ..model import FileDiff, Permission, Question
 from . import diff, words
 from .blocks import Request
 
 Spec = dict[str, Any]
-_DIFF_LINES = 5_000
+_ROOM = 200_000  # characters of a command or a diff; Jupyter drops messages of a few megabytes
 _EMPTY = {"text/html": "", "text/plain": ""}
 
 CSS = """
 .oc-ask { border: 1px solid var(--jp-border-color1, #bdbdbd); border-left: 3px solid #c87a00;
-  border-radius: 4px; padding: 8px 12px; margin: 4px 0; max-width: 60em;
-  font-family: var(--jp-ui-font-family, system-ui, sans-serif); font-size: 13px;
+  border-radius: 4px; padding: 8px 12px; margin: 4px 0; max-width: 60em; overflow-wrap: anywhere;
+  font-family: var(--jp-ui-font-family, system-ui, sans-serif); font-size: 13px; line-height: 1.4;
   color: var(--jp-ui-font-color1, inherit); background: var(--jp-layout-color1, transparent); }
 .oc-ask[hidden] { display: none; }
 .oc-ask-title { font-weight: 600; }
 .oc-ask pre { margin: 6px 0; padding: 6px 8px; max-height: 24em; overflow: auto;
   white-space: pre-wrap; overflow-wrap: anywhere; border-radius: 3px;
   font-family: var(--jp-code-font-family, monospace); font-size: 12px; line-height: 1.4;
-  color: inherit; background: var(--jp-layout-color2, rgba(128, 128, 128, .1)); }
-.oc-ask-diff span { display: block; }
+  color: inherit; background: rgba(128, 128, 128, .12); }
+.oc-ask pre.oc-ask-diff { padding: 4px 0; }
+.oc-ask-diff span { display: block; padding: 0 8px; }
 .oc-ask-added { background: rgba(46, 160, 67, .2); }
 .oc-ask-removed { background: rgba(248, 81, 73, .2); }
 .oc-ask-hunk, .oc-ask small, .oc-ask-effects { opacity: .75; }
@@ -44,14 +48,21 @@ CSS = """
   background: var(--jp-layout-color2, rgba(128, 128, 128, .15)); }
 .oc-ask button:hover:enabled { border-color: var(--jp-brand-color1, #1976d2); }
 .oc-ask button:disabled { opacity: .5; cursor: default; }
-.oc-ask :focus-visible { outline: 2px solid var(--jp-brand-color1, #1976d2); outline-offset: 1px; }
+.oc-ask:focus-visible, .oc-ask :focus-visible {
+  outline: 2px solid var(--jp-brand-color1, #1976d2); outline-offset: 1px; }
+.oc-ask input { accent-color: var(--jp-brand-color1, #1976d2); }
 .oc-ask input[type=text] { font: inherit; color: inherit; padding: 3px 6px; width: min(26em, 100%);
-  border: 1px solid var(--jp-border-color1, #bdbdbd); border-radius: 3px;
+  box-sizing: border-box; border: 1px solid var(--jp-border-color1, #bdbdbd); border-radius: 3px;
   background: var(--jp-layout-color0, transparent); }
-.oc-ask fieldset { border: 0; padding: 0; margin: 8px 0; }
-.oc-ask legend { font-weight: 600; padding: 0; }
-.oc-ask-option { display: flex; gap: 6px; align-items: baseline; margin: 3px 0; }
+.oc-ask fieldset { border: 0; padding: 0; margin: 8px 0 14px; min-width: 0; }
+.oc-ask legend { font-weight: 600; padding: 0; margin-bottom: 4px; white-space: pre-wrap; }
+.oc-ask-option { display: flex; gap: 8px; align-items: baseline; margin: 3px 0; width: fit-content;
+  white-space: pre-wrap; }
+.oc-ask-option input { margin: 0; flex: none; position: relative; top: 2px; }
+.oc-ask-option > * { unicode-bidi: isolate; }
+.oc-ask-option small { font-size: 12px; }
 .oc-ask-effects { margin: 6px 0 0; padding-left: 1.4em; font-size: 12px; }
+.oc-ask-note { margin-top: 6px; font-weight: 600; }
 .oc-ask-note:empty { display: none; }
 """
 
@@ -83,6 +94,8 @@ class Form:
 
     def __init__(self) -> None:
         self.ready = False
+        self._shown = 0
+        self._lock = Lock()
         self._clicks: deque[Click] = deque()
         self._answered: set[str] = set()
         self._widget = AskWidget(spec={})
@@ -90,9 +103,11 @@ class Form:
         self._handle: Any = None
 
     def show(self, spec: Spec) -> None:
-        """Ask something."""
+        """Ask something; once more, if its answer did not arrive."""
         self._answered.discard(spec["id"])
-        self._widget.spec = spec
+        # Also the same spec once more is news to the front-end.
+        self._shown += 1
+        self._widget.spec = {**spec, "shown": self._shown}
 
     def hide(self) -> None:
         """Ask nothing for now."""
@@ -128,9 +143,10 @@ class Form:
             self.ready = True
             return
         click = _click(content)
-        if click is not None and click.id not in self._answered:
-            self._answered.add(click.id)
-            self._clicks.append(click)
+        with self._lock:
+            if click is not None and click.id not in self._answered:
+                self._answered.add(click.id)
+                self._clicks.append(click)
 
 
 def _click(content: Any) -> Click | None:
@@ -158,24 +174,43 @@ def permission_spec(asked: Permission, whose: str, always_means: str, also_rejec
         always_means: How far "always" reaches on this server.
         also_rejected: How many other waiting requests a rejection rejects too.
     """
-    always = diff.all_visible(", ".join(asked.always) or asked.subject)
-    changes = diff.changes(asked.diff) if asked.diff is not None else ()
+    changes = [] if asked.diff is None else list(_lines(asked.diff))
     return {
         "id": asked.id,
         "title": words.request_title(Request(asked, whose=whose)),
-        "subject": "" if asked.diff is not None else diff.all_visible(asked.subject),
-        "diff": [list(line) for change in changes for line in diff.lines(change, _DIFF_LINES)],
+        "subject": "" if changes else words.shorten(diff.all_visible(asked.subject), _ROOM),
+        "diff": changes,
         "note": "",
         "choices": [
             {"value": "once", "label": "Allow once", "effect": "Allow once: only this time."},
             {
                 "value": "always",
                 "label": "Always allow",
-                "effect": f"Always allow: {always} {always_means}.",
+                "effect": f"Always allow: {words.always(asked)} {always_means}.",
             },
             {"value": "reject", "label": "Reject", **_rejection(whose, also_rejected)},
         ],
     }
+
+
+def _lines(edit: FileDiff) -> Iterator[tuple[str, str]]:
+    """All of an edit as pairs of kind and text: nobody should have to allow what can't be seen."""
+    changes, left = patches.changes(edit), _ROOM
+    if not any(change.hunks for change in changes):  # nothing that a reader finds: raw, then
+        yield from ((" ", diff.visible(line)) for line in edit.patch[:_ROOM].split("\n"))
+        return
+    for change in changes:
+        told = diff.notes(change)
+        if told or len(changes) > 1:
+            yield "@", " · ".join((diff.visible(change.name), *told))
+        crlf = all(line.endswith("\r") for h in change.hunks for line in h.lines if line[0] != "\\")
+        for hunk in patches.narrowed(change.hunks):
+            for kind, line in (("@", hunk.header), *((line[0], line) for line in hunk.lines)):
+                left -= len(line)
+                if left < 0:
+                    yield "@", "… and more, which is too long to be shown here"
+                    return
+                yield kind, diff.visible(line.removesuffix("\r") if crlf else line)
 
 
 def _rejection(whose: str, also: int) -> dict[str, str]:
@@ -189,18 +224,19 @@ def _rejection(whose: str, also: int) -> dict[str, str]:
 
 def question_spec(asked: Question, whose: str) -> Spec:
     """What the form says about a question."""
+    nothing = Request(replace(asked, items=()), whose=whose)  # the items say it themselves
     return {
         "id": asked.id,
-        "title": f"Question of subagent {words.one_line(whose)}" if whose else "Question",
+        "title": words.request_title(nothing).removesuffix(": "),
         "note": "",
         "items": [
             {
-                "header": words.one_line(item.header),
+                "header": words.clean(item.header),
                 "question": words.clean(item.question),
                 "multiple": item.multiple,
                 "options": [
-                    {"label": option.label, "description": words.one_line(option.description)}
-                    for option in item.options
+                    {"label": words.clean(o.label), "description": words.clean(o.description)}
+                    for o in item.options
                 ],
             }
             for item in asked.items

@@ -16,6 +16,7 @@ _LOOKS = {
     "opencode_magics.model.Permission": ("request", "request"),
     "opencode_magics.model.Question": ("request", "request"),
     "opencode_magics.model.FileDiff": ("file_diff", "file_diff"),
+    "opencode_magics.diffs.Diff": ("whole_diff", "whole_diff"),
 }
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from html import escape
 from itertools import groupby
 
+from ..diffs import ChangedFile, Diff
 from ..model import (
     Failure,
     FileDiff,
@@ -23,6 +24,7 @@ from ..model import (
     Text,
     ToolCall,
 )
+from ..patches import Change, changes
 from ..turn import Retry, Settled, Turn
 from . import diff, markdown, words
 from .blocks import Block, Changes, Note, Recap, Request, blocks
@@ -74,9 +76,9 @@ def turn(turn: Turn, note: str = "") -> str:
     return page([*map(block, blocks(turn)), last_line(turn, note)])
 
 
-def page(fragments: Iterable[str]) -> str:
+def page(fragments: Iterable[str], width: str = "62em") -> str:
     """What stands in one output. The classes stop MathJax; see `ignoreHtmlClass` there."""
-    style = "max-width:62em;line-height:1.5;overflow-wrap:break-word"
+    style = f"max-width:{width};line-height:1.5;overflow-wrap:break-word"
     inside = "\n".join(fragments)
     return f'<div class="mathjax_ignore tex2jax_ignore" style="{style}">\n{inside}\n</div>'
 
@@ -84,7 +86,7 @@ def page(fragments: Iterable[str]) -> str:
 def last_line(turn: Turn, note: str = "") -> str:
     """Outcome, who, how much, how long; above it a note, if there is one."""
     outcome, *rest = words.summary_parts(turn)
-    icon, colour = _OUTCOMES[outcome]
+    icon, colour = _OUTCOMES[turn.outcome]
     told = esc(" · ".join(["", *rest])).lstrip()
     line = (
         f'<div style="margin:.6em 0 .2em;padding-top:.35em;border-top:{_RULE};{_SMALL}">'
@@ -225,6 +227,13 @@ def _changes(diffs: Iterable[FileDiff]) -> str:
 # -- diffs -----------------------------------------------------------------------------------------
 
 _TINTS = {"+": "rgba(46,160,67,.17)", "-": "rgba(248,81,73,.16)"}
+_MARKS = {"+": ("ins", "rgba(46,160,67,.4)"), "-": ("del", "rgba(248,81,73,.38)")}
+_OPENED = 60  # lines of a file that isn't folded
+_TALL = ";max-height:42em"  # where a diff is all that a cell shows
+# As wide as its widest line, so that a tint doesn't end where one begins to scroll. In the HTML of
+# nbconvert only <code> has letters of equal width.
+_WIDE = "display:inline-block;min-width:100%;font-size:1em;background:none;padding:0;color:inherit"
+_SPLIT_PAGE = "110em"
 
 
 def file_diff(edit: FileDiff) -> str:
@@ -236,32 +245,58 @@ def _diff(edit: FileDiff) -> str:
     return "".join(_change(*c, folded=False) for c in diff.shown([edit]))
 
 
-def _change(change: diff.Change, lines: list[tuple[str, str]], folded: bool) -> str:
+def _change(change: Change, rows: list[diff.Row], folded: bool) -> str:
     head = _code(diff.visible(change.name)) + _signed(*change.counts) + _aside(*diff.notes(change))
-    if not lines:
+    return _file(head, _lines(rows) if rows else "", not folded and len(rows) <= _OPENED)
+
+
+def _file(head: str, body: str, opened: bool) -> str:
+    """A file under its name, folded if it is long."""
+    if not body:
         return f'<div style="margin:.2em 0;padding-left:.85em">{head}</div>'
-    opened = not folded and len(lines) <= 60
-    return _details(head, _lines(lines), opened=opened, inside="margin:0")
+    return _details(head, body, opened=opened, inside="margin:0")
 
 
-def _lines(lines: list[tuple[str, str]]) -> str:
+def _lines(rows: list[diff.Row], numbers: int = 0) -> str:
+    """Lines one below the other, with line numbers of so many digits."""
     runs = (
-        _run(kind, "\n".join(line for _, line in run))
-        for kind, run in groupby(lines, key=lambda line: line[0])
+        _run(kind, "\n".join(_numbers(row, numbers) + _text(row) for row in run))
+        for kind, run in groupby(rows, key=lambda row: row.kind)
     )
-    return f'<pre style="{_PRE}.35em 0">{"".join(runs)}</pre>'
+    inside = f'<code style="{_WIDE}">{"".join(runs)}</code>'
+    return f'<pre style="{_PRE}.35em 0{_TALL if numbers else ""}">{inside}</pre>'
 
 
-def _run(kind: str, text: str) -> str:
+def _numbers(row: diff.Row, digits: int) -> str:
+    if not digits or row.kind in "@…":
+        return ""
+    told = " ".join(f"{'' if n is None else n:>{digits}}" for n in (row.old, row.new))
+    return f'<span style="opacity:.5;user-select:none">{told} </span>'
+
+
+def _text(row: diff.Row) -> str:
+    """A line; what differs in it stands out with styles and without."""
+    if not row.marks:
+        return escape(row.text)
+    tag, tint = _MARKS[row.kind]
+    style = f"background:{tint};border-radius:2px;text-decoration:none;color:inherit"
+    told, at = "", 0
+    for begin, end in row.marks:
+        marked = f'<{tag} style="{style}">{escape(row.text[begin:end])}</{tag}>'
+        told, at = told + escape(row.text[at:begin]) + marked, end
+    return told + escape(row.text[at:])
+
+
+def _run(kind: str, html: str) -> str:
     """Neighbouring lines of one kind; each ends itself, so that it reads without styles too."""
     tint = f"background:{_TINTS[kind]};" if kind in _TINTS else ""
     quiet = "" if kind in " +-" else f"{_QUIET};"
     style = f"display:block;padding:0 .7em;{tint}{quiet}"
-    return f'<span style="{style}">{escape(text)}\n</span>'
+    return f'<span style="{style}">{html}\n</span>'
 
 
 def _counts(diffs: Iterable[FileDiff]) -> str:
-    found = [c for d in diffs for c in diff.changes(d)]
+    found = [c for d in diffs for c in changes(d)]
     return _signed(*found[0].counts) if len(found) == 1 else ""
 
 
@@ -272,6 +307,66 @@ def _signed(additions: int | None, deletions: int | None) -> str:
         for sign, n, colour in told
         if n is not None
     )
+
+
+def whole_diff(told: Diff) -> str:
+    """A Diff: where it is from, then file by file, unified or side by side."""
+    shown = list(diff.shown_files(told))
+    head = f'<b style="font-weight:600">{diff.title(told)}</b>{_signed(*told.counts)}'
+    parts = [f"<div>{head}{_aside(diff.source(told)) if told else ''}</div>"]
+    parts += [_changed_file(*f, told, n < 10) for n, f in enumerate(shown)]
+    if more := diff.left_out(told, [row for _, rows in shown for row in rows]):
+        parts.append(_line("…", "inherit", esc(more), quiet=True))
+    return page(parts, "62em" if told.layout == "unified" else _SPLIT_PAGE)
+
+
+def _changed_file(file: ChangedFile, rows: list[diff.Row], told: Diff, opened: bool) -> str:
+    name = f"{file.before} → {file.name}" if file.before else file.name
+    head = _code(diff.visible(name) or "(unnamed file)") + _signed(*file.counts)
+    head += _aside(*diff.file_notes(file))
+    digits = max((len(str(n)) for row in rows for n in (row.old, row.new) if n), default=1)
+    body = _lines(rows, digits) if told.layout == "unified" else _split(rows)
+    return _file(head, body if rows else "", opened and (len(told) == 1 or len(rows) <= _OPENED))
+
+
+# A front-end's own look of tables (stripes, right-aligned cells) is overruled cell by cell.
+_ROW = "background:none;border:0"
+_CELL = "padding:0 .5em;border:0;vertical-align:top;text-align:"
+_SPLIT = "white-space:pre-wrap;overflow-wrap:anywhere;font-size:1em;background:none;padding:0"
+
+
+def _split(rows: list[diff.Row]) -> str:
+    """Lines before on the left and after on the right."""
+    columns = (("", "3.5em"), ("before", ""), ("", "3.5em"), ("after", ""))
+    heads = "".join(
+        f'<th style="{_CELL}left;font-weight:400;{_QUIET}{f";width:{w}" if w else ""}">{name}</th>'
+        for name, w in columns
+    )
+    body = "".join(_split_row(*pair) for pair in diff.sides(rows))
+    table = "width:100%;table-layout:fixed;border-collapse:collapse;margin:0;border:0;font-size:1em"
+    return (
+        f'<div style="{_PRE}.35em 0{_TALL}"><table style="{table}">'
+        f'<tr style="{_ROW}">{heads}</tr>{body}</table></div>'
+    )
+
+
+def _split_row(old: diff.Row | None, new: diff.Row | None) -> str:
+    if old is not None and old.kind in "@…":
+        text = f'<td colspan="4" style="{_CELL}left;{_QUIET}"><code style="{_SPLIT};color:inherit">'
+        return f'<tr style="{_ROW}">{text}{escape(old.text)}</code></td></tr>'
+    left = _half(old, old.old if old else None)
+    return f'<tr style="{_ROW}">{left}{_half(new, new.new if new else None)}</tr>'
+
+
+def _half(row: diff.Row | None, number: int | None) -> str:
+    if row is None:
+        return f'<td style="{_CELL}right"></td><td style="{_CELL}left"></td>'
+    tint = f";background:{_TINTS[row.kind]}" if row.kind in _TINTS else ""
+    quiet = f";{_QUIET}" if row.kind == "\\" else ""
+    place = f'<span style="opacity:.5">{"" if number is None else number}</span>'
+    code = f'<code style="{_SPLIT};color:inherit">{_text(row)}</code>'
+    left = f'<td style="{_CELL}right{tint}">{place}</td>'
+    return f'{left}<td style="{_CELL}left{tint}{quiet}">{code}</td>'
 
 
 # -- small cards -----------------------------------------------------------------------------------

@@ -10,7 +10,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 
+from ..diffs import ChangedFile, Diff
 from ..model import Failure, FileDiff, Permission, Question, Reasoning, Session, Text, ToolCall
+from ..patches import Change
 from ..turn import Retry, Settled, Turn
 from . import diff, words
 from .blocks import Block, Changes, Note, Recap, Request, blocks
@@ -165,11 +167,35 @@ def file_diff(edit: FileDiff) -> str:
     return "\n".join(line for c in diff.shown([edit]) for line in _change(*c))
 
 
-def _change(change: diff.Change, lines: list[tuple[str, str]]) -> Iterator[str]:
-    counts, told = words.signed(*change.counts), ", ".join(diff.notes(change))
-    head = " ".join(w for w in (diff.visible(change.name), counts) if w)
-    yield f"{head}{', ' if counts else ' '}{told}" if told else head
-    yield from (line for _, line in lines)
+def _change(change: Change, rows: list[diff.Row]) -> Iterator[str]:
+    yield _file_line(change.name, change.counts, diff.notes(change))
+    yield from (row.text for row in rows)
+
+
+def _file_line(name: str, counts: tuple[int | None, int | None], notes: Iterable[str]) -> str:
+    counted, told = words.signed(*counts), ", ".join(notes)
+    head = " ".join(w for w in (diff.visible(name), counted) if w)
+    return f"{head}{', ' if counted else ' '}{told}" if told else head
+
+
+def whole_diff(told: Diff) -> str:
+    """A Diff: where it is from, then file by file with line numbers."""
+    shown = list(diff.shown_files(told))
+    counts = words.signed(*told.counts)
+    parts = [f"{diff.title(told)} {counts}".rstrip() + (f" ({diff.source(told)})" if told else "")]
+    parts += ["\n".join(_changed_file(*f)) for f in shown]
+    if more := diff.left_out(told, [row for _, rows in shown for row in rows]):
+        parts.append(f"… {more}")
+    return "\n\n".join(parts)
+
+
+def _changed_file(file: ChangedFile, rows: list[diff.Row]) -> Iterator[str]:
+    name = f"{file.before} → {file.name}" if file.before else file.name
+    yield _file_line(name or "(unnamed file)", file.counts, diff.file_notes(file))
+    digits = max((len(str(n)) for row in rows for n in (row.old, row.new) if n), default=1)
+    for row in rows:
+        places = (f"{'' if n is None else n:>{digits}} " for n in (row.old, row.new))
+        yield row.text if row.kind in "@…" else f"{''.join(places)}{row.text}"
 
 
 def _indent(text: str) -> str:

@@ -12,9 +12,10 @@ from datetime import datetime
 from typing import Literal
 
 from ..model import Failure, FileDiff, Permission, Question, Session, ToolCall, Usage, total_usage
+from ..patches import changes
 from ..turn import Retry, Turn
 from .blocks import Request
-from .diff import all_visible, changes
+from .diff import all_visible
 
 State = Literal["pending", "running", "ok", "nonzero", "failed", "declined", "unfinished"]
 LIMIT = 110  # characters of a one-line subject
@@ -154,6 +155,12 @@ def request_title(request: Request) -> str:
     return f"{noun}{_whose(request)}: {asked(request.request)}"
 
 
+def always(permission: Permission) -> str:
+    """What "always" allows: the patterns, or every action of the kind."""
+    patterns = ", ".join(permission.always) or permission.subject
+    return f"every {permission.action}" if patterns == "*" else all_visible(patterns)
+
+
 def _whose(request: Request) -> str:
     title = re.sub(r" \(@[\w-]+ subagent\)$", "", one_line(request.whose, 80))
     return f" for subagent '{title}'" if title else ""
@@ -216,7 +223,8 @@ def summary_parts(turn: Turn) -> tuple[str, ...]:
     model = (clean(str(turn.model)), turn.model.variant) if turn.model else ()
     who = (turn.agent, *model)
     done = (count(turn.steps, "step"), count(len(turn.tools), "tool"))
-    return (turn.outcome, *(clean(w) for w in who if w), *done, *spent, *took)
+    state = "waiting for you" if running and turn.waiting else turn.outcome
+    return (state, *(clean(w) for w in who if w), *done, *spent, *took)
 
 
 def _usages(turn: Turn) -> list[Usage | None]:
@@ -238,7 +246,9 @@ def _tokens(usage: Usage | None, least: str) -> str:
         "cache read": usage.cache_read,
         "cache write": usage.cache_write,
     }
-    told = ", ".join(f"{'?' if n is None else f'{n:,}'} {kind}" for kind, n in kinds.items())
+    told = ", ".join(
+        f"{'?' if n is None else f'{n:,}'} {kind}" for kind, n in kinds.items() if n != 0
+    )
     return f"{least}{count(usage.total, 'token')} ({told})"
 
 

@@ -118,10 +118,12 @@ def run_npm(npm: list[str], folder: Path) -> None:
     quiet = ["--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"]
     node_folder = str(Path(npm[0]).parent)  # npm runs install scripts with the `node` on PATH
     path = os.pathsep.join([node_folder, os.environ.get("PATH", os.defpath)])
+    # The program's install script runs it, and it makes folders of its own wherever it runs.
+    folders = {f"XDG_{name}_HOME": str(folder) for name in ("CONFIG", "CACHE", "DATA", "STATE")}
     done = subprocess.run(
         [*npm, "install", *quiet, "--prefix", str(folder), PACKAGE],
         cwd=folder,
-        env=os.environ | {"PATH": path},
+        env=os.environ | folders | {"PATH": path},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -1,0 +1,51 @@
+"""The magic about changes: what an agent did to the files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument
+
+from .options import arguments, parse
+from .state import OpenCodeMagics
+
+if TYPE_CHECKING:
+    from ..diffs import Diff
+
+
+@magics_class
+class DiffMagics(Magics):
+    """%oc_diff."""
+
+    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
+        super().__init__(shell)
+        self.state = state
+
+    @no_var_expand
+    @arguments
+    @argument("-m", "--message", help="Only the turn of this message: the id of its prompt.")
+    @argument("-s", "--side-by-side", action="store_true", help="Before on the left, after right.")
+    @argument("session", nargs="*", help="Id or title of a session; default: the current one.")
+    @line_magic
+    def oc_diff(self, line: str) -> Diff | None:
+        """What an agent changed in the files, as a Diff: shown file by file with line numbers.
+
+        The diff covers all turns of the session that were not reverted; its first line says who
+        told it. `diff["cart.py"]` is the part about one file, `diff.side_by_side()` another look
+        at it, `diff.to_frame()` a DataFrame, and `diff.patch` what `git apply` takes.
+
+        Example::
+
+            diff = %oc_diff
+            %oc_diff --side-by-side fix the login page
+        """
+        from ..sessions import find
+
+        options = parse(self.oc_diff, line)
+        if options is None:
+            return None
+        name = " ".join(options.session)
+        session = find(self.state.client, name) if name else self.state.need_session()
+        diff = self.state.client.diffs(session, options.message)
+        return diff.side_by_side() if options.side_by_side else diff
