@@ -331,7 +331,7 @@ class Permission:
         always: What "always" would allow from then on.
         command: The whole shell command, where it is one.
         diff: The edit it wants to make, where it is one.
-        call: The tool call that waits for it.
+        call, message: The tool call that waits for it, and the message that is in.
     """
 
     id: str
@@ -342,6 +342,7 @@ class Permission:
     command: str | None = None
     diff: FileDiff | None = None
     call: str | None = None
+    message: str | None = None
 
     @property
     def subject(self) -> str:
@@ -374,6 +375,7 @@ class Question:
     session: str
     items: tuple[QuestionItem, ...]
     call: str | None = None
+    message: str | None = None
 
 
 # -- what a server offers --------------------------------------------------------------------------

@@ -88,6 +88,7 @@ class Turn:
         sessions: Sessions of subagents below this one.
         status: What the session was last known to do.
         checked: The store was read again while the session was idle.
+        queued: It was sent behind another turn, whose requests are none of ours.
         permissions, questions: What waits for a person, in the whole tree.
         settled_requests, retries, failures: What was heard on the way and no store keeps;
             two turns that differ only here are equal.
@@ -100,6 +101,7 @@ class Turn:
     status: Status | None = None
     checked: bool = False
     verdict: str | None = None
+    queued: bool = field(default=False, compare=False)
     permissions: tuple[Permission, ...] = ()
     questions: tuple[Question, ...] = ()
     settled_requests: tuple[Settled, ...] = field(default=(), compare=False)
@@ -165,20 +167,21 @@ class Turn:
 
     @property
     def usage_complete(self) -> bool:
-        """Whether all that was used is told: an aborted message never does (1.18.33)."""
+        """Whether all that was used is told.
+
+        An aborted message never tells (1.18.33), and of a subagent that an earlier turn began
+        nobody knows how much it took since.
+        """
         told = [m.usage for m in self.answers] + [s.usage for s in self.subagents]
-        return bool(self.answers) and not any(u is None or u.empty for u in told)
+        known = not any(u is None or u.empty for u in told)
+        resumed = {t.child for t in self.tools if t.child} - {s.id for s in self.subagents}
+        return bool(self.answers) and known and not resumed
 
     @property
     def subagents(self) -> tuple[Session, ...]:
-        """The sessions that this turn's agents opened."""
+        """The sessions that this turn's agents opened; not those that it went on with."""
         began = next((m.created for m in self.log if m.id == self.prompt), None)
-        called = {t.child for t in self.tools if t.child}
-        return tuple(
-            s
-            for s in self.sessions
-            if s.id in called or (began and s.created and s.created >= began)
-        )
+        return tuple(s for s in self.sessions if began and s.created and s.created >= began)
 
     @property
     def cost(self) -> float | None:
@@ -288,8 +291,13 @@ def _outcome(answers: tuple[Message, ...], failures: tuple[Failure, ...]) -> Out
         return "aborted" if last.error.aborted else "failed"
     if any(t.declined for t in last.tools):
         return "rejected"
-    # Completed with neither error nor finish: 1.18.33 leaves this when a retry is cut off.
-    return "succeeded" if last.finish else "interrupted"
+    if last.finish in ("error", "content-filter"):
+        return "failed"
+    # Completed without a finish: 1.18.33 leaves this when a retry is cut off. And nobody goes on
+    # with tool results that no step has read, or with a tool that still seems to run.
+    at_work = any(t.status in ("pending", "running") for m in answers for t in m.tools)
+    halfway = last.finish in (None, "", "tool-calls")
+    return "interrupted" if halfway or at_work else "succeeded"
 
 
 # -- the fold --------------------------------------------------------------------------------------
@@ -385,7 +393,24 @@ def _by_age(sessions: Iterable[Session]) -> tuple[Session, ...]:
 def _new(turn: Turn, request: Permission | Question) -> bool:
     """Whether a request belongs to the tree and is neither known nor already answered."""
     seen = {r.id for r in turn.waiting} | {s.request.id for s in turn.settled_requests}
-    return request.session in turn.tree and request.id not in seen
+    return request.id not in seen and request.session in turn.tree and _ours(turn, request)
+
+
+def _ours(turn: Turn, request: Permission | Question) -> bool:
+    """Whether a request of the tree comes from this turn's own answers.
+
+    Where no other turn can be at work, it does. Behind another turn it needs a proof.
+    """
+    if not turn.queued:
+        return True
+    if request.session == turn.session:
+        return any(m.id == request.message for m in turn.answers)
+    parents = {s.id: s.parent for s in turn.sessions}
+    called = {t.child for t in turn.tools}
+    current: str | None = request.session
+    while current is not None and current not in called:
+        current = parents.get(current)
+    return current is not None
 
 
 def _replied(turn: Turn, event: RequestReplied) -> Turn:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -38,8 +39,6 @@ SWITCHES = (
     "--disable-gpu",
     "--disable-dev-shm-usage",  # it is small in containers
 )
-# What the page says of every request for another host, every dialog, and every `fired("name")`.
-SPY = "window.fired = (name) => window.heard_of_fire(String(name))"
 
 
 def missing() -> str:
@@ -180,43 +179,37 @@ def chromium() -> Iterator[Browser]:
 
 @dataclass
 class Watch:
-    """What a page should not have done: requests to other hosts, dialogs, scripts that ran."""
+    """What a page did that it should not: scripts that ran, dialogs, requests to other hosts."""
 
-    home: str
-    requests: list[str] = field(default_factory=list)
-    dialogs: list[str] = field(default_factory=list)
     fired: list[str] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
+    dialogs: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
     @property
-    def quiet(self) -> bool:
-        """Whether it did nothing of the kind."""
-        return not (self.requests or self.dialogs or self.fired)
+    def seen(self) -> list[str]:
+        """All of it."""
+        return [*self.fired, *self.dialogs, *self.requests]
 
 
-def watch(page: Page, home: str) -> Watch:
-    """Keep what a page does from now on. What it wants of other hosts it doesn't get."""
-    seen = Watch(home)
+def watch(page: Page, *homes: str) -> Watch:
+    """Keep what a page does from now on. What it wants of other hosts than these it doesn't get."""
+    kept = Watch()
 
-    def decide(route: Any) -> None:
-        url = route.request.url
-        if url.startswith((home, "data:", "blob:", "file:")):
-            route.continue_()
-        else:
-            seen.requests.append(url)
-            route.abort()
+    def refuse(route: Any) -> None:
+        kept.requests.append(route.request.url)
+        route.abort()
 
-    def dismiss(dialog: Any) -> None:
-        if dialog.type != "beforeunload":
-            seen.dialogs.append(dialog.message)
+    def close(dialog: Any) -> None:
+        if dialog.type != "beforeunload":  # that is a notebook's own, which is not saved
+            kept.dialogs.append(dialog.message)
         dialog.accept()
 
-    page.route("**/*", decide)
-    page.on("dialog", dismiss)
-    page.on("pageerror", lambda error: seen.errors.append(str(error)))
-    page.expose_function("heard_of_fire", lambda name: seen.fired.append(name))
-    page.add_init_script(SPY)
-    return seen
+    allowed = "|".join(map(re.escape, (*homes, "data:", "blob:", "file:")))
+    page.route(re.compile(f"^(?!{allowed})"), refuse)
+    page.on("dialog", close)
+    page.expose_function("fired_in_page", lambda name: kept.fired.append(name))
+    page.add_init_script("window.fired = (name) => window.fired_in_page(String(name));")
+    return kept
 
 
 # -- a notebook ------------------------------------------------------------------------------------
@@ -234,6 +227,8 @@ _SET_CELLS = """(sources) => {
     model.insertCells(0, sources.map((source) => ({ cell_type: "code", source })));
   });
 }"""
+_SAVE = "() => window.jupyterapp.commands.execute('docmanager:save')"
+_NUMBERED = re.compile(r"\[\d+\]:")
 _STATUS = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status"
 
 
@@ -316,8 +311,7 @@ class Notebook:
 
     def save(self) -> nbformat.NotebookNode:
         """Save it; what is in the file then."""
-        saving = "() => window.jupyterapp.commands.execute('docmanager:save')"
-        self.page.evaluate(saving)
+        self.page.evaluate(_SAVE)
         return nbformat.read(self.jupyter.root / self.name, as_version=4)
 
     def theme(self, name: str) -> None:
@@ -325,8 +319,3 @@ class Notebook:
         self.page.evaluate(
             "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", name
         )
-
-
-import re  # noqa: E402
-
-_NUMBERED = re.compile(r"\[\d+\]:")

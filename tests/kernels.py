@@ -75,8 +75,8 @@ def running(ipykernel: str, *, subshells: bool = True) -> Iterator[FrontEnd]:
     plain = ["-c", WITHOUT_SUBSHELLS] if seven and not subshells else ["-m", "ipykernel_launcher"]
     with tempfile.TemporaryDirectory(prefix="kernels-") as home:
         specs = KernelSpecManager(kernel_dirs=[home], ensure_native_kernel=False)
-        described = {"argv": [sys.executable, *plain, "-f", "{connection_file}"]}
-        described |= {"display_name": "probe", "language": "python"}
+        argv = [sys.executable, *plain, "-f", "{connection_file}"]
+        described = {"argv": argv, "display_name": "probe", "language": "python"}
         Path(home, "probe").mkdir()
         Path(home, "probe", "kernel.json").write_text(json.dumps(described), encoding="utf-8")
         manager = KernelManager(kernel_name="probe", kernel_spec_manager=specs)
@@ -168,6 +168,10 @@ class FrontEnd:
         """Wait until these cells are done; gives the first."""
         self.until(lambda: all(cell.done for cell in cells), cells)
         return cells[0]
+
+    def serve(self, *ids: str) -> None:
+        """Wait until the kernel is through with these messages."""
+        self.until(lambda: self.served >= set(ids), ids)
 
     def until(self, true: Callable[[], object], what: object = None) -> None:
         """Listen until something is true; `what` is told if it never is."""

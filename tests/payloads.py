@@ -45,7 +45,9 @@ RUNS = {
     "svg-use": f"<svg><use href='{EVIL}/svg-use.svg#x'></use></svg>",
     "math-href": "<math><mtext><img src=x onerror=fired('math-href')></mtext></math>",
     "mutation": "<noscript><p title=\"</noscript><img src=x onerror=fired('mutation')>\">",
-    "mutation-style": "<svg></p><style><a id=\"</style><img src=x onerror=fired('mutation-style')>\">",
+    "mutation-style": (
+        "<svg></p><style><a id=\"</style><img src=x onerror=fired('mutation-style')>\">"
+    ),
     "details-ontoggle": "<details open ontoggle=fired('details-ontoggle')>x</details>",
     "input-autofocus": "<input autofocus onfocus=fired('input-autofocus')>",
     "video-onerror": "<video><source onerror=fired('video-onerror')></video>",
@@ -84,7 +86,7 @@ LOADS = {
     "svg-image": f"<svg><image href={EVIL}/svg-image.png width=9 height=9 /></svg>",
     "base": f"<base href={EVIL}/>",
     "meta-refresh": f"<meta http-equiv=refresh content='0;url={EVIL}/meta-refresh'>",
-    "form": f"<form action={EVIL}/form method=post><input name=q><button>Allow once</button></form>",
+    "form": f"<form action={EVIL}/form method=post><button>Allow once</button></form>",
     "formaction": f"<button formaction={EVIL}/formaction>Allow once</button>",
     "latex-graphics": rf"$\includegraphics{{{EVIL}/latex.png}}$",
     "latex-style": rf"$$\style{{background:url({EVIL}/latex-style.png)}}{{x}}$$",

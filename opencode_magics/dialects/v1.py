@@ -7,6 +7,7 @@ included, so every request carries the directory that the server itself named.
 
 from __future__ import annotations
 
+import math
 import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -314,7 +315,7 @@ class V1:
 
     def events(self, frame: Any) -> Iterator[Event]:
         """Decode one frame. Unknown kinds yield nothing."""
-        kind = frame.get("type", "") if isinstance(frame, dict) else ""
+        kind = _str(frame.get("type")) if isinstance(frame, dict) else ""
         read = _EVENTS.get(kind)
         if read is not None:
             yield decode(f"a {kind} event", read, frame.get("properties"))
@@ -334,6 +335,24 @@ def _many(what: str, read: Callable[[Any], Decoded], values: Any) -> tuple[Decod
     return decode(what, lambda vs: tuple(read(v) for v in vs), values)
 
 
+# -- what a value must be to count; anything else is as good as absent ------------------------------
+
+
+def _str(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _int(value: Any) -> int | None:
+    number = _number(value)
+    return value if isinstance(value, int) else None if number is None else int(number)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return value
+
+
 # -- wire to model ---------------------------------------------------------------------------------
 
 
@@ -342,15 +361,15 @@ def _session(w: Wire) -> Session:
     model = w.get("model")
     return Session(
         id=w["id"],
-        title=w.get("title") or "",
-        directory=w.get("directory") or "",
+        title=_str(w.get("title")),
+        directory=_str(w.get("directory")),
         project=w.get("projectID"),
         parent=w.get("parentID"),
         agent=w.get("agent"),
         model=_ref(model["providerID"], model["id"], model.get("variant")) if model else None,
-        created=time.get("created"),
-        updated=time.get("updated"),
-        archived=time.get("archived") or None,  # an unarchived session keeps a 0
+        created=_int(time.get("created")),
+        updated=_int(time.get("updated")),
+        archived=_int(time.get("archived")) or None,  # an unarchived session keeps a 0
         usage=_usage(w),
     )
 
@@ -366,12 +385,12 @@ def _usage(w: Wire) -> Usage | None:
     tokens = tokens or {}
     cache = tokens.get("cache") or {}
     return Usage(
-        input=tokens.get("input"),
-        output=tokens.get("output"),
-        reasoning=tokens.get("reasoning"),
-        cache_read=cache.get("read"),
-        cache_write=cache.get("write"),
-        cost=cost,
+        input=_int(tokens.get("input")),
+        output=_int(tokens.get("output")),
+        reasoning=_int(tokens.get("reasoning")),
+        cache_read=_int(cache.get("read")),
+        cache_write=_int(cache.get("write")),
+        cost=_number(cost),
     )
 
 
@@ -382,9 +401,9 @@ def _statuses(body: Wire) -> dict[str, Status]:
 def _status(w: Wire) -> Status:
     return Status(
         w["type"] if w["type"] in ("idle", "retry") else "busy",
-        attempt=w.get("attempt"),
-        message=w.get("message") or "",
-        next=w.get("next"),
+        attempt=_int(w.get("attempt")),
+        message=_str(w.get("message")),
+        next=_int(w.get("next")),
     )
 
 
@@ -404,8 +423,8 @@ def _message(w: Wire, parts: tuple[Part, ...] = ()) -> Message:
         id=w["id"],
         session=w.get("sessionID") or "",
         role=role,
-        created=time.get("created"),
-        completed=time.get("completed"),
+        created=_int(time.get("created")),
+        completed=_int(time.get("completed")),
         parent=w.get("parentID"),
         agent=w.get("agent"),
         model=_ref(provider, model_id, variant) if provider and model_id else None,
@@ -448,9 +467,9 @@ def _diff(w: Wire) -> FileDiff:
     status = w.get("status")
     return FileDiff(
         file=w.get("file") or w.get("filePath") or w.get("relativePath") or "",
-        patch=w.get("patch") or w.get("diff") or _compared(w),
-        additions=w.get("additions"),
-        deletions=w.get("deletions"),
+        patch=_str(w.get("patch")) or _str(w.get("diff")) or _compared(w),
+        additions=_int(w.get("additions")),
+        deletions=_int(w.get("deletions")),
         status=status if status in ("added", "modified", "deleted") else None,
     )
 
@@ -506,12 +525,14 @@ def _part(w: Wire) -> Part:
 def _text(w: Wire) -> Text:
     time = w.get("time") or {}
     synthetic = bool(w.get("synthetic"))
-    return Text(w["id"], w.get("text") or "", time.get("start"), time.get("end"), synthetic)
+    start, end = _int(time.get("start")), _int(time.get("end"))
+    return Text(w["id"], _str(w.get("text")), start, end, synthetic)
 
 
 def _reasoning(w: Wire) -> Reasoning:
     time = w.get("time") or {}
-    return Reasoning(w["id"], w.get("text") or "", time.get("start"), time.get("end"))
+    start, end = _int(time.get("start")), _int(time.get("end"))
+    return Reasoning(w["id"], _str(w.get("text")), start, end)
 
 
 def _tool(w: Wire) -> ToolCall:
@@ -524,15 +545,15 @@ def _tool(w: Wire) -> ToolCall:
         tool=w["tool"],
         status=state["status"],
         input=state.get("input") or {},
-        title=state.get("title"),
-        output=state.get("output") or meta.get("output") or "",
-        error=error,
-        exit=meta.get("exit"),
+        title=_str(state.get("title")) or None,
+        output=_str(state.get("output")) or _str(meta.get("output")),
+        error=None if error is None else _str(error) or repr(error),
+        exit=_int(meta.get("exit")),
         diffs=tuple(_named(d, state.get("title")) for d in _tool_diffs(meta)),
         child=meta.get("sessionId"),
         declined=error in _DECLINED,
-        start=time.get("start"),
-        end=time.get("end"),
+        start=_int(time.get("start")),
+        end=_int(time.get("end")),
     )
 
 
@@ -581,17 +602,18 @@ def _permission(w: Wire) -> Permission:
     """A permission in its present shape, or in the old one (type, pattern, title)."""
     meta = w.get("metadata") or {}
     patterns = w.get("patterns") or w.get("pattern") or ()
-    tool = w.get("tool") or {"callID": w.get("callID")}
+    tool = w.get("tool") or w
     diff = meta.get("diff")
     return Permission(
         id=w["id"],
         session=w["sessionID"],
         action=w.get("permission") or w["type"],
-        patterns=(patterns,) if isinstance(patterns, str) else tuple(patterns),
-        always=tuple(w.get("always") or ()),
-        command=meta.get("command"),
+        patterns=(patterns,) if isinstance(patterns, str) else tuple(map(str, patterns)),
+        always=tuple(map(str, w.get("always") or ())),
+        command=_str(meta.get("command")) or None,
         diff=FileDiff(meta.get("filepath") or "", diff) if isinstance(diff, str) else None,
         call=tool.get("callID"),
+        message=tool.get("messageID"),
     )
 
 
@@ -607,7 +629,8 @@ def _question(w: Wire) -> Question:
         )
         for q in w["questions"]
     )
-    return Question(w["id"], w["sessionID"], items, (w.get("tool") or {}).get("callID"))
+    tool = w.get("tool") or {}
+    return Question(w["id"], w["sessionID"], items, tool.get("callID"), tool.get("messageID"))
 
 
 def _models(body: Wire, default: str | None) -> Iterator[Model]:
@@ -662,7 +685,7 @@ def _part_changed(p: Wire) -> Event:
 
 def _delta(p: Wire) -> Event:
     # Deltas of reasoning have the field "text" too; the part's own kind tells them apart.
-    text = p["delta"] if p.get("field") == "text" else ""
+    text = _str(p["delta"]) if p.get("field") == "text" else ""
     return PartDelta(p["sessionID"], p["messageID"], p["partID"], text)
 
 

@@ -197,7 +197,8 @@ def _lines(edit: FileDiff) -> Iterator[tuple[str, str]]:
     """All of an edit as pairs of kind and text: nobody should have to allow what can't be seen."""
     changes, left = patches.changes(edit), _ROOM
     if not any(change.hunks for change in changes):  # nothing that a reader finds: raw, then
-        yield from ((" ", diff.visible(line)) for line in edit.patch[:_ROOM].split("\n"))
+        raw = words.shorten(edit.patch.strip(), _ROOM)
+        yield from ((" ", diff.visible(line)) for line in raw.split("\n") if raw)
         return
     for change in changes:
         told = diff.notes(change)

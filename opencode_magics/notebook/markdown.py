@@ -170,6 +170,7 @@ def _html(tokens: Sequence[Token]) -> str:
         attributes=_ATTRIBUTES,
         tag_attribute_values=_VALUES,
         url_schemes={"http", "https", "mailto"},
+        url_relative="deny",
         link_rel="noopener noreferrer",
     )
     # Safe on clean HTML: in its text "<" is escaped, and no attribute that is left can hold one.
