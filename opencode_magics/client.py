@@ -12,6 +12,7 @@ import queue
 import socket
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -45,7 +46,9 @@ USER = "opencode"
 _WAITS = (0.2, 0.6)  # seconds before a GET is tried again
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 _NAP = 0.03
-_CONNECT = 10.0  # seconds
+_CONNECT = 10.0  # seconds until a connection stands, and until a stream has begun
+_STEADY = 5.0  # seconds after which a stream has been one
+_SHORT = 6  # characters
 
 
 class Secret(str):
@@ -88,6 +91,7 @@ class Client:
         self.local = is_loopback(parsed.host)
         self._directory = directory
         self._auth = httpx.BasicAuth(user, password) if password else None
+        self._secrets = _telling(user, password)
         self._http = _http(parsed, self._auth, self.local)
 
     def __repr__(self) -> str:
@@ -172,13 +176,27 @@ class Client:
             try:
                 response = self._http.send(self._build(request))
             except httpx.RequestError as error:
-                if wait is None:
+                # Who did not answer in time is not asked again in vain.
+                if wait is None or isinstance(error, httpx.TimeoutException):
                     raise self._unreachable(request, error) from error
             else:
                 if wait is None or response.status_code not in (502, 503, 504):
-                    return _reply(request, response)
+                    return self._reply(request, response)
             time.sleep(wait)
         raise AssertionError("the last round returns or raises")
+
+    def _reply(self, request: Request, response: httpx.Response) -> Reply:
+        headers = {k.lower(): v for k, v in response.headers.items()}
+        body = response.content
+        for secret in self._secrets:
+            body = body.replace(secret.encode(), b"********")
+        return Reply(request, response.status_code, headers, body)
+
+    def _masked_text(self, text: str) -> str:
+        """A text without the server's password: an agent's shell can print it (`env`)."""
+        for secret in self._secrets:
+            text = text.replace(secret, "********")
+        return text
 
     def _build(self, request: Request, silence: float | None = None) -> httpx.Request:
         return self._http.build_request(
@@ -368,30 +386,36 @@ class Stream:
         self._thread.join(timeout=2.0)
 
     def _read(self) -> None:
-        wait = 0.25
+        wait, stood = 0.25, False
         while not self._closing.is_set():
+            began = time.monotonic()
             try:
                 for item in self._connection():
                     self._queue.put(item)
-                    if isinstance(item, Opened):
-                        wait = 0.25
+                    stood = True
                 lost = Lost("the server ended the stream")
             except httpx.HTTPError as error:
                 lost = Lost(reason(error), refused="refused" in str(error).lower())
             except OpenCodeError as error:
-                self._queue.put(Unusable(error, fatal=True))
-                return
+                if not stood:
+                    self._queue.put(Unusable(error, fatal=True))
+                    return
+                lost = Lost(error.what)
             if not self._closing.is_set():
                 self._queue.put(lost)
             self._closing.wait(wait)
-            wait = min(wait * 2, 4.0)
+            # A stream that ends as soon as it began is not opened ever faster.
+            wait = 0.25 if time.monotonic() - began > _STEADY else min(wait * 2, 4.0)
 
     def _connection(self) -> Iterator[Heard]:
         """One connection from its opening to its end."""
         dialect = self._client.dialect
-        request = self._client._build(self._request, dialect.silence)
+        request = self._client._build(self._request, _CONNECT)
         request.headers["accept"] = "text/event-stream"
         response = self._client._http.send(request, stream=True)
+        # Its head comes soon or not at all: a request that meets 1.18.33 as it begins to listen is
+        # never answered. Between frames there may be silence.
+        request.extensions["timeout"]["read"] = dialect.silence
         try:
             self._check(response)
             self._socket = response.extensions["network_stream"].get_extra_info("socket")
@@ -399,7 +423,7 @@ class Stream:
                 return
             yield Opened()
             for frame in httpx_sse.EventSource(response).iter_sse():
-                yield from _decoded(dialect, frame.data)
+                yield from _decoded(dialect, self._client._masked_text(frame.data))
         finally:
             self._socket = None
             response.close()
@@ -409,7 +433,7 @@ class Stream:
             raise httpx.ReadError(f"HTTP {response.status_code}")
         if response.status_code != 200:
             response.read()
-            raise dialects.failure(_reply(self._request, response))
+            raise dialects.failure(self._client._reply(self._request, response))
         kind = response.headers.get("content-type", "no content type")
         if "text/event-stream" not in kind:
             raise StreamError(
@@ -423,7 +447,7 @@ def _decoded(dialect: Dialect, data: str) -> Iterator[Heard]:
         yield from dialect.events(dialects.loads(data))
     except StreamError as error:
         yield Unusable(error)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         what = f"The server sent a frame that is no JSON ({error})."
         yield Unusable(StreamError(what, "Does something else answer at this address?"))
 
@@ -503,9 +527,14 @@ def _http(url: httpx.URL, auth: httpx.Auth | None, local: bool) -> httpx.Client:
         ) from error
 
 
-def _reply(request: Request, response: httpx.Response) -> Reply:
-    headers = {k.lower(): v for k, v in response.headers.items()}
-    return Reply(request, response.status_code, headers, response.content)
+def _telling(user: str, password: str | None) -> tuple[Secret, ...]:
+    """What would give a password away: itself, and as it stands in a header.
+
+    A short one is left alone, since it may stand anywhere by chance.
+    """
+    if not password or len(password) < _SHORT:
+        return ()
+    return Secret(password), Secret(b64encode(f"{user}:{password}".encode()).decode())
 
 
 def reason(error: Exception) -> str:

@@ -126,10 +126,10 @@ class TurnError(OpenCodeError):
 class TurnInterrupted(KeyboardInterrupt):
     """A person stopped the cell; shows as one quiet line, and queued cells don't run.
 
-    `turn` is the turn as it was when it stopped.
+    `turn` is the turn as it was when it stopped, None if there was none yet.
     """
 
-    def __init__(self, what: str, *, turn: Turn) -> None:
+    def __init__(self, what: str, *, turn: Turn | None = None) -> None:
         super().__init__(what)
         self.turn = turn
 

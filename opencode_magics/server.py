@@ -46,8 +46,8 @@ def find(
         url: Its address; else $OPENCODE_SERVER_URL, else http://127.0.0.1:4096.
         directory: Where to work. Default: the current directory if the server is on this machine,
             else the server's own.
-        password: Else $OPENCODE_SERVER_PASSWORD or $OPENCODE_PASSWORD, else that of a server which
-            an earlier session started here and kept.
+        password: Else that of a server which an earlier session started here and kept, else
+            $OPENCODE_SERVER_PASSWORD or $OPENCODE_PASSWORD.
 
     Raises:
         ServerConnectionError: Nothing answers, or the directory does not exist.
@@ -72,11 +72,18 @@ def find(
 
 def _credentials(address: str) -> tuple[str, Secret | None]:
     """User and password for a server, as far as the environment or an earlier session know."""
+    if kept := _recall(address):  # of just this server; the environment may mean another one
+        return USER, kept
     for name in ("OPENCODE_SERVER_PASSWORD", "OPENCODE_PASSWORD"):
         if os.environ.get(name):
             user = os.environ.get("OPENCODE_SERVER_USERNAME") or USER
             return user, Secret(os.environ[name])
-    return USER, _recall(address)
+    return USER, None
+
+
+def is_same_server(address: str | None, url: str) -> bool:
+    """Whether what a person typed is the address of a server."""
+    return address is not None and str(parse_url(address)).rstrip("/") == url
 
 
 def _work_directory(address: str, directory: str | None) -> str | None:
@@ -144,11 +151,13 @@ class ServerProcess:
     version: str = ""
     keep: bool = False
     _process: subprocess.Popen[bytes] = field(kw_only=True, repr=False)
+    _guard: subprocess.Popen[bytes] | None = field(kw_only=True, repr=False, default=None)
     _log: IO[bytes] = field(kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         if not self.keep:
             atexit.register(self.stop)
+            self._guard = _guarded(self.pid)
 
     @property
     def pid(self) -> int:
@@ -163,6 +172,10 @@ class ServerProcess:
     def stop(self, patience: float = 5.0) -> None:
         """End the server: ask first, and after `patience` seconds insist. Safe to repeat."""
         atexit.unregister(self.stop)
+        if self._guard is not None and self._guard.stdin is not None:
+            self._guard.kill()
+            self._guard.stdin.close()
+            self._guard.wait()
         if self.keep:
             _forget(self)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -188,6 +201,22 @@ class ServerProcess:
         self._log.seek(0)
         text = self._log.read().decode(errors="replace").replace(self.password, "********")
         return "\n".join(text.strip().splitlines()[-LAST_LINES:])
+
+
+def _guarded(group: int) -> subprocess.Popen[bytes] | None:
+    """Something that ends a server although we are killed and can't: the pipe to us breaks then.
+
+    The read of a shell ends when we do, whatever our end is. Not on Windows.
+    """
+    if sys.platform == "win32":
+        return None
+    return subprocess.Popen(
+        ["/bin/sh", "-c", 'read -r _; kill -TERM -- "-$1" 2>/dev/null', "sh", str(group)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)

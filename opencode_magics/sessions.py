@@ -7,10 +7,11 @@ turn. A `Run` does no drawing and asks nobody; it tells what waits and passes an
 from __future__ import annotations
 
 import difflib
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from .client import Client, Lost, Opened, Stream, Unusable
 from .dialects import Prompt
@@ -57,7 +58,7 @@ TICK = 0.1  # seconds between two states of a quiet turn
 _OPEN_WITHIN = 15.0  # a cold directory takes up to 6 s on 1.18.33
 _SOON = 0.25
 _QUIET = 15.0  # nothing heard for so long: look whether an end was missed
-_RESTART = 15.0  # nothing listens any more: how long a restart may take
+_RESTART = 20.0  # nothing listens any more: how long a restart may take
 _OUTAGE = 120.0  # any other loss of the stream
 _HALF_DONE = 3.0  # idle for so long with an unfinished answer: it will never be finished
 _STOP_WITHIN = 30.0
@@ -205,14 +206,16 @@ def prepare(
         SessionBusyError: The session works on another prompt.
     """
     chosen, named = check_names(client, session, model, agent, variant)
-    if not queue and session.id in client.statuses(session.directory):
+    busy = session.id in client.statuses(session.directory)
+    if busy and not queue:
         raise SessionBusyError(
             f"Session {session.id} ({session.title}) works on another prompt.",
             "Wait for it, or line up behind it with --queue.",
             status=409,
         )
     new_id = client.dialect.new_prompt_id(int(time.time() * 1000))
-    return Run(client, session, Prompt(new_id, text, named, chosen, files))
+    prompt = Prompt(new_id, text, named, chosen, files)
+    return Run(client, session, prompt, queued=busy)
 
 
 def check_names(
@@ -308,7 +311,10 @@ def _agent(client: Client, session: Session, name: str | None) -> str | None:
 
 
 class Run:
-    """A turn on the server, followed from here; `running` if the server has its prompt already.
+    """A turn on the server, followed from here.
+
+    `running` says that the server has its prompt already, `queued` that it lines up behind another
+    turn.
 
     `start()` sends the prompt; iterate for the states of the turn: one whenever something came,
     and one a tick at least, until it has an outcome. `turn` is the latest state, `note` says how
@@ -316,17 +322,24 @@ class Run:
     """
 
     def __init__(
-        self, client: Client, session: Session, prompt: Prompt, *, running: bool = False
+        self,
+        client: Client,
+        session: Session,
+        prompt: Prompt,
+        *,
+        running: bool = False,
+        queued: bool = False,
     ) -> None:
         self.client = client
         self.session = session
-        self.turn = Turn(session.id, prompt.id)
+        self.turn = Turn(session.id, prompt.id, queued=queued)
         self.note = ""
         self.sent = running
         self.prompt = prompt
         self._stream: Stream | None = None
         self._strangers: set[str] = set()
-        self._lost: tuple[float, Lost] | None = None
+        self._lost: Lost | None = None  # the stream is down
+        self._out_since: float | None = None  # nothing was heard by any way since then
         self._heard = time.monotonic()
         self._look: float | None = None  # when to read the store again
         self._wait = _SOON
@@ -360,14 +373,19 @@ class Run:
     def start(self) -> None:
         """Open the stream, then send the prompt, once, unless the server has it already.
 
-        If the connection breaks on the way, the store is asked whether the prompt arrived.
+        If it isn't clear whether the prompt arrived, the store is asked.
 
         Raises:
             ServerConnectionError: The stream doesn't open within 15 s, or nothing listens any
                 more; the prompt was not sent.
+            StatusError: The server refused the prompt.
             TurnError: It isn't known whether the prompt arrived.
         """
-        self._open()
+        try:
+            self._open()
+        except OpenCodeError as error:
+            self._end("failed", Failure("NotSent", error.what))
+            raise
         if self.sent:
             self._look_now()
             return
@@ -375,15 +393,25 @@ class Run:
         try:
             self.client.prompt(self.session, self.prompt)
         except StatusError as error:
-            self.sent = False
-            self._end("failed", Failure(error.name or type(error).__name__, error.what))
-            raise
+            self._refused(error)
         except ServerConnectionError as error:
             self.sent = error.sent
             if not error.sent:
                 self._end("failed", Failure("NotSent", error.what))
                 raise
             self.prove_stored(cause=error)
+
+    def _refused(self, error: StatusError) -> None:
+        """The server, or something before it, said no: that it has no prompt is not yet said."""
+        by_server = bool(error.name) and error.status not in (502, 503, 504)
+        stored = None if by_server and error.status < 500 else self._stored(within=3.0)
+        if stored:
+            return
+        if not by_server:
+            self._unproved(error)
+        self.sent = False
+        self._end("failed", Failure(error.name or type(error).__name__, error.what))
+        raise error
 
     def _open(self) -> None:
         self._stream = self.client.stream(self.session.directory)
@@ -404,21 +432,29 @@ class Run:
             sent=False,
         )
 
-    def prove_stored(self, within: float = 5.0, cause: Exception | None = None) -> None:
+    def prove_stored(self, cause: Exception | None = None) -> None:
         """Read the prompt back from the server.
 
         Raises:
             TurnError: It is not there, or nobody can tell.
         """
+        if not self._stored(within=5.0):
+            self._unproved(cause)
+
+    def _stored(self, within: float) -> bool:
+        """Whether the server shows the prompt before long."""
         deadline = time.monotonic() + within
         while time.monotonic() < deadline:
             with suppress(OpenCodeError):
                 message = self.client.message(self.session, self.turn.prompt)
                 parts = [PartChanged(message.session, message.id, p) for p in message.parts]
                 self._fold([MessageChanged(message), *parts])
-                return
+                return True
             time.sleep(0.2)
-        self._fold([Ended("unknown", Failure("PromptUnconfirmed", "the server doesn't show it"))])
+        return False
+
+    def _unproved(self, cause: Exception | None) -> NoReturn:
+        self._end("unknown", Failure("PromptUnconfirmed", "the server doesn't show it"))
         raise TurnError(
             f"It is not known whether session {self.session.id} got the prompt; it was sent once.",
             "Look at the session before you send it again.",
@@ -437,15 +473,15 @@ class Run:
                     self._lost, self.note = None, ""
                     self._look_now()
                 case Lost():
-                    since = self._lost[0] if self._lost else time.monotonic()
-                    self._lost = since, heard
-                    self.note = f"Connection lost ({heard.reason}); trying again."
+                    self._lost = heard
+                    self._out_of_touch(f"Connection lost ({heard.reason}); trying again.")
                 case Unusable(error, fatal):
                     self._unusable(error, fatal)
                 case PermissionAsked() | QuestionAsked():
                     self._fold(batch)
                     batch = [*self._ancestry(heard), heard]
                 case event:
+                    self._out_since = None
                     self._watch(event)
                     batch.append(event)
         self._fold(batch)
@@ -456,6 +492,12 @@ class Run:
         before, self.turn = self.turn, advance_all(self.turn, events)
         if self.turn is not before:
             self._heard = time.monotonic()
+
+    def _out_of_touch(self, note: str) -> None:
+        """Nothing comes by one way; the clock runs until something comes by any way."""
+        self.note = note
+        self._out_since = self._out_since or time.monotonic()
+        self._look = self._look or time.monotonic() + self._wait
 
     def _watch(self, event: Event) -> None:
         """An idle session may be the end of the turn: the store tells. A busy one is not.
@@ -509,18 +551,24 @@ class Run:
         if self._look is None and clock - self._heard > _QUIET:
             self._heard = clock
             self._look_now()
-        if self._look is None or clock < self._look or self._lost:
+        if self._look is None or clock < self._look:
             return
         try:
             found = self.reread()
-        except ServerConnectionError as error:
-            self.note = error.what
+        except NotFoundError as error:
+            self._fold([Ended("interrupted", Failure("SessionGone", error.what))])
+            return
+        except OpenCodeError as error:
+            self._out_of_touch(error.what)
         else:
+            self._out_since = None
             self._fold([found])
             self._judge(found)
-        # The status lags behind the end of a turn, so look again, less and less often.
+        # The status lags behind the end of a turn, so look again, less and less often; and without
+        # a stream the store is all there is.
         idle = self.turn.status is not None and self.turn.status.name == "idle"
-        self._look = time.monotonic() + self._wait if idle or self._wait < 2 else None
+        again = idle or self._wait < 2 or self._out_since or self._lost
+        self._look = time.monotonic() + self._wait if again else None
         self._wait = min(self._wait * 2, 4.0)
 
     def reread(self) -> Reread:
@@ -550,12 +598,12 @@ class Run:
             self._fold([Ended("unknown", Failure("PromptMissing", reason))])
 
     def _give_up_if_lost(self) -> None:
-        if self._lost is None:
+        if self._out_since is None:
             return
-        since, lost = self._lost
-        patience = _RESTART if lost.refused and self.client.local else _OUTAGE
-        if time.monotonic() - since > patience:
-            reason = f"no connection for {patience:.0f} s ({lost.reason})"
+        refused = self._lost is not None and self._lost.refused and self.client.local
+        patience = _RESTART if refused else _OUTAGE
+        if time.monotonic() - self._out_since > patience:
+            reason = f"no connection for {patience:.0f} s ({self.note})"
             self._fold([Ended("unknown", Failure("ConnectionLost", reason))])
 
     # -- answering --------------------------------------------------------------------------------
@@ -605,8 +653,8 @@ class Run:
             send()
         except NotFoundError:
             ours, reply = False, "answered elsewhere, or expired"
-        except ServerConnectionError as error:
-            if not error.sent or self._still_waits(request):
+        except (ServerConnectionError, StatusError):
+            if self._still_waits(request):
                 raise
         self._fold([RequestReplied(request.session, request.id, reply, message if ours else "")])
         return ours
@@ -633,9 +681,10 @@ class Run:
         if not self.sent:
             return self._end("aborted", None)
         before = self.turn
+        self._errand()
         try:
             if not self._stopped():
-                reason = f"it still ran {_STOP_WITHIN:.0f} s after the abort"
+                reason = f"it was not seen to stop within {_STOP_WITHIN:.0f} s"
                 return self._end("unknown", Failure("AbortUnconfirmed", reason))
             self._reject_leftovers()
             self._fold([self.reread()])
@@ -655,6 +704,18 @@ class Run:
         self.turn = advance(self.turn, Ended(outcome, failure))
         return self.turn
 
+    def _errand(self) -> None:
+        """Abort and reject at once, in a thread that also finishes when nobody waits for it."""
+
+        def run() -> None:
+            with suppress(OpenCodeError):
+                self.client.abort(self.session)
+                self._reject_leftovers()
+
+        errand = threading.Thread(target=run, name="opencode-abort", daemon=True)
+        errand.start()
+        errand.join()
+
     def _stopped(self) -> bool:
         """Abort until nothing of the tree is seen to work, twice; False if that takes too long.
 
@@ -664,10 +725,14 @@ class Run:
         deadline = time.monotonic() + _STOP_WITHIN
         quiet = 0
         while quiet < 2 and time.monotonic() < deadline:
-            self.client.abort(self.session)
             time.sleep(0.1 if quiet == 0 else 0.4)
-            busy = self.turn.tree & self.client.statuses(self.session.directory).keys()
-            quiet = 0 if busy else quiet + 1
+            try:
+                busy = self.turn.tree & self.client.statuses(self.session.directory).keys()
+                quiet = 0 if busy else quiet + 1
+                if quiet < 2:
+                    self.client.abort(self.session)
+            except ServerConnectionError:
+                quiet = 0
         return quiet == 2
 
     def _reject_leftovers(self) -> None:

@@ -214,11 +214,11 @@ def watch(page: Page, *homes: str) -> Watch:
 
 # -- a notebook ------------------------------------------------------------------------------------
 
-_READY = """() => {
+_READY = """(status) => {
   const widget = window.jupyterapp?.shell?.currentWidget;
   const kernel = widget?.sessionContext?.session?.kernel;
   return widget?.sessionContext?.isReady && kernel?.connectionStatus === "connected"
-    && kernel?.status === "idle";
+    && kernel?.status === status;
 }"""
 _SET_CELLS = """(sources) => {
   const model = window.jupyterapp.shell.currentWidget.content.model.sharedModel;
@@ -229,6 +229,7 @@ _SET_CELLS = """(sources) => {
 }"""
 _SAVE = "() => window.jupyterapp.commands.execute('docmanager:save')"
 _NUMBERED = re.compile(r"\[\d+\]:")
+_RESTART = "() => window.jupyterapp.shell.currentWidget.sessionContext.restartKernel()"
 _STATUS = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status"
 
 
@@ -253,9 +254,9 @@ class Notebook:
         notebook.wait_for_kernel()
         return notebook
 
-    def wait_for_kernel(self) -> None:
+    def wait_for_kernel(self, status: str = "idle") -> None:
         """Until the page is connected to an idle kernel; what is sent earlier may be dropped."""
-        self.page.wait_for_function(_READY, timeout=PATIENCE)
+        self.page.wait_for_function(_READY, arg=status, timeout=PATIENCE)
 
     # -- what a person sees ------------------------------------------------------------------------
 
@@ -302,6 +303,11 @@ class Notebook:
     def interrupt(self) -> None:
         """Press the square."""
         self.do("notebook:interrupt-kernel")
+
+    def restart(self) -> None:
+        """Restart the kernel."""
+        self.page.evaluate(_RESTART)
+        self.wait_for_kernel()
 
     def settle(self) -> None:
         """Let nothing of a test go on into the next one."""

@@ -6,6 +6,32 @@ or goes there where it navigates.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
+from notebook_turns import SESSION, answer, tool
+from notebook_turns import turn as whole
+
+from opencode_magics import history
+from opencode_magics.diffs import Diff
+from opencode_magics.model import (
+    Agent,
+    Failure,
+    FileDiff,
+    Model,
+    ModelRef,
+    Option,
+    Part,
+    Permission,
+    Question,
+    QuestionItem,
+    Reasoning,
+    Session,
+    Text,
+)
+from opencode_magics.notebook.form import permission_spec, question_spec
+from opencode_magics.turn import Retry, Settled, Turn
+
 EVIL = "https://evil.example"
 
 RUNS = {
@@ -140,3 +166,96 @@ SPOOFS = {
 }
 
 ALL = {**RUNS, **LOADS, **LINKS, **SPOOFS}
+
+
+# -- values that carry them in every place ---------------------------------------------------------
+
+
+def turn(payloads: Iterable[str]) -> Turn:
+    """A turn in which a model, tools, files, people and a server say nothing else."""
+    parts: list[Part] = []
+    asked: list[Settled] = []
+    failures: list[Failure] = []
+    retries: list[Retry] = []
+    children: list[Session] = []
+    for n, text in enumerate(payloads):
+        child = Session(f"ses_{n}", text, "/", parent=SESSION, agent=text)
+        children.append(child)
+        parts += [
+            Text(f"text{n}", text, 0, 1),
+            Reasoning(f"reasoning{n}", text, 0, 1),
+            tool(text, f"call{n}", input={"command": text, text: text}, output=text, title=text),
+            tool("task", f"task{n}", input={"description": text}, child=child.id, output=text),
+            tool("edit", f"edit{n}", input={"filePath": text}, diffs=(file_diff(text),)),
+            tool("read", f"read{n}", input={"filePath": text}, status="error", error=text),
+        ]
+        asked += [
+            Settled(permission(text, f"call{n}"), "reject", text),
+            Settled(permission(text, f"edit{n}", diff=file_diff(text)), text),
+            Settled(question(text, f"task{n}", child.id), "answered", text),
+        ]
+        failures.append(Failure(text, text, 500, text))
+        retries.append(Retry(1, text, None, None))
+    said = answer(*parts, agent="".join(payloads), model=ModelRef("".join(payloads), "m"))
+    return whole(
+        said,
+        sessions=tuple(children),
+        settled_requests=tuple(asked),
+        failures=tuple(failures),
+        retries=tuple(retries),
+    )
+
+
+def values(text: str) -> list[Any]:
+    """What magics return and cells show, each with a payload wherever text can be."""
+    settled = Settled(permission(text), text, text)
+    session = Session("ses_1", text, text, text, None, text, ModelRef(text, text, text))
+    diff = Diff.of([("msg_1", file_diff(text))])
+    shown = [session, permission(text), question(text), settled, file_diff(text)]
+    return [*shown, diff, diff.side_by_side()]
+
+
+def frames(payloads: Iterable[str]) -> list[Any]:
+    """The DataFrames that magics return."""
+    told = list(payloads)
+    sessions = [Session(t, t, t, t, t, t, ModelRef(t, t, t)) for t in told]
+    waiting = [*map(permission, told), *map(question, told)]
+    return [
+        history.sessions(sessions),
+        history.agents(Agent(t, t, t) for t in told),
+        history.models(Model(t, t, t, (t,)) for t in told),
+        history.requests((r, s) for r, s in zip(waiting, sessions * 2, strict=True)),
+    ]
+
+
+def specs(payloads: Iterable[str]) -> list[Any]:
+    """What the form is told: a command, an edit, and a question for every payload."""
+    told = list(payloads)
+    together = "\n".join(told)
+    items = tuple(i for t in told for i in question(t).items)
+    return [
+        permission_spec(permission(together), told[0], together, 2) | {"note": together},
+        permission_spec(permission(told[0], diff=file_diff(together)), told[0], together, 0),
+        question_spec(Question("que_1", SESSION, items), told[0]),
+    ]
+
+
+def permission(text: str, call: str | None = None, **told: Any) -> Permission:
+    """A permission for a hostile action."""
+    diff = told.get("diff")
+    command = None if diff else text
+    return Permission(f"per_{call}", SESSION, text, (text,), (text, text), command, diff, call)
+
+
+def question(text: str, call: str | None = None, session: str = SESSION) -> Question:
+    """A question with hostile options."""
+    items = (QuestionItem(text, text, (Option(text, text), Option(text)), True),)
+    return Question(f"que_{call}", session, items, call)
+
+
+def file_diff(text: str) -> FileDiff:
+    """A change of a file with a hostile name and hostile lines."""
+    lines = text.split("\n")
+    changed = "".join(f"-{line}\n+{line} \n" for line in lines)
+    head = f"--- {text}\n+++ {text}\n@@ -1,{len(lines)} +1,{len(lines)} @@\n"
+    return FileDiff(text, head + changed, 1, 1)

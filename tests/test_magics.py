@@ -967,3 +967,12 @@ def test_a_turn_that_was_left_running_is_read_again(shell: Shell) -> None:
     shell.run("%oc_prompt --no-wait #text 3")
     turn = until(lambda: (t := shell.run("%oc_turn").value).outcome != "running" and t)
     assert (turn.outcome, turn.text) == ("succeeded", "word0 word1 word2")
+
+
+@pytest.mark.parametrize("cut", ["\u2028", "\u2029", "\x0b", "\x0c", "\x85"])
+def test_what_looks_like_a_line_end_to_python_is_part_of_the_prompt(shell: Shell, cut: str) -> None:
+    new(shell)
+    shell.run(f"%oc_prompt #text 1 {cut}this_would_run = 1\nafter = 2")
+    assert shell.run("%oc_turn").value.question_text == f"#text 1 {cut}this_would_run = 1"
+    assert "this_would_run" not in shell.user_ns
+    assert shell.user_ns["after"] == 2

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import httpx
@@ -13,7 +14,7 @@ import pytest
 
 from opencode_magics.errors import ServerStartError
 from opencode_magics.practice.world import Practice
-from opencode_magics.server import start
+from opencode_magics.server import is_same_server, start
 
 HEALTHY = """
     import base64, http.server, json, os, sys
@@ -152,7 +153,7 @@ def in_another_python(code: str, *args: object) -> int:
 
 STARTS = """
     import sys
-    from opencode_magics.server import start
+    from opencode_magics.server import is_same_server, start
     print(start(command=sys.argv[1], keep=len(sys.argv) > 2).pid)
 """
 
@@ -170,3 +171,29 @@ def test_a_kept_server_outlives_the_python_that_started_it(
         assert alive(pid)
     finally:
         os.kill(pid, signal.SIGKILL)
+
+
+def test_a_server_ends_with_us_although_we_are_killed(tmp_path: Path) -> None:
+    """No atexit runs after a SIGKILL."""
+    command = program(tmp_path, HEALTHY)
+    code = f"""
+        import os, signal
+        from opencode_magics.server import is_same_server, start
+        server = start(command={str(command)!r}, directory={str(tmp_path)!r})
+        print(server.pid, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False
+    )
+    pid = int(done.stdout)
+    deadline = time.monotonic() + 20
+    while alive(pid):
+        assert time.monotonic() < deadline, "it still runs"
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("typed", ["127.0.0.1:5000", "http://127.0.0.1:5000/"])
+def test_an_address_is_known_however_it_is_typed(typed: str) -> None:
+    assert is_same_server(typed, "http://127.0.0.1:5000")
+    assert not is_same_server(None, "http://127.0.0.1:5000")

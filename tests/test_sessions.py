@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 
@@ -527,3 +528,99 @@ def test_a_dismissal_names_who_dismissed():
         with client:
             run.dismiss(question, by="nobody can answer here")
         assert run.turn.settled_requests[0].message == "nobody can answer here"
+
+
+# -- what was broken once --------------------------------------------------------------------------
+
+
+def test_a_stream_that_ends_as_it_begins_hides_no_end():
+    stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
+    with FakeServer(one_x(message=stored), [[b"", CUT]] * 400) as fake:
+        assert played(fake).text == "done"
+
+
+def test_a_store_that_fails_for_a_moment_ends_nothing():
+    stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
+    failing = in_turn((500, {}, b""), (500, {}, b""), stored)
+    with FakeServer(
+        one_x(message=failing), [[frame("session.idle", sessionID="ses_root01")]]
+    ) as fake:
+        assert played(fake).outcome == "succeeded"
+
+
+def test_a_reconnect_that_is_refused_once_ends_nothing():
+    stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
+    busy = {"ses_root01": {"type": "busy"}}
+    routes = one_x(message=stored, status=in_turn(busy, busy, {}))
+    with FakeServer(routes, [[CUT], [CUT], []]) as fake:
+        assert played(fake).outcome == "succeeded"
+
+
+@pytest.mark.parametrize("status", [500, 502, 504, 408])
+def test_a_prompt_that_arrived_although_the_answer_says_no_is_followed(status):
+    stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
+    routes = one_x(prompt=(status, {}, b""), message=stored) | {
+        "GET /session/ses_root01/message/msg_u1": stored[0]
+    }
+    with FakeServer(routes, [[frame("session.idle", sessionID="ses_root01")]]) as fake:
+        assert played(fake).text == "done"
+        assert len(fake.asked("POST /session/ses_root01/prompt_async")) == 1
+
+
+def test_a_gateway_that_says_no_may_have_passed_the_prompt_on():
+    missing = (404, {}, b"")
+    routes = one_x(prompt=(504, {}, b"")) | {"GET /session/ses_root01/message/msg_u1": missing}
+    with FakeServer(routes) as fake:
+        client, run = running(fake)
+        with client, run, pytest.raises(TurnError, match="not known whether"):
+            run.start()
+        assert run.sent
+        assert run.turn.outcome == "unknown"
+
+
+def test_a_session_that_was_deleted_interrupts_its_turn():
+    gone = (
+        404,
+        {"content-type": "application/json"},
+        b'{"name":"NotFoundError","data":{"message":"Session not found"}}',
+    )
+    idle = frame("session.idle", sessionID="ses_root01")
+    with FakeServer(one_x(message=gone, session=gone), [[idle]]) as fake:
+        turn = played(fake)
+        assert (turn.outcome, turn.failure.name) == ("interrupted", "SessionGone")
+
+
+def test_a_queued_turn_answers_none_of_the_requests_before_it(client, session, workspace):
+    with sessions.prepare(client, session, "#bash touch theirs") as first:
+        first.start()
+        for turn in first:
+            if turn.waiting:
+                break
+        with sessions.prepare(client, session, "#text 2", queue=True) as second:
+            second.start()
+            second.prove_stored()
+            second._fold([second.reread()])
+            assert second.turn.waiting == ()
+            first.decide(first.turn.waiting[0], "reject")
+            assert not (workspace / "theirs").exists()
+            finish(first)
+            assert finish(second).settled_requests == ()
+
+
+def test_a_resumed_subagent_is_not_paid_for_twice(client, session, workspace):
+    first = prompted(client, session, "#task #text 3")
+    (kid,) = first.subagents
+    task = {"description": "again", "prompt": "#text 3", "subagent_type": "general"}
+    resume = [{"calls": [["task", task | {"task_id": kid.id}]]}, {"text": "Done."}]
+    second = prompted(client, session, f"#plan {json.dumps(resume)}")
+    assert second.tools[0].child == kid.id
+    assert second.subagents == ()
+    assert not second.usage_complete
+    assert second.cost == pytest.approx(second.usage.cost)
+
+
+def test_the_password_of_the_server_is_in_no_turn(client, session, practice):
+    turn = prompted(client, session, "#bash env | grep OPENCODE_SERVER_PASSWORD")
+    assert "OPENCODE_SERVER_PASSWORD=********" in turn.tools[0].output
+    assert practice.password not in repr(turn.log)
+    assert practice.password not in repr(client.messages(session))

@@ -222,6 +222,26 @@ def test_a_prompt_that_nobody_answered_failed():
     assert turn_of().outcome == "failed"
 
 
+@pytest.mark.parametrize(
+    ("finish", "outcome"),
+    [
+        ("stop", "succeeded"),
+        ("length", "succeeded"),  # what came is cut off, and the view says so
+        ("error", "failed"),
+        ("content-filter", "failed"),
+        ("tool-calls", "interrupted"),
+        (None, "interrupted"),
+    ],
+)
+def test_only_a_real_finish_succeeds(finish, outcome):
+    assert turn_of(message(1, finish=finish)).outcome == outcome
+
+
+def test_a_tool_that_still_seems_to_run_is_no_success():
+    at_work = ToolCall("x", "c", "bash", "running")
+    assert turn_of(message(1, finish="stop", parts=(at_work,))).outcome == "interrupted"
+
+
 def test_a_verdict_stays():
     turn = advance(turn_of(), Ended("aborted"))
     assert advance(turn, reread(PROMPT, message(1, finish="stop"))).outcome == "aborted"

@@ -54,7 +54,7 @@ class Request:
     path: str
     query: Query = field(default_factory=dict)
     body: Any = None
-    timeout: float = 60.0
+    timeout: float = 30.0
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"

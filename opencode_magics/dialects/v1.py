@@ -248,23 +248,23 @@ class V1:
     def abort(self, session: Session) -> Flow[None]:
         """Ask a session to stop. Answers true for an idle or unknown session as well."""
         path = _path(session.id, "abort")
-        yield Request("POST", path, _scope(session.directory), {}, timeout=10.0)
+        yield Request("POST", path, _scope(session.directory), {}, timeout=5.0)
 
     # -- a directory's state ---------------------------------------------------------------------
 
     def statuses(self, directory: str) -> Flow[dict[str, Status]]:
         """The sessions of a directory that are not idle. Asked without it, {} proves nothing."""
-        reply = yield Request("GET", "/session/status", _scope(directory), timeout=10.0)
+        reply = yield Request("GET", "/session/status", _scope(directory), timeout=5.0)
         return decode("statuses", _statuses, reply.json())
 
     def permissions(self, directory: str) -> Flow[tuple[Permission, ...]]:
         """Permissions that wait in a directory."""
-        reply = yield Request("GET", "/permission", _scope(directory))
+        reply = yield Request("GET", "/permission", _scope(directory), timeout=5.0)
         return _many("a permission", _permission, reply.json())
 
     def questions(self, directory: str) -> Flow[tuple[Question, ...]]:
         """Questions that wait in a directory."""
-        reply = yield Request("GET", "/question", _scope(directory))
+        reply = yield Request("GET", "/question", _scope(directory), timeout=5.0)
         return _many("a question", _question, reply.json())
 
     def reply(
@@ -335,7 +335,7 @@ def _many(what: str, read: Callable[[Any], Decoded], values: Any) -> tuple[Decod
     return decode(what, lambda vs: tuple(read(v) for v in vs), values)
 
 
-# -- what a value must be to count; anything else is as good as absent ------------------------------
+# -- what a value must be to count; anything else is as good as absent -----------------------------
 
 
 def _str(value: Any) -> str:

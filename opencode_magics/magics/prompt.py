@@ -14,6 +14,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
+from ..errors import TurnInterrupted
 from .options import arguments, check_turn_options, parse, split
 from .state import OpenCodeMagics
 
@@ -120,10 +121,13 @@ class PromptMagics(Magics):
             "agent": options.agent or self.state.agent or None,
             "variant": options.variant,
         }
-        session = self._session(options, names)
-        run = sessions.prepare(
-            self.state.client, session, text, files=files, queue=options.queue, **names
-        )
+        try:
+            session = self._session(options, names)
+            run = sessions.prepare(
+                self.state.client, session, text, files=files, queue=options.queue, **names
+            )
+        except KeyboardInterrupt:
+            raise TurnInterrupted("Stopped; the prompt had not been sent.") from None
         try:
             if options.no_wait:
                 with run:

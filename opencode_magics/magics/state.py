@@ -67,9 +67,11 @@ class OpenCodeMagics(Configurable):
     ) -> Client:
         """Use another server, or another directory. The current session is let go."""
         from ..notebook.ask import can_ask
-        from ..server import find
+        from ..server import find, is_same_server
 
         where = directory or self.directory or None
+        if password is None and self.own is not None and is_same_server(url, self.own.url):
+            password = self.own.password
         try:
             client = find(url, directory=where, password=password)
         except AuthenticationError:

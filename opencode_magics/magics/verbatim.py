@@ -41,6 +41,21 @@ def cell_as_typed(lines: list[str]) -> list[str]:
 cell_as_typed.has_side_effects = True  # type: ignore[attr-defined]
 
 
+def whole_lines(lines: list[str]) -> list[str]:
+    """Lines of ours that IPython cut where no line ends (U+2028, form feed, ...), put together.
+
+    The rest of such a line would be run as Python.
+    """
+    joined: list[str] = []
+    for line in lines:
+        cut = joined and joined[-1].lstrip().startswith(f"%{TEXT}") and joined[-1][-1:] != "\n"
+        if cut:
+            joined[-1] += line
+        else:
+            joined.append(line)
+    return joined
+
+
 class LineAsTyped(EscapedCommand):
     """A line of our magics: `%oc_prompt Why?` asks the agent, only `%oc_prompt?` asks IPython."""
 
@@ -71,7 +86,7 @@ class LineAsTyped(EscapedCommand):
 def read_as_typed(shell: Any) -> None:
     """Have a shell read cells and lines of our magics as they were typed."""
     manager = shell.input_transformer_manager
-    manager.cleanup_transforms.insert(0, cell_as_typed)
+    manager.cleanup_transforms[:0] = [whole_lines, cell_as_typed]
     manager.token_transformers.append(LineAsTyped)
 
 

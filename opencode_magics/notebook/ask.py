@@ -202,4 +202,7 @@ def can_ask(shell: Any) -> bool:
     if kernel is not None:
         # nbclient, papermill and nbconvert send their cells with stdin closed.
         return bool(getattr(kernel, "_allow_stdin", False))
-    return sys.stdin is not None and sys.stdin.isatty()
+    try:
+        return sys.stdin is not None and sys.stdin.isatty()
+    except ValueError:  # it is closed
+        return False

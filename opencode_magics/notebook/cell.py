@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ..errors import AnswerNeeded, TurnError, TurnInterrupted
+from ..errors import AnswerNeeded, OpenCodeError, TurnError, TurnInterrupted
 from ..sessions import Run
 from ..turn import Turn
 from .ask import Asker
@@ -45,6 +45,13 @@ def play(run: Run, shell: Any, asker: Asker, timeout: float | None = None, ui: U
         except AnswerNeeded:
             run.abort()
             raise
+        except TurnError:
+            raise
+        except OpenCodeError as error:
+            if not run.sent:
+                raise
+            run.leave(error.what)
+            conclude(run.turn)
         finally:
             run.close()
             desk.close()

@@ -8,10 +8,11 @@ this front-end draws it and that its clicks arrive. Where they don't, the same i
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from ..errors import OpenCodeError
+from ..errors import OpenCodeError, ServerConnectionError, StatusError
 from ..model import Permission, Question
 from ..sessions import Run
 from .ask import Asker
@@ -159,13 +160,15 @@ class Desk:
             self._view.step_aside()
         if isinstance(request, Permission):
             decided = self._asker.permission(request, owner, self._run.always_means)
-            self._run.decide(request, decided.decision, decided.message, by=decided.by)
+            decision, message = decided.decision, decided.message
+            _insist(lambda: self._run.decide(request, decision, message, by=decided.by))
             return
         answered = self._asker.question(request, owner)
-        if answered.answers is None:
-            self._run.dismiss(request, by=answered.by)
+        answers = answered.answers
+        if answers is None:
+            _insist(lambda: self._run.dismiss(request, by=answered.by))
         else:
-            self._run.answer(request, answered.answers)
+            _insist(lambda: self._run.answer(request, answers))
 
     def _owner(self, request: Permission | Question) -> str:
         """The title of the subagent that asks; "" if it is the agent itself."""
@@ -174,3 +177,14 @@ class Desk:
             return ""
         titles = {s.id: s.title for s in turn.sessions}
         return titles.get(request.session) or request.session
+
+
+def _insist(send: Callable[[], object]) -> None:
+    """Send an answer until the server takes it: an error says that the request still waits."""
+    for wait in (0.5, 1.0, 2.0):
+        try:
+            send()
+            return
+        except (ServerConnectionError, StatusError):
+            time.sleep(wait)
+    send()

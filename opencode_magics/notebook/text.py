@@ -39,7 +39,7 @@ class TextView:
 
     def __init__(self, write: Callable[[str], object] | None = None, dim: bool | None = None):
         self._write = write or _stdout
-        self._dim = (write is None and sys.stdout.isatty()) if dim is None else dim
+        self._dim = (write is None and _terminal()) if dim is None else dim
         self._printed: dict[str, str] = {}
         self._last: Block | None = None
         self._note = ""
@@ -73,7 +73,9 @@ class TextView:
 
     def _print(self, block: Block) -> None:
         text, printed = plain(block), self._printed.get(block.key, "")
-        if printed.startswith(text):
+        # A failure is heard of twice: of the session, then of the message that it broke.
+        again = isinstance(block.value, Failure) and text in self._printed.values()
+        if printed.startswith(text) or again:
             return
         grown = bool(printed) and text.startswith(printed) and self._last_key == block.key
         new = text[len(printed) :] if text.startswith(printed) else text
@@ -236,6 +238,13 @@ def _asked(asked: Permission | Question) -> Iterator[str]:
 
 def _because(description: str) -> str:
     return f": {words.one_line(description)}" if description.strip() else ""
+
+
+def _terminal() -> bool:
+    try:
+        return sys.stdout is not None and sys.stdout.isatty()
+    except ValueError:  # it is closed
+        return False
 
 
 def _stdout(text: str) -> None:

@@ -1,0 +1,735 @@
+"""Buttons, output and safety in a real browser: JupyterLab and Notebook 7, two kernels each.
+
+A page with a kernel is opened once for each of them; every test puts its own cells into it and
+runs them. What a click did is looked at on the server and in its workspace.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import browser
+import kernels
+import nbformat
+import payloads
+import pytest
+from browser import Jupyter, Notebook, Watch
+
+from opencode_magics.client import Client
+from opencode_magics.practice.workspace import FILES
+from opencode_magics.practice.world import Practice
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, Page
+
+
+pytestmark = pytest.mark.skipif(bool(browser.missing()), reason=browser.missing())
+
+OLD, NEW = "6.31.0", kernels.OURS
+MAIN = ("lab", NEW)
+FACES = [MAIN, ("lab", OLD), ("notebook", NEW), ("notebook", OLD)]
+# What "always" allows stays allowed on the server: each face has a command of its own for it.
+ALWAYS = dict(zip(FACES, ("expr 1 + 1", "factor 12", "seq 3", "basename a/b"), strict=True))
+
+NEW_PROMPT = "%%oc_prompt --new\n"
+ONCE, REJECT = "Allow once", "Reject"
+MESSAGE = "Message with a rejection"
+
+
+def expect(what: Any) -> Any:
+    from playwright.sync_api import expect
+
+    return expect(what)
+
+
+# -- the pages -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server(practice: Practice, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
+    home = tmp_path_factory.mktemp("jupyter")
+    with browser.jupyter(home, (OLD, NEW), practice.access) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Browser]:
+    with browser.chromium() as chrome:
+        yield chrome
+
+
+@dataclass(frozen=True)
+class Window:
+    """A page with a notebook, and what it did that it should not."""
+
+    face: tuple[str, str]
+    notebook: Notebook
+    watch: Watch
+
+
+@pytest.fixture(scope="module", params=FACES, ids="-".join)
+def window(
+    request: pytest.FixtureRequest, chrome: Browser, server: Jupyter, practice: Practice
+) -> Iterator[Window]:
+    """A notebook that is connected to the practice server, in one of the faces."""
+    app, kernel = request.param
+    page = chrome.new_context(viewport={"width": 1100, "height": 1400}).new_page()
+    watch = browser.watch(page, server.url)
+    notebook = Notebook.open(page, server, app, kernel)
+    notebook.run_through(
+        "%load_ext opencode_magics\n"
+        f"%oc_connect -d {practice.directory}\n"
+        "from opencode_magics.notebook import desk\n"
+        "desk.READY_WITHIN = 60.0  # the machine may be busy",
+        "import ipykernel; ipykernel.__version__",
+    )
+    expect(notebook.outputs(1)).to_contain_text(kernel)
+    yield Window(request.param, notebook, watch)
+    page.context.close()
+
+
+@pytest.fixture
+def notebook(window: Window, workspace: Path) -> Iterator[Notebook]:
+    """The notebook of a page, ready for cells; nothing of the last test goes on in it."""
+    yield window.notebook
+    window.notebook.settle()
+    assert window.watch.seen == []
+
+
+only_main = pytest.mark.parametrize("window", [MAIN], indirect=True, ids="-".join)
+both_apps = pytest.mark.parametrize(
+    "window", [MAIN, ("notebook", NEW)], indirect=True, ids="-".join
+)
+
+
+# -- what a person does and sees -------------------------------------------------------------------
+
+
+def press(notebook: Notebook, name: str) -> None:
+    notebook.form.get_by_role("button", name=name).click()
+
+
+def asks(notebook: Notebook, *texts: str) -> None:
+    """Wait until the form asks about these."""
+    for text in texts:
+        expect(notebook.form).to_contain_text(text)
+
+
+def ends(notebook: Notebook, cell: int, outcome: str) -> None:
+    """Wait until a cell is done, and its turn has come to this outcome."""
+    notebook.done(cell)
+    expect(notebook.outputs(cell).filter(has_text=outcome).first).to_be_visible()
+    expect(notebook.form).to_have_count(0)
+
+
+def shows(notebook: Notebook, cell: int) -> list[str]:
+    """What can be read in the outputs of a cell."""
+    return [text for text in notebook.outputs(cell).all_inner_texts() if text.strip()]
+
+
+def waits(notebook: Notebook, *cells: int) -> None:
+    """These cells are in the queue and have not begun."""
+    for cell in cells:
+        expect(notebook.prompt(cell)).to_have_text("[*]:")
+        expect(notebook.outputs(cell)).to_have_count(0)
+
+
+# -- permissions -----------------------------------------------------------------------------------
+
+
+def test_run_all_keeps_its_order_while_clicks_are_waited_for(
+    notebook: Notebook, workspace: Path
+) -> None:
+    """Allow once, reject, and reject with a message, in one Run All."""
+    notebook.run(
+        f"{NEW_PROMPT}#bash touch allowed",
+        f"{NEW_PROMPT}#bash touch rejected",
+        f"{NEW_PROMPT}#bash touch reconsidered",
+        "print('the last cell')",
+    )
+    asks(notebook, "touch allowed")
+    waits(notebook, 1, 2, 3)
+    assert not (workspace / "allowed").exists()
+    press(notebook, ONCE)
+
+    asks(notebook, "touch rejected")
+    ends_with = shows(notebook, 0)[-1]
+    assert "Permission: bash 'touch allowed' → once" in ends_with
+    assert "succeeded" in ends_with
+    waits(notebook, 2, 3)
+    press(notebook, REJECT)
+
+    asks(notebook, "touch reconsidered")
+    expect(notebook.outputs(1).first).to_contain_text("→ reject")
+    expect(notebook.outputs(1).first).to_contain_text("rejected · build")
+    waits(notebook, 3)
+    notebook.form.get_by_label(MESSAGE).fill("Use a branch")
+    asks(notebook, "Reject with this message: the agent reads it and goes on.")
+    press(notebook, REJECT)
+
+    ends(notebook, 3, "the last cell")
+    assert "→ reject (Use a branch)" in shows(notebook, 2)[-1]
+    assert "succeeded" in shows(notebook, 2)[-1]
+    made = sorted(p.name for p in workspace.iterdir() if "e" in p.name and p.name not in FILES)
+    assert "allowed" in made
+    assert not {"rejected", "reconsidered"} & set(made)
+
+
+def test_always_is_not_asked_again(notebook: Notebook, window: Window) -> None:
+    command = ALWAYS[window.face]
+    notebook.run(f"{NEW_PROMPT}#bash {command}", f"{NEW_PROMPT}#bash {command} ")
+    asks(notebook, command, f"Always allow: {command.split()[0]} * for every session")
+    press(notebook, "Always allow")
+    ends(notebook, 1, "succeeded")
+    assert "→ always" in shows(notebook, 0)[-1]
+    assert "Permission" not in shows(notebook, 1)[-1]
+
+
+def test_of_two_requests_of_a_subagent_both_can_be_answered(
+    notebook: Notebook, client: Client
+) -> None:
+    notebook.run(f"{NEW_PROMPT}#task #two")
+    asks(notebook, "echo one", "for subagent 'do sub work'", "1 other waiting request of it")
+    press(notebook, ONCE)
+    asks(notebook, "echo two", "that subagent's task fails, and the parent goes on")
+    press(notebook, REJECT)
+    ends(notebook, 0, "succeeded")
+    (text,) = shows(notebook, 0)
+    assert "bash 'echo one' → once" in text
+    assert "bash 'echo two' → reject" in text
+    assert client.permissions() == ()
+
+
+# -- questions -------------------------------------------------------------------------------------
+
+
+def test_a_question_is_answered_with_choices_and_in_own_words(notebook: Notebook) -> None:
+    notebook.run(f"{NEW_PROMPT}#question")
+    asks(notebook, "Which colour?", "Which sizes?")
+    colour, sizes = (notebook.form.get_by_role("group", name=n) for n in ("Colour", "Sizes"))
+    press(notebook, "Answer")
+    asks(notebook, "Please answer every question, or dismiss them.")
+    colour.get_by_label("Red").check()
+    colour.get_by_label("Or in your own words").fill("A warm green")
+    expect(colour.get_by_label("Red")).not_to_be_checked()
+    for size in ("S", "L"):
+        sizes.get_by_label(size, exact=True).check()
+    press(notebook, "Answer")
+    ends(notebook, 0, "succeeded")
+    assert "→ answered (A warm green; S, L)" in shows(notebook, 0)[-1]
+
+
+# -- stopping, reloading ---------------------------------------------------------------------------
+
+
+def test_an_interrupt_with_a_form_open_stops_the_turn_and_the_queue(
+    notebook: Notebook, client: Client, workspace: Path
+) -> None:
+    notebook.run(f"{NEW_PROMPT}#bash touch never", "print('second')", "print('third')")
+    asks(notebook, "touch never")
+    waits(notebook, 1, 2)
+    notebook.interrupt()
+    ends(notebook, 0, "Stopped; the turn is aborted on the server.")
+    assert "■ aborted" in "\n".join(shows(notebook, 0))
+    for cell in (1, 2):
+        expect(notebook.prompt(cell)).to_have_text("[ ]:")
+        expect(notebook.outputs(cell)).to_have_count(0)
+    assert client.permissions() == ()
+    assert client.statuses() == {}
+    assert not (workspace / "never").exists()
+    saved = notebook.save()
+    assert not [o for o in saved.cells[0].outputs if "widget" in json.dumps(o)]
+
+
+def test_after_a_reload_the_form_is_there_and_answers(
+    notebook: Notebook, window: Window, workspace: Path
+) -> None:
+    """If the notebook was saved meanwhile. The page doesn't show what comes later: %oc_attach."""
+    notebook.run(f"{NEW_PROMPT}#bash touch reloaded", "done = 'the next cell ran'")
+    asks(notebook, "touch reloaded")
+    notebook.save()
+    notebook.page.reload()
+    asks(notebook, "touch reloaded")
+    press(notebook, ONCE)
+    expect(notebook.form).to_have_count(0)
+    notebook.wait_for_kernel()
+    assert (workspace / "reloaded").exists()
+    notebook.run_through("print(done)", "%oc_attach")
+    assert shows(notebook, 0) == ["the next cell ran\n"]
+    assert "succeeded" in shows(notebook, 1)[-1]
+
+
+@only_main
+def test_after_a_reload_without_the_form_a_restart_and_oc_attach_bring_it_back(
+    notebook: Notebook, practice: Practice, workspace: Path
+) -> None:
+    """The kernel forgets the cell, the server does not forget the turn."""
+    notebook.run("%oc_new A lost form", "%oc_prompt #bash touch found")
+    asks(notebook, "touch found")
+    notebook.page.reload()
+    notebook.wait_for_kernel(status="busy")
+    expect(notebook.form).to_have_count(0)
+    notebook.restart()
+    notebook.run(
+        f"%load_ext opencode_magics\n%oc_connect -d {practice.directory}",
+        "%oc_attach A lost form",
+    )
+    asks(notebook, "touch found")
+    press(notebook, ONCE)
+    ends(notebook, 1, "succeeded")
+    assert (workspace / "found").exists()
+
+
+@only_main
+def test_a_cell_far_out_of_sight_can_be_answered(notebook: Notebook) -> None:
+    """Run All leaves one at the last cell; the form is drawn all the same."""
+    lines = "\n".join(f"print({n})" for n in range(12))
+    notebook.run(f"{NEW_PROMPT}#bash echo far", *[lines] * 30)
+    asks(notebook, "echo far")
+    press(notebook, ONCE)
+    ends(notebook, 0, "succeeded")
+
+
+# -- keys, screen readers, colours -----------------------------------------------------------------
+
+
+@only_main
+def test_everything_can_be_done_with_keys(notebook: Notebook) -> None:
+    keys = notebook.page.keyboard
+    notebook.run(f"{NEW_PROMPT}#two", f"{NEW_PROMPT}#question", "1 + 1")
+    asks(notebook, "echo one")
+    keys.press("ArrowUp")
+    keys.press("ArrowUp")
+    tab_to(notebook, "button", ONCE)
+    keys.press("Enter")
+    asks(notebook, "echo two")
+    tab_to(notebook, "button", REJECT, most=3)  # the focus is at the form already
+    keys.press("Tab")
+    keys.type("Say three instead")
+    keys.press("Enter")
+
+    asks(notebook, "Which colour?")
+    keys.press("ArrowDown")
+    tab_to(notebook, "radio", "Red")
+    keys.press("ArrowDown")
+    expect(notebook.form.get_by_label("Blue")).to_be_checked()
+    tab_to(notebook, "checkbox", "S")
+    keys.press("Space")
+    tab_to(notebook, "button", "Answer")
+    keys.press("Space")
+    notebook.done(2)
+    assert "→ reject (Say three instead)" in shows(notebook, 0)[-1]
+    assert "→ answered (Blue; S)" in shows(notebook, 1)[-1]
+
+
+def tab_to(notebook: Notebook, role: Any, name: str, most: int = 12) -> None:
+    """Press Tab until something has the focus."""
+    wanted = notebook.form.get_by_role(role, name=name, exact=True)
+    for _ in range(most):
+        notebook.page.keyboard.press("Tab")
+        if wanted.evaluate("(node) => node === document.activeElement"):
+            return
+    raise AssertionError(f"{most} times Tab did not reach {name}")
+
+
+@both_apps
+def test_what_is_typed_into_the_form_is_no_shortcut_of_the_notebook(notebook: Notebook) -> None:
+    notebook.run(f"{NEW_PROMPT}#bash echo typed", "1 + 1")
+    asks(notebook, "echo typed")
+    box = notebook.form.get_by_label(MESSAGE)
+    box.focus()
+    keys = notebook.page.keyboard
+    keys.type("dd a b x z m 00")
+    for key in ("Shift+Enter", "Control+Enter", "Alt+Enter", "Escape"):
+        box.fill("")
+        keys.press(key)
+        keys.type("ddab")
+        expect(box).to_have_value("ddab")
+    expect(notebook.page.locator(".jp-Notebook .jp-Cell")).to_have_count(2)
+    expect(notebook.page.locator(".jp-Dialog")).to_have_count(0)
+    press(notebook, ONCE)
+    ends(notebook, 1, "2")
+
+
+@only_main
+def test_a_screen_reader_can_tell_what_is_asked(notebook: Notebook) -> None:
+    page = notebook.page
+    notebook.run(f"{NEW_PROMPT}#bash echo read", f"{NEW_PROMPT}#question")
+    form = page.get_by_role("group", name="Permission: bash 'echo read'")
+    effects = {
+        ONCE: "Allow once: only this time.",
+        "Always allow": re.compile("^Always allow: echo"),
+        REJECT: "Reject without a message: the turn stops.",
+    }
+    for name, effect in effects.items():
+        button = form.get_by_role("button", name=name)
+        expect(button).to_have_accessible_description(effect)
+    expect(form.get_by_role("textbox", name=MESSAGE)).to_be_enabled()
+    expect(form.get_by_role("status").first).to_have_text("Permission: bash 'echo read'")
+    form.get_by_role("button", name=ONCE).click()
+
+    form = page.get_by_role("group", name="Question", exact=True)
+    for group, role, option, more in (
+        ("Colour: Which colour?", "radio", "Red", "warm"),
+        ("Sizes: Which sizes?", "checkbox", "S", "small"),
+    ):
+        items = form.get_by_role("group", name=group)
+        choice = items.get_by_role(role, name=option, exact=True)
+        expect(choice).to_have_accessible_description(more)
+        expect(items.get_by_role("textbox", name="Or in your own words")).to_be_enabled()
+    form.get_by_role("button", name="Dismiss").click()
+    ends(notebook, 1, "dismissed")
+
+
+CONTRAST = """(root) => {
+  const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
+  const over = (top, below) => {
+    const alpha = top[3] ?? 1;
+    return below.map((b, n) => top[n] * alpha + b * (1 - alpha));
+  };
+  const behind = (node) => {
+    if (!node) return [255, 255, 255];
+    return over(rgb(getComputedStyle(node).backgroundColor), behind(node.parentElement));
+  };
+  const light = (color) => {
+    const [r, g, b] = color.map((c) => c / 255)
+      .map((c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const opacity = (node) => node === root ? 1
+    : getComputedStyle(node).opacity * opacity(node.parentElement);
+  const contrast = (node) => {
+    const back = behind(node);
+    const ink = [...rgb(getComputedStyle(node).color).slice(0, 3), opacity(node)];
+    const [a, b] = [light(over(ink, back)), light(back)].sort((a, b) => b - a);
+    return (a + 0.05) / (b + 0.05);
+  };
+  const texts = [...root.querySelectorAll("*")].filter((node) =>
+    [...node.childNodes].some((n) => n.nodeType === Node.TEXT_NODE && n.textContent.trim()));
+  return texts.map((node) => [contrast(node), node.textContent.trim()]);
+}"""
+
+
+@only_main
+@pytest.mark.parametrize("theme", ["Light", "Dark"])
+def test_the_form_can_be_read_in_both_themes(
+    notebook: Notebook, theme: str, tmp_path: Path
+) -> None:
+    """Every text of it has the contrast of 4.5 that WCAG asks for. The pictures are for people."""
+    notebook.theme(f"JupyterLab {theme}")
+    try:
+        for name, prompt in (("edit", "#edit notes.txt hello goodbye"), ("question", "#question")):
+            notebook.run(f"{NEW_PROMPT}{prompt}")
+            asks(notebook, "Allow once" if name == "edit" else "Which colour?")
+            notebook.cell(0).screenshot(path=tmp_path / f"{name}-{theme}.png")
+            found = notebook.form.evaluate(CONTRAST)
+            assert len(found) > 8
+            assert [text for contrast, text in found if contrast < 4.5] == []
+            notebook.settle()
+    finally:
+        notebook.theme("JupyterLab Light")
+
+
+# -- the form by itself ----------------------------------------------------------------------------
+
+BY_HAND = """
+from opencode_magics.notebook.form import Form
+from opencode_magics.notebook.pump import Pump
+
+def ask(form, *specs):
+    "Show one after the other, each until there is a click."
+    with Pump(get_ipython().kernel) as pump:
+        for spec in specs:
+            form.show(spec)
+            while (click := form.clicked()) is None:
+                pump.poll(0.05)
+            print(click)
+"""
+
+
+@only_main
+def test_an_answer_that_did_not_arrive_can_be_given_again_as_it_was(notebook: Notebook) -> None:
+    notebook.run(
+        BY_HAND,
+        "from opencode_magics.notebook.form import permission_spec\n"
+        "from opencode_magics.model import Permission\n"
+        "spec = permission_spec(Permission('p', 's', 'bash', command='ls'), '', '', 0)\n"
+        "form = Form(); form.place()\n"
+        "ask(form, spec, spec | {'note': 'It did not arrive.'}, spec | {'note': 'Not again.'})\n"
+        "form.close()",
+    )
+    box = notebook.form.get_by_label(MESSAGE)
+    box.fill("not now")
+    press(notebook, REJECT)
+    for told in ("It did not arrive.", "Not again."):
+        asks(notebook, told)
+        expect(box).to_have_value("not now")
+        press(notebook, REJECT)
+    notebook.done(1)
+    (text,) = shows(notebook, 1)
+    assert text.count("reply='reject', message='not now'") == 3
+
+
+@only_main
+def test_after_a_click_nothing_can_be_clicked_until_it_was_heard(notebook: Notebook) -> None:
+    """The kernel is too busy to hear the first click, and the form doesn't send another."""
+    notebook.run(
+        BY_HAND,
+        "import time\n"
+        "form = Form(); form.place()\n"
+        "form.show({'id': 'q', 'title': 'Busy', 'items': []})\n"
+        "with Pump(get_ipython().kernel) as pump:\n"
+        "    while not form.ready: pump.poll(0.05)\n"
+        "    print('ready')\n"
+        "while not form._clicks: time.sleep(0.1)",
+    )
+    asks(notebook, "Busy")
+    expect(notebook.outputs(1).last).to_have_text("ready\n")
+    press(notebook, "Dismiss")
+    asks(notebook, "Sending the answer.")
+    for name in ("Answer", "Dismiss"):
+        expect(notebook.form.get_by_role("button", name=name)).to_be_disabled()
+
+
+@only_main
+def test_with_text_only_one_types_in_the_cell(notebook: Notebook) -> None:
+    notebook.run(
+        '%config OpenCodeMagics.ui = "text"',
+        f"{NEW_PROMPT}#bash echo typed",
+        '%config OpenCodeMagics.ui = "auto"',
+    )
+    box = notebook.page.locator("input.jp-Stdin-input")
+    box.fill("1")
+    box.press("Enter")
+    ends(notebook, 1, "succeeded")
+    notebook.done(2)
+
+
+# -- lasting output --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def reader(chrome: Browser, server: Jupyter) -> Iterator[tuple[Page, Watch]]:
+    """A page to read notebooks with that have no kernel."""
+    page = chrome.new_context(viewport={"width": 1100, "height": 1400}).new_page()
+    yield page, browser.watch(page, server.url)
+    page.context.close()
+
+
+def reopen(page: Page, server: Jupyter, notebook: nbformat.NotebookNode, name: str) -> Notebook:
+    """Show a notebook in JupyterLab as one that has no such kernel, and wants none."""
+    notebook.metadata.kernelspec.name = "gone"
+    nbformat.write(notebook, server.root / name)
+    page.goto(server.address("lab", name) + "?reset")
+    page.get_by_role("button", name="No Kernel", exact=True).last.click()
+    shown = Notebook(page, server, "lab", name)
+    expect(shown.outputs(0).first).to_be_visible()
+    return shown
+
+
+def html(notebook: nbformat.NotebookNode, file: Path) -> str:
+    """What `nbconvert --to html` makes of a notebook; its address."""
+    from nbconvert import HTMLExporter
+
+    body, _ = HTMLExporter().from_notebook_node(notebook)
+    file.write_text(body, encoding="utf-8")
+    return file.as_uri()
+
+
+def words(texts: list[str]) -> list[str]:
+    return " ".join(texts).split()
+
+
+@only_main
+def test_a_saved_notebook_reads_the_same_without_a_kernel_and_as_html(
+    notebook: Notebook, server: Jupyter, reader: tuple[Page, Watch], tmp_path: Path
+) -> None:
+    page, _ = reader
+    notebook.run(f"{NEW_PROMPT}#edit notes.txt", f"{NEW_PROMPT}#task #bash echo below")
+    asks(notebook, "notes.txt")
+    press(notebook, ONCE)
+    asks(notebook, "echo below")
+    press(notebook, ONCE)
+    ends(notebook, 1, "succeeded")
+    live = [shows(notebook, n) for n in range(2)]
+    pictures = [picture(notebook.outputs(n).first) for n in range(2)]
+    saved = notebook.save()
+    assert {m for c in saved.cells for o in c.outputs for m in o.data} == {
+        "text/html",
+        "text/plain",
+    }
+    assert "widgets" not in saved.metadata
+
+    shown = reopen(page, server, saved, "reopened.ipynb")
+    assert [shows(shown, n) for n in range(2)] == live
+    assert [alike(page, p, shown.outputs(n).first) for n, p in enumerate(pictures)] == [True] * 2
+
+    page.goto(html(saved, tmp_path / "reopened.html"), wait_until="domcontentloaded")
+    outputs = page.locator(".jp-OutputArea-output")
+    expect(outputs.first).to_be_visible()
+    assert words(outputs.all_inner_texts()) == words([t for texts in live for t in texts])
+
+
+def picture(what: Locator) -> str:
+    from base64 import b64encode
+
+    return b64encode(what.screenshot(animations="disabled")).decode()
+
+
+DIFFERENCE = """async ([one, other]) => {
+  const pixels = async (png) => {
+    const image = new Image();
+    image.src = `data:image/png;base64,${png}`;
+    await image.decode();
+    const canvas = new OffscreenCanvas(image.width, image.height).getContext("2d");
+    canvas.drawImage(image, 0, 0);
+    return canvas.getImageData(0, 0, image.width, image.height);
+  };
+  const [a, b] = [await pixels(one), await pixels(other)];
+  if (a.width !== b.width || a.height !== b.height) return 1;
+  const differs = (n) => Math.abs(a.data[n] - b.data[n]) > 32;
+  return [...a.data.keys()].filter(differs).length / a.data.length;
+}"""
+
+
+def alike(page: Page, before: str, now: Locator) -> bool:
+    """Whether a picture looks like what is there now, but for the smoothing of letters."""
+    different: float = page.evaluate(DIFFERENCE, [before, picture(now)])
+    return different < 0.01
+
+
+@only_main
+def test_a_long_turn_with_many_permissions_has_at_most_45_outputs(
+    notebook: Notebook, client: Client
+) -> None:
+    """Twelve permissions, each after as much text as fills an output."""
+    prose = "word " * 2_000
+    steps: list[dict[str, Any]] = [
+        {"text": prose, "calls": [["bash", {"command": f"echo {n}", "description": "x"}]]}
+        for n in range(12)
+    ]
+    notebook.run(f"{NEW_PROMPT}#plan {json.dumps([*steps, {'text': 'Done.'}])}")
+    for n in range(12):
+        asks(notebook, f"bash 'echo {n}'")
+        expect(notebook.form).to_have_count(1)
+        press(notebook, ONCE)
+    ends(notebook, 0, "succeeded")
+    (cell,) = notebook.save().cells
+    assert len(cell.outputs) <= 45
+    assert cell.outputs[-1].data["text/plain"] or cell.outputs[-2].data["text/plain"]
+
+
+# -- safety ----------------------------------------------------------------------------------------
+
+FORBIDDEN = """(roots) => {
+  const tags = "script,img,style:not([scoped]),form,iframe,object,embed,link,meta,base,svg,math,"
+    + "video,audio,source,input,button,textarea,select,marquee,picture,mjx-container,title,x-y";
+  const found = [];
+  for (const root of roots) {
+    const ours = (node) => node.closest(".oc-ask") && !node.matches("script,img,style,svg,iframe");
+    for (const node of root.querySelectorAll(tags)) if (!ours(node)) found.push(node.outerHTML);
+    for (const node of root.querySelectorAll("*")) {
+      for (const { name, value } of node.attributes) {
+        const runs = name.startsWith("on") || name.startsWith("data-commandlinker");
+        const leads = ["href", "src", "action"].includes(name)
+          && !/^(https?:|mailto:|#)/i.test(value.trim());
+        const loads = name === "style" && /url\\s*\\(|position|z-index/i.test(value);
+        if (runs || leads || loads) found.push(`${name}=${value}`);
+      }
+    }
+  }
+  return found;
+}"""
+
+HOSTILE = [
+    "import payloads, pandas; from IPython.display import display\n"
+    "from opencode_magics.notebook.live import LiveCell\n"
+    "pandas.options.display.max_rows = pandas.options.display.max_columns = None\n"
+    "pandas.options.display.max_colwidth = None",
+    *[
+        f"turn = payloads.turn(payloads.{kind}.values())\n"
+        f"note = ' '.join(payloads.{kind}.values())\n"
+        "cell = LiveCell(); cell.show(turn, note); cell.close(turn, note)"
+        for kind in ("RUNS", "LOADS", "LINKS", "SPOOFS")
+    ],
+    *[
+        f"for text in list(payloads.ALL.values())[{n}:{n + 6}]:\n"
+        "    for value in payloads.values(text): display(value)"
+        for n in range(0, len(payloads.ALL), 6)
+    ],
+    "for frame in payloads.frames(payloads.ALL.values()): display(frame)",
+]
+FORMS = (
+    f"{BY_HAND}\nimport payloads\n"
+    "form = Form(); form.place()\n"
+    "ask(form, *payloads.specs(payloads.ALL.values()))\n"
+    "form.close()"
+)
+
+
+def forbidden(page: Page) -> list[str]:
+    """What must not be in the outputs of a page, and is."""
+    found: list[str] = page.locator(".jp-OutputArea-output").evaluate_all(FORBIDDEN)
+    return [f[:200] for f in found]
+
+
+@dataclass(frozen=True)
+class Hostile:
+    """A notebook full of hostile text, and what came of it while it ran."""
+
+    saved: nbformat.NotebookNode
+    found: list[str]
+    fired: list[str]
+
+
+@pytest.fixture(scope="module")
+def hostile(chrome: Browser, server: Jupyter, practice: Practice) -> Iterator[Hostile]:
+    """All that there is to show, run once, with a real turn at its end."""
+    page = chrome.new_context(viewport={"width": 1100, "height": 1400}).new_page()
+    watch = browser.watch(page, server.url)
+    notebook = Notebook.open(page, server, "lab", NEW)
+    notebook.run_through(*HOSTILE)
+    found = forbidden(page)
+    saved = notebook.save()
+
+    notebook.run(FORMS)
+    for title in ("Permission", "Permission", "Question"):
+        asks(notebook, title)
+        found += forbidden(page)
+        notebook.form.get_by_role("button", name=re.compile("Reject|Dismiss")).click()
+    notebook.done(0)
+    yield Hostile(saved, found, watch.seen)
+    page.context.close()
+
+
+def test_the_payloads_bite_where_nobody_cares(chrome: Browser) -> None:
+    """Else the tests below would prove nothing."""
+    page = chrome.new_page()
+    watch = browser.watch(page)
+    page.goto("about:blank")
+    fill = "(html) => document.body.appendChild(document.createElement('div')).innerHTML = html"
+    for payload in (*payloads.RUNS.values(), *payloads.LOADS.values()):
+        page.evaluate(fill, payload)
+    page.wait_for_function("() => document.readyState === 'complete'")
+    bite = lambda: len(set(watch.fired)) >= 15 and len(set(watch.requests)) >= 5  # noqa: E731
+    until(page, bite)
+    page.close()
+
+
+def until(page: Page, true: Callable[[], bool]) -> None:
+    """Let the page go on until something is true here."""
+    for _ in range(200):
+        if true():
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError("it did not come")
+
+
+def test_hostile_text_does_nothing_in_a_running_notebook(hostile: Hostile) -> None:
+    assert hostile.found == []
+    assert hostile.fired == []
