@@ -211,7 +211,7 @@ def _guarded(group: int) -> subprocess.Popen[bytes] | None:
     if sys.platform == "win32":
         return None
     return subprocess.Popen(
-        ["/bin/sh", "-c", 'read -r _; kill -TERM -- "-$1" 2>/dev/null', "sh", str(group)],
+        ["/bin/sh", "-c", 'read -r _; kill -s TERM -- "-$1"', "sh", str(group)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -53,7 +53,7 @@ from .turn import Turn, advance, advance_all
 
 T = TypeVar("T")
 _IDLE = Status("idle")
-TICK = 0.1  # seconds between two states of a quiet turn
+TICK = 0.05  # seconds between two states of a quiet turn
 
 _OPEN_WITHIN = 15.0  # a cold directory takes up to 6 s on 1.18.33
 _SOON = 0.25

@@ -229,7 +229,6 @@ _SET_CELLS = """(sources) => {
 }"""
 _SAVE = "() => window.jupyterapp.commands.execute('docmanager:save')"
 _NUMBERED = re.compile(r"\[\d+\]:")
-_RESTART = "() => window.jupyterapp.shell.currentWidget.sessionContext.restartKernel()"
 _STATUS = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status"
 
 
@@ -243,10 +242,10 @@ class Notebook:
         self.name = name
 
     @classmethod
-    def open(cls, page: Page, jupyter: Jupyter, app: App, kernel: str, *cells: str) -> Notebook:
-        """Make a notebook with these cells, show it, and wait for its kernel."""
-        name = f"{app}-{kernel}.ipynb"
-        made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
+    def open(cls, page: Page, jupyter: Jupyter, app: App, kernel: str, name: str = "") -> Notebook:
+        """Make a notebook, show it, and wait for its kernel."""
+        name = name or f"{app}-{kernel}.ipynb"
+        made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell()])
         made.metadata.kernelspec = {"name": kernel, "display_name": kernel, "language": "python"}
         nbformat.write(made, jupyter.root / name)
         notebook = cls(page, jupyter, app, name)
@@ -303,11 +302,6 @@ class Notebook:
     def interrupt(self) -> None:
         """Press the square."""
         self.do("notebook:interrupt-kernel")
-
-    def restart(self) -> None:
-        """Restart the kernel."""
-        self.page.evaluate(_RESTART)
-        self.wait_for_kernel()
 
     def settle(self) -> None:
         """Let nothing of a test go on into the next one."""

@@ -265,24 +265,30 @@ def test_after_a_reload_the_form_is_there_and_answers(
 
 
 @only_main
-def test_after_a_reload_without_the_form_a_restart_and_oc_attach_bring_it_back(
-    notebook: Notebook, practice: Practice, workspace: Path
+def test_a_form_that_is_lost_can_be_had_in_another_notebook(
+    notebook: Notebook, server: Jupyter, practice: Practice, workspace: Path
 ) -> None:
-    """The kernel forgets the cell, the server does not forget the turn."""
+    """The page was reloaded and the notebook had not been saved; the cell still waits."""
     notebook.run("%oc_new A lost form", "%oc_prompt #bash touch found")
     asks(notebook, "touch found")
     notebook.page.reload()
     notebook.wait_for_kernel(status="busy")
     expect(notebook.form).to_have_count(0)
-    notebook.restart()
-    notebook.run(
+
+    page = notebook.page.context.new_page()
+    other = Notebook.open(page, server, "lab", NEW, name="other.ipynb")
+    other.run(
         f"%load_ext opencode_magics\n%oc_connect -d {practice.directory}",
         "%oc_attach A lost form",
     )
-    asks(notebook, "touch found")
-    press(notebook, ONCE)
-    ends(notebook, 1, "succeeded")
+    asks(other, "touch found")
+    press(other, ONCE)
+    ends(other, 1, "succeeded")
+    page.close()
     assert (workspace / "found").exists()
+    notebook.wait_for_kernel()
+    notebook.run_through("turn = %oc_turn\nprint(turn.outcome)")
+    assert shows(notebook, 0) == ["succeeded\n"]
 
 
 @only_main

@@ -86,12 +86,14 @@ class LineAsTyped(EscapedCommand):
 def read_as_typed(shell: Any) -> None:
     """Have a shell read cells and lines of our magics as they were typed."""
     manager = shell.input_transformer_manager
-    manager.cleanup_transforms[:0] = [whole_lines, cell_as_typed]
+    manager.cleanup_transforms.insert(0, cell_as_typed)
+    manager.line_transforms.append(whole_lines)
     manager.token_transformers.append(LineAsTyped)
 
 
 def undo_read_as_typed(shell: Any) -> None:
     """Undo `read_as_typed`."""
     manager = shell.input_transformer_manager
-    for transforms in (manager.cleanup_transforms, manager.token_transformers):
+    kinds = (manager.cleanup_transforms, manager.line_transforms, manager.token_transformers)
+    for transforms in kinds:
         transforms[:] = [t for t in transforms if t.__module__ != __name__]

@@ -5,7 +5,11 @@ Everything happens in the main thread of the cell, so every output lands in it.
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ..errors import AnswerNeeded, OpenCodeError, TurnError, TurnInterrupted
@@ -35,7 +39,7 @@ def play(run: Run, shell: Any, asker: Asker, timeout: float | None = None, ui: U
         AnswerNeeded: Nobody could answer and the policy forbids to decide; the turn was stopped.
     """
     shown = view(shell)
-    with pump_for(shell) as pump:
+    with _interruptible(), pump_for(shell) as pump:
         desk = Desk(run, shown, asker, ui, pump.reason)
         try:
             run.start()
@@ -58,6 +62,23 @@ def play(run: Run, shell: Any, asker: Asker, timeout: float | None = None, ui: U
             if run.sent:  # else there is nothing to show
                 shown.close(run.turn, _remark(run))
     return run.turn
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Makes an interrupt an exception here and now.
+
+    In a cell with an `await` at its top, ipykernel's own SIGINT only leaves a note for the loop
+    that we block (6.31 to 7.4).
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before or signal.default_int_handler)
 
 
 def _follow(run: Run, shown: View, desk: Desk, pump: Pump | NoPump, timeout: float | None) -> None:
