@@ -30,6 +30,7 @@ from opencode_magics.model import (
     Text,
 )
 from opencode_magics.notebook.form import permission_spec, question_spec
+from opencode_magics.notebook.words import clean
 from opencode_magics.turn import Retry, Settled, Turn
 
 EVIL = "https://evil.example"
@@ -233,10 +234,11 @@ def specs(payloads: Iterable[str]) -> list[Any]:
     told = list(payloads)
     together = "\n".join(told)
     items = tuple(i for t in told for i in question(t).items)
+    note = {"note": clean(together)}
     return [
-        permission_spec(permission(together), told[0], together, 2) | {"note": together},
-        permission_spec(permission(told[0], diff=file_diff(together)), told[0], together, 0),
-        question_spec(Question("que_1", SESSION, items), told[0]),
+        permission_spec(permission(together, "1"), told[0], "until it ends", 2) | note,
+        permission_spec(permission(told[0], "2", diff=file_diff(together)), told[0], "", 0) | note,
+        question_spec(Question("que_1", SESSION, items), told[0]) | note,
     ]
 
 

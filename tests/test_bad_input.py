@@ -263,26 +263,27 @@ class Accepting:
         return ACCEPTED
 
 
-def test_an_answer_that_the_server_refuses_is_told_and_the_turn_is_kept(alone: Shell) -> None:
-    asked = frame(
-        "permission.asked",
-        id="per_1",
-        sessionID="ses_root01",
-        permission="bash",
-        patterns=["ls"],
-        metadata={"command": "ls"},
-        always=[],
-    )
+def test_an_answer_that_the_server_does_not_take_is_told_and_the_turn_is_kept(alone: Shell) -> None:
+    """It is given a few times while the request still waits."""
+    asked = {
+        "id": "per_1",
+        "sessionID": "ses_root01",
+        "permission": "bash",
+        "patterns": ["ls"],
+        "metadata": {"command": "ls"},
+    }
     accept = Accepting()
-    routes = one_x(prompt=accept, status={"ses_root01": {"type": "busy"}})
+    routes = one_x(prompt=accept, permission=[asked])
     routes["POST /permission/per_1/reply"] = (500, {}, b"")
-    with FakeServer(routes, [[accept.sent.wait, asked]]) as fake:
+    with FakeServer(routes, [[accept.sent.wait, frame("permission.asked", **asked)]]) as fake:
         alone.run(f"%oc_connect {fake.url};")
-        shown = alone.fails("%%oc_prompt -s ses_root01 --queue -o turn\nhello")
-    assert isinstance(shown.error, StatusError)
+        shown = alone.fails("%%oc_prompt -s ses_root01 -o turn\nhello")
+        assert len(fake.asked("POST /permission/per_1/reply")) == 4
+    assert isinstance(shown.error, TurnError)
     assert "POST /permission/per_1/reply failed with HTTP 500" in shown.text
-    assert "Still running on the server, in session ses_root01" in shown.text
-    assert alone.user_ns["turn"].waiting
+    turn = alone.user_ns["turn"]
+    assert turn.outcome == "unknown"
+    assert [r.id for r in turn.waiting] == ["per_1"]
 
 
 def test_g1_33_another_agent_than_was_asked_for_is_told(alone: Shell) -> None:

@@ -532,7 +532,9 @@ def reopen(page: Page, server: Jupyter, notebook: nbformat.NotebookNode, name: s
     notebook.metadata.kernelspec.name = "gone"
     nbformat.write(notebook, server.root / name)
     page.goto(server.address("lab", name) + "?reset")
-    page.get_by_role("button", name="No Kernel", exact=True).last.click()
+    dialog = page.locator(".jp-Dialog")
+    dialog.get_by_role("button", name="No Kernel").click()
+    expect(dialog).to_have_count(0)
     shown = Notebook(page, server, "lab", name)
     expect(shown.outputs(0).first).to_be_visible()
     return shown
@@ -573,7 +575,8 @@ def test_a_saved_notebook_reads_the_same_without_a_kernel_and_as_html(
 
     shown = reopen(page, server, saved, "reopened.ipynb")
     assert [shows(shown, n) for n in range(2)] == live
-    assert [alike(page, p, shown.outputs(n).first) for n, p in enumerate(pictures)] == [True] * 2
+    for n, before in enumerate(pictures):
+        assert difference(page, before, picture(shown.outputs(n).first)) < 0.01
 
     page.goto(html(saved, tmp_path / "reopened.html"), wait_until="domcontentloaded")
     outputs = page.locator(".jp-OutputArea-output")
@@ -584,6 +587,7 @@ def test_a_saved_notebook_reads_the_same_without_a_kernel_and_as_html(
 def picture(what: Locator) -> str:
     from base64 import b64encode
 
+    what.page.mouse.move(0, 0)
     return b64encode(what.screenshot(animations="disabled")).decode()
 
 
@@ -603,10 +607,10 @@ DIFFERENCE = """async ([one, other]) => {
 }"""
 
 
-def alike(page: Page, before: str, now: Locator) -> bool:
-    """Whether a picture looks like what is there now, but for the smoothing of letters."""
-    different: float = page.evaluate(DIFFERENCE, [before, picture(now)])
-    return different < 0.01
+def difference(page: Page, one: str, other: str) -> float:
+    """How much of two pictures is not the same, from 0 to 1."""
+    different: float = page.evaluate(DIFFERENCE, [one, other])
+    return different
 
 
 @only_main
@@ -652,23 +656,32 @@ FORBIDDEN = """(roots) => {
   return found;
 }"""
 
+
+def shown_with(name: str) -> str:
+    """A cell that draws a turn in which every text is one of these payloads."""
+    return (
+        f"texts = list(payloads.{name}.values())\n"
+        "turn, cell = payloads.turn(texts), LiveCell()\n"
+        "cell.show(turn, ' '.join(texts))\n"
+        "cell.close(turn, ' '.join(texts))"
+    )
+
+
 HOSTILE = [
-    "import payloads, pandas; from IPython.display import display\n"
+    "import pandas, payloads; from IPython.display import display\n"
+    "from opencode_magics.errors import TurnError\n"
     "from opencode_magics.notebook.live import LiveCell\n"
-    "pandas.options.display.max_rows = pandas.options.display.max_columns = None\n"
-    "pandas.options.display.max_colwidth = None",
+    "for name in ('max_rows', 'max_columns', 'max_colwidth'):\n"
+    "    setattr(pandas.options.display, name, None)\n"
+    "texts = list(payloads.ALL.values())",
+    *map(shown_with, ("RUNS", "LOADS", "LINKS", "SPOOFS")),
     *[
-        f"turn = payloads.turn(payloads.{kind}.values())\n"
-        f"note = ' '.join(payloads.{kind}.values())\n"
-        "cell = LiveCell(); cell.show(turn, note); cell.close(turn, note)"
-        for kind in ("RUNS", "LOADS", "LINKS", "SPOOFS")
-    ],
-    *[
-        f"for text in list(payloads.ALL.values())[{n}:{n + 6}]:\n"
-        "    for value in payloads.values(text): display(value)"
+        f"for text in texts[{n}:{n + 6}]:\n    for value in payloads.values(text): display(value)"
         for n in range(0, len(payloads.ALL), 6)
     ],
-    "for frame in payloads.frames(payloads.ALL.values()): display(frame)",
+    "for frame in payloads.frames(texts): display(frame)",
+    "try: get_ipython().showtraceback(exc_tuple=(TurnError, TurnError(' '.join(texts)), None))\n"
+    "except Exception as error: display(repr(error))",
 ]
 FORMS = (
     f"{BY_HAND}\nimport payloads\n"
@@ -676,6 +689,33 @@ FORMS = (
     "ask(form, *payloads.specs(payloads.ALL.values()))\n"
     "form.close()"
 )
+SAID = "\n\n".join((payloads.RUNS | payloads.LOADS | payloads.LINKS).values()).replace("\x00", "")
+NAME = "<img src=x onerror=fired('name')>"
+
+
+def hostile_turn() -> str:
+    """A prompt for a turn that says and asks hostile things, through a real server."""
+    item = {"header": NAME, "question": SAID, "options": [{"label": NAME, "description": SAID}]}
+    steps = [
+        {
+            "text": SAID,
+            "reasoning": SAID,
+            "calls": [["bash", {"command": f"cat <<'E'\n{SAID}\nE", "description": NAME}]],
+        },
+        {"calls": [["write", {"filePath": f"{NAME}.md".replace("/", ""), "content": SAID}]]},
+        {"calls": [["question", {"questions": [item]}]]},
+        {
+            "calls": [
+                [
+                    "task",
+                    {"description": NAME, "prompt": "#bash echo hi", "subagent_type": "general"},
+                ],
+                ["task", {"description": NAME, "prompt": "#text 1", "subagent_type": NAME}],
+            ]
+        },
+        {"text": SAID},
+    ]
+    return f"#plan {json.dumps(steps)}".replace("<", "\\u003c")
 
 
 def forbidden(page: Page) -> list[str]:
@@ -690,26 +730,37 @@ class Hostile:
 
     saved: nbformat.NotebookNode
     found: list[str]
-    fired: list[str]
+    seen: list[str]
 
 
 @pytest.fixture(scope="module")
 def hostile(chrome: Browser, server: Jupyter, practice: Practice) -> Iterator[Hostile]:
-    """All that there is to show, run once, with a real turn at its end."""
+    """All that there is to show, in one notebook: values of every kind, then a real turn."""
     page = chrome.new_context(viewport={"width": 1100, "height": 1400}).new_page()
     watch = browser.watch(page, server.url)
-    notebook = Notebook.open(page, server, "lab", NEW)
-    notebook.run_through(*HOSTILE)
-    found = forbidden(page)
-    saved = notebook.save()
-
-    notebook.run(FORMS)
-    for title in ("Permission", "Permission", "Question"):
-        asks(notebook, title)
+    notebook = Notebook.open(page, server, "lab", NEW, name="hostile.ipynb")
+    turn = f"%%oc_prompt --title {NAME!r}\n{hostile_turn()}"
+    notebook.run(
+        f"%load_ext opencode_magics\n%oc_connect -d {practice.directory}",
+        FORMS,
+        turn,
+        "%oc_session",
+        "%oc_sessions --limit 3",
+        "%oc_diff",
+        *HOSTILE,
+    )
+    found = []
+    for button in ("Reject", "Reject", "Dismiss", ONCE, ONCE, "Answer", ONCE):
+        expect(notebook.form.get_by_role("button", name=button)).to_be_enabled()
+        if button == "Answer":
+            notebook.form.get_by_role("checkbox").or_(notebook.form.get_by_role("radio")).check()
         found += forbidden(page)
-        notebook.form.get_by_role("button", name=re.compile("Reject|Dismiss")).click()
-    notebook.done(0)
-    yield Hostile(saved, found, watch.seen)
+        shown = notebook.form.get_attribute("aria-labelledby")
+        press(notebook, button)
+        expect(notebook.page.locator(f"[aria-labelledby='{shown}']:visible")).to_have_count(0)
+    notebook.done(5 + len(HOSTILE))
+    found += forbidden(page)
+    yield Hostile(notebook.save(), found, watch.seen)
     page.context.close()
 
 
@@ -719,8 +770,9 @@ def test_the_payloads_bite_where_nobody_cares(chrome: Browser) -> None:
     watch = browser.watch(page)
     page.goto("about:blank")
     fill = "(html) => document.body.appendChild(document.createElement('div')).innerHTML = html"
-    for payload in (*payloads.RUNS.values(), *payloads.LOADS.values()):
-        page.evaluate(fill, payload)
+    for name, payload in (payloads.RUNS | payloads.LOADS).items():
+        if name not in ("base", "meta-refresh"):  # they would take the page away
+            page.evaluate(fill, payload)
     page.wait_for_function("() => document.readyState === 'complete'")
     bite = lambda: len(set(watch.fired)) >= 15 and len(set(watch.requests)) >= 5  # noqa: E731
     until(page, bite)
@@ -738,4 +790,51 @@ def until(page: Page, true: Callable[[], bool]) -> None:
 
 def test_hostile_text_does_nothing_in_a_running_notebook(hostile: Hostile) -> None:
     assert hostile.found == []
-    assert hostile.fired == []
+    assert hostile.seen == []
+    told = json.dumps(hostile.saved)
+    assert all(name in told for name in payloads.RUNS)
+    assert "succeeded" in "".join(o.data["text/plain"] for o in hostile.saved.cells[2].outputs)
+
+
+@pytest.mark.parametrize("trusted", [False, True], ids=["untrusted", "trusted"])
+def test_hostile_text_does_nothing_in_a_reopened_notebook(
+    hostile: Hostile, reader: tuple[Page, Watch], server: Jupyter, trusted: bool
+) -> None:
+    """Jupyter trusts what it has signed: a copy with something else in it isn't trusted."""
+    page, watch = reader
+    if trusted:
+        page.goto(server.address("lab", "hostile.ipynb") + "?reset")
+        page.wait_for_selector(".jp-OutputArea-output")
+    else:
+        copy = nbformat.from_dict(hostile.saved)
+        copy.cells.append(nbformat.v4.new_code_cell("'not signed'"))
+        reopen(page, server, copy, "untrusted.ipynb")
+    trust = "() => window.jupyterapp.shell.currentWidget.content.model.cells.get(6).trusted"
+    assert page.evaluate(trust) is trusted
+    scroll_through(page, ".jp-WindowedPanel-outer")
+    assert page.locator(".jp-OutputArea-output").count() > 400
+    assert forbidden(page) == []
+    assert watch.seen == []
+
+
+def test_hostile_text_does_nothing_in_html_from_nbconvert(
+    hostile: Hostile, chrome: Browser, tmp_path: Path
+) -> None:
+    page = chrome.new_context(viewport={"width": 1100, "height": 1400}).new_page()
+    watch = browser.watch(page)
+    page.goto(html(hostile.saved, tmp_path / "hostile.html"), wait_until="domcontentloaded")
+    scroll_through(page, "html")
+    assert page.locator(".jp-OutputArea-output").count() > 400
+    assert forbidden(page) == []
+    templates = re.compile(r"https://(cdnjs\.cloudflare\.com|unpkg\.com|cdn\.jsdelivr\.net)/")
+    assert [s for s in watch.seen if not templates.match(s)] == []
+    page.context.close()
+
+
+def scroll_through(page: Page, panel: str) -> None:
+    """Have everything drawn once, down to the end."""
+    end = "node => { node.scrollTop += node.clientHeight; return node.scrollTop; }"
+    before = -1
+    while (now := page.locator(panel).first.evaluate(end)) != before:
+        before = now
+        page.evaluate("() => new Promise(requestAnimationFrame)")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from ..errors import OpenCodeError, ServerConnectionError, StatusError
 from ..model import Permission, Question
 from ..sessions import Run
+from . import words
 from .ask import Asker
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class Desk:
             spec = question_spec(request, owner)
         else:
             spec = permission_spec(request, owner, self._run.always_means, self._others)
-        form.show(spec | {"note": note})
+        form.show(spec | {"note": words.clean(note)})
 
     def _others_of(self, request: Permission | Question) -> int:
         """How many more requests of its session wait; a rejection rejects them, too."""

@@ -62,6 +62,7 @@ class LiveCell:
         self._shown: tuple[Turn | None, str] = (None, "")
         self._drawn = 0
         self._closed = False
+        self._spoke = False
         self._layout = _Layout()
         self._sent: list[tuple[str, bool]] = []
         self._id = f"opencode-{uuid4().hex[:12]}"
@@ -72,11 +73,13 @@ class LiveCell:
         known, known_note = self._shown
         if self._closed or (turn is known and note == known_note):
             return
-        # What a person is about to be asked or told can't wait for the next time.
-        urgent = known is None or turn.waiting != known.waiting or note != known_note
+        # The first words, and what a person is about to be asked or told, can't wait.
+        first = known is None or (not self._spoke and _speaks(turn))
+        urgent = first or turn.waiting != getattr(known, "waiting", ()) or note != known_note
         if now < self._next and not urgent:
             return
         self._draw(turn, note, final=False)
+        self._spoke = self._spoke or _speaks(turn)
         # What is large to send or slow to draw is drawn less often.
         took = time.monotonic() - now
         self._next = now + max(self._min_interval, self._drawn / RATE, 3 * took)
@@ -117,6 +120,11 @@ class LiveCell:
         self._drawn += len(content[0])
         twin = "\n\n".join(t for t in (text.join(p.block for p in told), *end) if t)
         self._display({"text/html": content[0], "text/plain": twin}, f"{self._id}-{n}", not new)
+
+
+def _speaks(turn: Turn) -> bool:
+    """Whether the agent has said anything yet."""
+    return any(getattr(p, "text", "") for m in turn.answers for p in m.parts)
 
 
 class _Piece(NamedTuple):

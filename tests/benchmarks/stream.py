@@ -3,7 +3,9 @@
 A local server sends the frames of a 1.x turn at an even pace. A real kernel reads them twice: once
 as the package does it (client, dialect, fold, live cell), once with the least code that can show
 the same text (httpx, JSON, print ten times a second). Reported are the kernel's CPU time, what it
-sent to the browser and in how many outputs; medians of some interleaved rounds.
+sent to the browser, how often and in how many outputs, and how long the first words took from the
+server to the front-end; medians of some interleaved rounds. At last a turn with 500 tool calls: the
+longest time that one drawing of it keeps the cell busy.
 
     python tests/benchmarks/stream.py [--seconds 12] [--rounds 3] [--size 200000] [--deltas 20000]
 """
@@ -24,7 +26,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 SESSION, PROMPT, ANSWER, PART = "ses_1", "msg_0", "msg_1", "prt_2"
-LIMITS = {"bytes": 2_500_000, "outputs": 44, "ratio": 2.5}
+LIMITS = {"bytes": 1_700_000, "outputs": 44, "updates/s": 12, "first ms": 150, "ratio": 2.5}
+HEAD = 4  # frames before the first delta
 
 # -- the answer and its frames -----------------------------------------------------------------
 
@@ -94,6 +97,7 @@ def frame(kind: str, **properties: Any) -> dict[str, Any]:
 
 def serve(text: str, deltas: int, pace: float) -> ThreadingHTTPServer:
     """Serve /global/health, and /event at a pace of so many seconds."""
+    began_to_speak: list[float] = []
     lines = [f"data: {json.dumps(f)}\n\n".encode() for f in frames(text, deltas)]
 
     class Handler(BaseHTTPRequestHandler):
@@ -126,6 +130,8 @@ def serve(text: str, deltas: int, pace: float) -> ThreadingHTTPServer:
                 chunk = b"".join(lines[sent:due])
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
                 self.wfile.flush()
+                if sent <= HEAD < due:
+                    began_to_speak.append(time.monotonic())
                 sent = due
                 time.sleep(0.01)
             self.wfile.write(b"0\r\n\r\n")
@@ -134,6 +140,7 @@ def serve(text: str, deltas: int, pace: float) -> ThreadingHTTPServer:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    server.began_to_speak = began_to_speak  # type: ignore[attr-defined]
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
 
@@ -196,6 +203,29 @@ def simply_print(url: str) -> float:
     return time.process_time() - began
 
 
+def tool_calls(url: str) -> float:
+    """The longest drawing of a turn that calls 500 tools, one after the other; seconds."""
+    from opencode_magics.events import MessageChanged, PartChanged
+    from opencode_magics.model import Message, ToolCall
+    from opencode_magics.notebook.live import LiveCell
+    from opencode_magics.turn import Turn, advance
+
+    view = LiveCell()
+    turn = advance(Turn(SESSION, PROMPT), MessageChanged(Message(PROMPT, SESSION, "user", 1)))
+    turn = advance(turn, MessageChanged(Message(ANSWER, SESSION, "assistant", 2, parent=PROMPT)))
+    longest = 0.0
+    for n in range(500):
+        call = ToolCall(
+            f"prt_{n:04}", f"c{n}", "bash", "completed", {"command": f"ls {n}"}, output="x"
+        )
+        turn = advance(turn, PartChanged(SESSION, ANSWER, call))
+        began = time.perf_counter()
+        view.show(turn)
+        longest = max(longest, time.perf_counter() - began)
+    view.close(turn)
+    return longest
+
+
 # -- measuring ---------------------------------------------------------------------------------
 
 
@@ -207,6 +237,13 @@ class Measured:
     sent: int = 0
     messages: int = 0
     outputs: set[str] = field(default_factory=set)
+    times: list[float] = field(default_factory=list)
+    first: float | None = None  # when the first words were there
+
+    @property
+    def busiest(self) -> int:
+        """The most messages in any second."""
+        return max(sum(t <= u < t + 1 for u in self.times) for t in self.times)
 
     def take(self, message: dict[str, Any]) -> None:
         """Count a message that goes to the browser."""
@@ -214,6 +251,9 @@ class Measured:
         if message["msg_type"] not in ("stream", "display_data", "update_display_data"):
             return
         self.messages += 1
+        self.times.append(time.monotonic())
+        if self.first is None and "A look at" in json.dumps(content):
+            self.first = time.monotonic()
         self.sent += len(json.dumps(content, ensure_ascii=False).encode())
         self.outputs.add(content.get("transient", {}).get("display_id", "stream"))
 
@@ -251,16 +291,22 @@ def main() -> int:
         warm = "import stream as bench, httpx_sse, markdown_it, nh3, opencode_magics.client"
         kernel.execute_interactive(setup + warm + "\nimport opencode_magics.notebook as notebook")
         arms: dict[str, list[Measured]] = {"draw": [], "simply_print": []}
+        firsts = []
         for _ in range(given.rounds):
             for arm, found in arms.items():
                 found.append(run(kernel, arm, url))
+                if arm == "draw" and found[-1].first is not None:
+                    said = server.began_to_speak[-1]  # type: ignore[attr-defined]
+                    firsts.append((found[-1].first - said) * 1000)
+        pause = run(kernel, "tool_calls", url).cpu
     finally:
         kernel.stop_channels()
         manager.shutdown_kernel(now=True)
-    return report(arms)
+    print(f"500 tool calls: at most {pause * 1000:.0f} ms in one drawing")
+    return report(arms, median(firsts))
 
 
-def report(arms: dict[str, list[Measured]]) -> int:
+def report(arms: dict[str, list[Measured]], first: float) -> int:
     """Print the figures and how they stand to the limits."""
     cpu = {arm: median(m.cpu for m in found) for arm, found in arms.items()}
     for arm, found in arms.items():
@@ -270,6 +316,8 @@ def report(arms: dict[str, list[Measured]]) -> int:
     figures = {
         "bytes": max(m.sent for m in arms["draw"]),
         "outputs": max(len(m.outputs) for m in arms["draw"]),
+        "updates/s": max(m.busiest for m in arms["draw"]),
+        "first ms": first,
         "ratio": cpu["draw"] / cpu["simply_print"],
     }
     for name, figure in figures.items():
