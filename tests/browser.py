@@ -90,6 +90,8 @@ def jupyter(home: Path, versions: Sequence[str], env: Mapping[str, str]) -> Iter
         "IdentityProvider.token": "",
         "LabApp.expose_app_in_browser": True,
         "JupyterNotebookApp.expose_app_in_browser": True,
+        # A test shows more in a second than Jupyter lets through, and what is more is lost.
+        "ZMQChannelsWebsocketConnection.iopub_data_rate_limit": 1_000_000_000,
     }
     command = [sys.executable, "-m", "jupyterlab", *(f"--{k}={v}" for k, v in options.items())]
     log = home / "server.log"
@@ -227,6 +229,12 @@ _SET_CELLS = """(sources) => {
     model.insertCells(0, sources.map((source) => ({ cell_type: "code", source })));
   });
 }"""
+_ADD_CELL = """(source) => {
+  const notebook = window.jupyterapp.shell.currentWidget.content;
+  notebook.model.sharedModel.addCell({ cell_type: "code", source });
+  notebook.activeCellIndex = notebook.model.cells.length - 1;
+  return notebook.activeCellIndex;
+}"""
 _SAVE = "() => window.jupyterapp.commands.execute('docmanager:save')"
 _NUMBERED = re.compile(r"\[\d+\]:")
 _STATUS = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status"
@@ -287,6 +295,13 @@ class Notebook:
         """Let the notebook have just these cells, and run them all."""
         self.page.evaluate(_SET_CELLS, list(cells))
         self.do("notebook:run-all-cells")
+
+    def run_more(self, *cells: str) -> None:
+        """Run these cells below those that are there, each when the last one is done."""
+        for source in cells:
+            at: int = self.page.evaluate(_ADD_CELL, source)
+            self.do("notebook:run-cell")
+            self.done(at)
 
     def run_through(self, *cells: str) -> None:
         """The same, and wait until all are done."""

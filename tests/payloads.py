@@ -61,7 +61,7 @@ RUNS = {
     ),
     "attribute-double": '" onmouseover="fired(\'attribute-double\')" autofocus tabindex=1 x="',
     "attribute-focus": '" onfocus="fired(\'attribute-focus\')" autofocus tabindex=1 x="',
-    "attribute-single": "' onfocus='fired(1)' autofocus tabindex=1 x='",
+    "attribute-single": "' onfocus='fired(`attribute-single`)' autofocus tabindex=1 x='",
     "attribute-tag": "\"><img src=x onerror=fired('attribute-tag')>",
     "attribute-tag-single": "'><img src=x onerror=fired('attribute-tag-single')>",
     "svg-onload": "<svg onload=fired('svg-onload')>",

@@ -641,14 +641,17 @@ FORBIDDEN = """(roots) => {
     + "video,audio,source,input,button,textarea,select,marquee,picture,mjx-container,title,x-y";
   const found = [];
   for (const root of roots) {
-    const ours = (node) => node.closest(".oc-ask") && !node.matches("script,img,style,svg,iframe");
-    for (const node of root.querySelectorAll(tags)) if (!ours(node)) found.push(node.outerHTML);
+    // Controls of the form; formulas in frames, which pandas and JupyterLab set without harm.
+    const fine = (node) => node.matches("input, button, form, mjx-container, mjx-container *")
+      && node.closest(".oc-ask, table.dataframe");
+    for (const node of root.querySelectorAll(tags)) if (!fine(node)) found.push(node.outerHTML);
     for (const node of root.querySelectorAll("*")) {
       for (const { name, value } of node.attributes) {
         const runs = name.startsWith("on") || name.startsWith("data-commandlinker");
         const leads = ["href", "src", "action"].includes(name)
           && !/^(https?:|mailto:|#)/i.test(value.trim());
-        const loads = name === "style" && /url\\s*\\(|position|z-index/i.test(value);
+        const covers = /position|z-index/i.test(value) && !fine(node);
+        const loads = name === "style" && (covers || /url\\s*\\(/i.test(value));
         if (runs || leads || loads) found.push(`${name}=${value}`);
       }
     }
@@ -660,10 +663,10 @@ FORBIDDEN = """(roots) => {
 def shown_with(name: str) -> str:
     """A cell that draws a turn in which every text is one of these payloads."""
     return (
-        f"texts = list(payloads.{name}.values())\n"
-        "turn, cell = payloads.turn(texts), LiveCell()\n"
-        "cell.show(turn, ' '.join(texts))\n"
-        "cell.close(turn, ' '.join(texts))"
+        f"said = list(payloads.{name}.values())\n"
+        "turn, cell = payloads.turn(said), LiveCell()\n"
+        "cell.show(turn, ' '.join(said))\n"
+        "cell.close(turn, ' '.join(said))"
     )
 
 
@@ -671,17 +674,20 @@ HOSTILE = [
     "import pandas, payloads; from IPython.display import display\n"
     "from opencode_magics.errors import TurnError\n"
     "from opencode_magics.notebook.live import LiveCell\n"
-    "for name in ('max_rows', 'max_columns', 'max_colwidth'):\n"
-    "    setattr(pandas.options.display, name, None)\n"
+    "show = pandas.options.display\n"
+    "show.max_rows = show.max_columns = None; show.max_colwidth = 200\n"
     "texts = list(payloads.ALL.values())",
     *map(shown_with, ("RUNS", "LOADS", "LINKS", "SPOOFS")),
     *[
-        f"for text in texts[{n}:{n + 6}]:\n    for value in payloads.values(text): display(value)"
-        for n in range(0, len(payloads.ALL), 6)
+        f"for text in texts[{n}:{n + 40}]:\n"
+        "    looks = map(get_ipython().display_formatter.format, payloads.values(text))\n"
+        "    display({'text/html': ''.join(data['text/html'] for data, _ in looks)}, raw=True)"
+        for n in range(0, len(payloads.ALL), 40)
     ],
-    "for frame in payloads.frames(texts): display(frame)",
-    "try: get_ipython().showtraceback(exc_tuple=(TurnError, TurnError(' '.join(texts)), None))\n"
-    "except Exception as error: display(repr(error))",
+    # Half a pair can't be sent at all.
+    "whole = [t for name, t in payloads.ALL.items() if name != 'half-pair']\n"
+    "for frame in payloads.frames(whole): display(frame)",
+    "get_ipython().showtraceback((TurnError, TurnError(' '.join(texts)), None))",
 ]
 FORMS = (
     f"{BY_HAND}\nimport payloads\n"
@@ -747,7 +753,6 @@ def hostile(chrome: Browser, server: Jupyter, practice: Practice) -> Iterator[Ho
         "%oc_session",
         "%oc_sessions --limit 3",
         "%oc_diff",
-        *HOSTILE,
     )
     found = []
     for button in ("Reject", "Reject", "Dismiss", ONCE, ONCE, "Answer", ONCE):
@@ -758,7 +763,8 @@ def hostile(chrome: Browser, server: Jupyter, practice: Practice) -> Iterator[Ho
         shown = notebook.form.get_attribute("aria-labelledby")
         press(notebook, button)
         expect(notebook.page.locator(f"[aria-labelledby='{shown}']:visible")).to_have_count(0)
-    notebook.done(5 + len(HOSTILE))
+    notebook.done(5)
+    notebook.run_more(*HOSTILE)
     found += forbidden(page)
     yield Hostile(notebook.save(), found, watch.seen)
     page.context.close()
@@ -812,7 +818,7 @@ def test_hostile_text_does_nothing_in_a_reopened_notebook(
     trust = "() => window.jupyterapp.shell.currentWidget.content.model.cells.get(6).trusted"
     assert page.evaluate(trust) is trusted
     scroll_through(page, ".jp-WindowedPanel-outer")
-    assert page.locator(".jp-OutputArea-output").count() > 400
+    assert page.locator(".jp-OutputArea-output").count() > 150
     assert forbidden(page) == []
     assert watch.seen == []
 
@@ -824,7 +830,7 @@ def test_hostile_text_does_nothing_in_html_from_nbconvert(
     watch = browser.watch(page)
     page.goto(html(hostile.saved, tmp_path / "hostile.html"), wait_until="domcontentloaded")
     scroll_through(page, "html")
-    assert page.locator(".jp-OutputArea-output").count() > 400
+    assert page.locator(".jp-OutputArea-output").count() > 150
     assert forbidden(page) == []
     templates = re.compile(r"https://(cdnjs\.cloudflare\.com|unpkg\.com|cdn\.jsdelivr\.net)/")
     assert [s for s in watch.seen if not templates.match(s)] == []
