@@ -578,10 +578,12 @@ def test_a_saved_notebook_reads_the_same_without_a_kernel_and_as_html(
     for n, before in enumerate(pictures):
         assert difference(page, before, picture(shown.outputs(n).first)) < 0.01
 
+    page = page.context.new_page()
     page.goto(html(saved, tmp_path / "reopened.html"), wait_until="domcontentloaded")
     outputs = page.locator(".jp-OutputArea-output")
     expect(outputs.first).to_be_visible()
     assert words(outputs.all_inner_texts()) == words([t for texts in live for t in texts])
+    page.close()
 
 
 def picture(what: Locator) -> str:
@@ -838,8 +840,8 @@ def test_hostile_text_does_nothing_in_html_from_nbconvert(
 
 
 def scroll_through(page: Page, panel: str) -> None:
-    """Have everything drawn once, down to the end."""
-    end = "node => { node.scrollTop += node.clientHeight; return node.scrollTop; }"
+    """Look at it here and there, down to the end."""
+    end = "node => { node.scrollTop += 10 * node.clientHeight; return node.scrollTop; }"
     before = -1
     while (now := page.locator(panel).first.evaluate(end)) != before:
         before = now
