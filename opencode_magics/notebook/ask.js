@@ -73,7 +73,9 @@ function item(spec, question, number) {
     const description = make("small", option.description, { id: `${name.id}-more` });
     input.setAttribute("aria-labelledby", name.id);
     input.setAttribute("aria-describedby", description.id);
-    label.append(input, name, description);
+    const words = make("span");
+    words.append(name, description);
+    label.append(input, words);
     set.append(label);
   }
   const own = make("input", "", { type: "text" });

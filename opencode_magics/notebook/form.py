@@ -34,7 +34,7 @@ CSS = """
 .oc-ask[hidden] { display: none; }
 .oc-ask-title { font-weight: 600; }
 .oc-ask pre { margin: 6px 0; padding: 6px 8px; max-height: 24em; overflow: auto;
-  white-space: pre-wrap; overflow-wrap: anywhere; border-radius: 3px;
+  white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere; border-radius: 3px;
   font-family: var(--jp-code-font-family, monospace); font-size: 12px; line-height: 1.4;
   color: inherit; background: rgba(128, 128, 128, .12); }
 .oc-ask pre.oc-ask-diff { padding: 4px 0; }
@@ -59,8 +59,8 @@ CSS = """
 .oc-ask-option { display: flex; gap: 8px; align-items: baseline; margin: 3px 0; width: fit-content;
   white-space: pre-wrap; }
 .oc-ask-option input { margin: 0; flex: none; position: relative; top: 2px; }
-.oc-ask-option > * { unicode-bidi: isolate; }
-.oc-ask-option small { font-size: 12px; }
+.oc-ask-option span, .oc-ask small { unicode-bidi: isolate; }
+.oc-ask small { font-size: 12px; margin-left: 8px; }
 .oc-ask-effects { margin: 6px 0 0; padding-left: 1.4em; font-size: 12px; }
 .oc-ask-note { margin-top: 6px; font-weight: 600; }
 .oc-ask-note:empty { display: none; }
