@@ -30,6 +30,7 @@ CHILD = Session("ses_kid", "Run the tests (@general subagent)", "/work/p", paren
 ITEMS = (QuestionItem("Which?", "", (Option("A"), Option("B"))),)
 GONE = (404, {"content-type": "application/json"}, b'{"_tag":"PermissionNotFoundError"}')
 DOWN = (500, {}, b"")
+WAITING = {"id": "per_1", "sessionID": ROOT.id, "permission": "bash", "patterns": ["x"]}
 
 
 def push(n: int = 1, session: Session = ROOT) -> Permission:
@@ -241,7 +242,7 @@ def test_g4_06_a_reply_that_fails_is_told_in_the_form_and_can_be_given_again(
     front: FrontEnd,
 ) -> None:
     """Twice in the same way, so that the form has nothing new to say the second time."""
-    routes = {reply_to("1"): in_turn(DOWN, DOWN, True), "GET /permission": [{"id": "per_1"}]}
+    routes = {reply_to("1"): in_turn(DOWN, DOWN, True), "GET /permission": [WAITING]}
     with cell(front, routes) as running:
         running.waits(push())
         running.step()
@@ -259,14 +260,25 @@ def test_g4_06_a_reply_that_fails_is_told_in_the_form_and_can_be_given_again(
 
 
 def test_g4_06_a_server_that_is_gone_is_told_in_the_form(front: FrontEnd) -> None:
-    waiting = [{"id": "per_1", "sessionID": ROOT.id, "permission": "bash", "patterns": ["x"]}]
-    with cell(front, {reply_to("1"): CUT, "GET /permission": waiting}) as running:
+    with cell(front, {reply_to("1"): CUT, "GET /permission": [WAITING]}) as running:
         running.waits(push())
         running.step()
         front.click("once")
         running.step()
         assert "did not arrive" in front.asks["note"]
         assert running.replies == []
+
+
+def test_what_a_server_says_of_a_failure_can_be_shown(front: FrontEnd) -> None:
+    """Half of a surrogate pair can't be sent to the page."""
+    said = b'{"name": "Bad", "data": {"message": "no \\ud800<img src=x>"}}'
+    answer = (500, {"content-type": "application/json"}, said)
+    with cell(front, {reply_to("1"): answer, "GET /permission": [WAITING]}) as running:
+        running.waits(push())
+        running.step()
+        front.click("once")
+        running.step()
+        assert "no \N{REPLACEMENT CHARACTER}<img src=x>" in front.asks["note"]
 
 
 def test_a_request_that_was_answered_elsewhere_puts_the_form_away(front: FrontEnd) -> None:
