@@ -198,14 +198,14 @@ class Client:
             text = text.replace(secret, "********")
         return text
 
-    def _build(self, request: Request, silence: float | None = None) -> httpx.Request:
+    def _build(self, request: Request, patience: float | None = None) -> httpx.Request:
         return self._http.build_request(
             request.method,
             request.path,
             params={k: v for k, v in request.query.items() if v is not None},
             content=None if request.body is None else dialects.dumps(request.body),
             headers={} if request.body is None else {"content-type": "application/json"},
-            timeout=httpx.Timeout(silence or request.timeout, connect=_CONNECT),
+            timeout=httpx.Timeout(patience or request.timeout, connect=_CONNECT),
         )
 
     def _unreachable(self, request: Request, error: httpx.RequestError) -> ServerConnectionError:

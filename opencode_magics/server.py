@@ -83,7 +83,12 @@ def _credentials(address: str) -> tuple[str, Secret | None]:
 
 def is_same_server(address: str | None, url: str) -> bool:
     """Whether what a person typed is the address of a server."""
-    return address is not None and str(parse_url(address)).rstrip("/") == url
+    return address is not None and _spelt(address) == url
+
+
+def _spelt(address: str) -> str:
+    """An address as `Client.url` and `ServerProcess.url` spell it."""
+    return str(parse_url(address)).rstrip("/")
 
 
 def _work_directory(address: str, directory: str | None) -> str | None:
@@ -136,7 +141,7 @@ def _forget(server: "ServerProcess") -> None:
 
 
 def _recall(address: str) -> Secret | None:
-    return _kept().get(str(parse_url(address)).rstrip("/"))
+    return _kept().get(_spelt(address))
 
 
 @dataclass(eq=False)

@@ -344,6 +344,7 @@ class Run:
         self._look: float | None = None  # when to read the store again
         self._wait = _SOON
         self._idle_since: float | None = None
+        self._errand: threading.Thread | None = None
 
     @property
     def always_means(self) -> str:
@@ -384,7 +385,8 @@ class Run:
         try:
             self._open()
         except OpenCodeError as error:
-            self._end("failed", Failure("NotSent", error.what))
+            if not self.sent:
+                self._end("failed", Failure("NotSent", error.what))
             raise
         if self.sent:
             self._look_now()
@@ -656,6 +658,7 @@ class Run:
         except (ServerConnectionError, StatusError):
             if self._still_waits(request):
                 raise
+            ours, reply = False, "settled, perhaps by this answer"
         self._fold([RequestReplied(request.session, request.id, reply, message if ours else "")])
         return ours
 
@@ -681,7 +684,7 @@ class Run:
         if not self.sent:
             return self._end("aborted", None)
         before = self.turn
-        self._errand()
+        self.call_off().join()
         try:
             if not self._stopped():
                 reason = f"it was not seen to stop within {_STOP_WITHIN:.0f} s"
@@ -704,17 +707,18 @@ class Run:
         self.turn = advance(self.turn, Ended(outcome, failure))
         return self.turn
 
-    def _errand(self) -> None:
-        """Abort and reject at once, in a thread that also finishes when nobody waits for it."""
+    def call_off(self) -> threading.Thread:
+        """Abort and reject, in a thread that also finishes when nobody waits for it. Works once."""
 
         def run() -> None:
             with suppress(OpenCodeError):
                 self.client.abort(self.session)
                 self._reject_leftovers()
 
-        errand = threading.Thread(target=run, name="opencode-abort", daemon=True)
-        errand.start()
-        errand.join()
+        if self._errand is None:
+            self._errand = threading.Thread(target=run, name="opencode-abort", daemon=True)
+            self._errand.start()
+        return self._errand
 
     def _stopped(self) -> bool:
         """Abort until nothing of the tree is seen to work, twice; False if that takes too long.

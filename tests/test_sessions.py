@@ -386,6 +386,27 @@ def test_g4_06_a_reply_that_fails_can_be_given_again():
             assert run.decide(permission, "once") is True
 
 
+@pytest.mark.parametrize("answer", [CUT, (500, {}, b"")])
+def test_a_reply_that_failed_while_the_request_went_away_claims_nothing(answer):
+    with FakeServer(one_x(permission=[]) | {"POST /permission/per_1/reply": answer}) as fake:
+        client, run = running(fake)
+        permission = Permission("per_1", "ses_root01", "bash", ("ls",))
+        run.turn = Turn("ses_root01", "msg_u1", permissions=(permission,))
+        with client:
+            assert run.decide(permission, "once") is False
+        assert "perhaps" in run.turn.settled_requests[0].reply
+        assert len(fake.asked("POST /permission/per_1/reply")) == 1
+
+
+def test_calling_off_twice_sends_one_abort():
+    with FakeServer(one_x()) as fake:
+        client, run = running(fake)
+        with client:
+            run.call_off()
+            run.call_off().join()
+        assert len(fake.asked("POST /session/ses_root01/abort")) == 1
+
+
 def test_g1_17_a_question_of_the_turn_is_answered_on_its_own_route():
     asked = {
         "id": "que_1",

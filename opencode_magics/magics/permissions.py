@@ -37,8 +37,9 @@ class PermissionMagics(Magics):
     def oc_attach(self, line: str) -> None:
         """Follow the turn that a session works on, as if its prompt had been sent here.
 
-        For after a page reload or a kernel restart, and for turns that were started elsewhere.
-        What the agent asks is answered here; interrupting the cell stops the agent. Of a session
+        For turns that were started elsewhere, sent with --no-wait, or left by --timeout. After a
+        page reload, attach from another notebook: interrupting the cell that waits, or restarting
+        its kernel, stops the agent. What the agent asks is answered here. Of a session
         that is idle, its last turn is shown. The session becomes the current one.
 
         Example::

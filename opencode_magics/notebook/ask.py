@@ -88,7 +88,7 @@ class Asker:
         """
         if self.policy != "ask":
             return Decided(self.policy, by=f"policy {self.policy!r}")
-        if self.can_ask:
+        if self.asks(permission):
             try:
                 return self._ask_permission(permission, owner, always_means)
             except (EOFError, NotImplementedError):
@@ -99,7 +99,7 @@ class Asker:
 
     def question(self, question: Question, owner: str = "") -> Answered:
         """Answer a question. Raises like `permission`; a policy never answers, it dismisses."""
-        if self.can_ask:
+        if self.asks(question):
             try:
                 return self._ask_question(question, owner)
             except (EOFError, NotImplementedError):

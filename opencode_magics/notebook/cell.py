@@ -96,6 +96,7 @@ def _stop(run: Run, view: View) -> str:
     if not run.sent:
         return "Stopped; the prompt had not been sent."
     try:
+        run.call_off()  # before anything that a second interrupt could cut short
         view.show(run.turn, "Stopping the turn on the server.")
         run.abort()
     except KeyboardInterrupt:
