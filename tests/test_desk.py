@@ -382,6 +382,41 @@ def test_the_form_stands_below_what_the_turn_shows(front: FrontEnd) -> None:
         assert running.view.outputs > 2
 
 
+def test_a_very_long_turn_with_a_request_at_every_output_has_at_most_45(front: FrontEnd) -> None:
+    with cell(front) as running:
+        for n in range(1, 41):
+            running.says("A paragraph.\n\n" * 1_500 * n)
+            running.waits(push(n))
+            running.step()
+            assert front.forms == [len(front.outputs) - 1]
+            front.click("once")
+            running.step()
+        running.desk.close()
+        running.view.close(running.run.turn)
+        assert running.view.outputs > 20
+        assert len(front.outputs) <= 45
+        assert all(data["text/html"] for data in list(front.outputs.values())[:-1])
+
+
+def test_what_is_typed_after_a_form_stands_below_it(
+    front: FrontEnd, impatient: None, shell: Shell
+) -> None:
+    """And what the turn shows then stands below that."""
+    front.draws = False
+    with cell(front, typed=["1"], asker={"write": lambda line: front.publish({"": line})}) as it:
+        it.says("first")
+        it.waits(push())
+        it.step()
+        it.step()
+        it.says("first. " * 5_000)
+        it.step()
+        shown = [next(iter(data.values())) for data in front.outputs.values()]
+        asked = next(n for n, text in enumerate(shown) if "1, 2, 3 or" in text or "[1]" in text)
+        assert "first" in shown[0]
+        assert "first" in shown[-1]
+        assert 0 < asked < len(shown) - 1
+
+
 def test_in_the_end_no_widget_is_left(front: FrontEnd) -> None:
     with cell(front) as running:
         running.waits(push())

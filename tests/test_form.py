@@ -161,7 +161,7 @@ def test_a_question_of_a_subagent_says_so() -> None:
 
 def test_a_click_is_heard_once(front: FrontEnd) -> None:
     form = Form()
-    form.place()
+    form.place("here")
     form.show(SPEC)
     front.click("reject", message="  not now ")
     front.click("once")
@@ -238,7 +238,7 @@ def test_a_request_that_is_shown_again_can_be_answered_again(front: FrontEnd) ->
 def test_it_is_ready_when_the_page_says_so_and_not_before(front: FrontEnd) -> None:
     front.draws = False
     form = Form()
-    form.place()
+    form.place("here")
     assert not form.ready
     front.form.hear(kind="ready")
     assert form.ready
@@ -247,17 +247,17 @@ def test_it_is_ready_when_the_page_says_so_and_not_before(front: FrontEnd) -> No
 # -- where it stands -------------------------------------------------------------------------------
 
 
-def test_it_stands_in_one_place_only(front: FrontEnd) -> None:
+def test_it_stands_in_the_output_that_it_is_put_into(front: FrontEnd) -> None:
     form = Form()
-    form.place()
     front.publish({"text/plain": "something else"})
-    form.place()
-    assert front.forms == [2]
+    form.place("here")
+    assert list(front.outputs)[1:] == ["here"]
+    assert front.forms == [1]
 
 
 def test_hidden_it_asks_nothing(front: FrontEnd) -> None:
     form = Form()
-    form.place()
+    form.place("here")
     form.show(SPEC)
     form.hide()
     assert front.asks == {}
@@ -265,8 +265,8 @@ def test_hidden_it_asks_nothing(front: FrontEnd) -> None:
 
 def test_closed_it_leaves_nothing(front: FrontEnd) -> None:
     form = Form()
-    form.place()
-    form.close()
+    form.place("here")
+    form.close("here")
     assert not front.form.open_
     assert not any(WIDGET in data for data in front.outputs.values())
 

@@ -48,6 +48,7 @@ class Desk:
         self._buttons = ui != "text" and asker.can_ask and view.outputs is not None
         self._form: Form | None = None
         self._below: int | None = None  # outputs of the view when the form was placed
+        self._place = ""  # the output that it was put into
         self._open: Permission | Question | None = None
         self._others = 0  # that wait in the same session, as the form says
         self._since = 0.0
@@ -73,7 +74,8 @@ class Desk:
     def close(self) -> None:
         """Leave nothing of the form in the cell."""
         if self._form is not None:
-            self._form.close()
+            left = self._below == self._view.outputs  # else the view has taken its place
+            self._form.close(self._place if left else "")
             self._form = None
 
     # -- buttons ---------------------------------------------------------------------------------
@@ -99,8 +101,8 @@ class Desk:
         if self._form is None:
             self._form = Form()
         if self._below != self._view.outputs:
-            self._below = self._view.outputs
-            self._form.place()
+            self._below, self._place = self._view.outputs, self._view.lend()
+            self._form.place(self._place)
         return self._form
 
     def _show(self, request: Permission | Question, form: Form, note: str = "") -> None:

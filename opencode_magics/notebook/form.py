@@ -100,7 +100,6 @@ class Form:
         self._answered: set[str] = set()
         self._widget = AskWidget(spec={})
         self._widget.on_msg(self._hear)
-        self._handle: Any = None
 
     def show(self, spec: Spec) -> None:
         """Ask something; once more, if its answer did not arrive."""
@@ -113,30 +112,27 @@ class Form:
         """Ask nothing for now."""
         self._widget.spec = {}
 
-    def place(self) -> None:
-        """Show the form below all that the cell shows so far, and only there."""
+    def place(self, display_id: str) -> None:
+        """Show the form in an output of the cell, a new one."""
         from IPython.display import display
 
-        self._clear()
         bundle = self._widget._repr_mimebundle_()
         bundle = bundle[0] if isinstance(bundle, tuple) else bundle
         # What a notebook shows that is saved right now and opened without a kernel.
         shown = {**bundle, "text/plain": "(waiting for an answer)"}
-        self._handle = display(shown, raw=True, display_id=True)
+        display(shown, raw=True, display_id=display_id)
 
     def clicked(self) -> Click | None:
         """The next answer that a person gave, None if there is none."""
         return self._clicks.popleft() if self._clicks else None
 
-    def close(self) -> None:
-        """Take the form out of the cell; nothing of it stays in the notebook."""
-        self._widget.close()
-        self._clear()
+    def close(self, display_id: str = "") -> None:
+        """End the form, and take it out of the output that it is still in."""
+        from IPython.display import display
 
-    def _clear(self) -> None:
-        if self._handle is not None:
-            self._handle.update(_EMPTY, raw=True)
-            self._handle = None
+        self._widget.close()
+        if display_id:
+            display(_EMPTY, raw=True, display_id=display_id, update=True)
 
     def _hear(self, widget: object, content: Any, buffers: object) -> None:
         if content.get("kind") == "ready":

@@ -35,6 +35,9 @@ class View(Protocol):
     def outputs(self) -> int | None:
         """How many outputs of a cell it has made so far; None if it can't have any."""
 
+    def lend(self) -> str:
+        """A display id to show something else with, below; the next output takes its place."""
+
     def step_aside(self) -> None:
         """Let something else be shown; what comes next stands below it."""
 
@@ -65,7 +68,9 @@ class LiveCell:
         self._spoke = False
         self._layout = _Layout()
         self._sent: list[tuple[str, bool]] = []
-        self._id = f"opencode-{uuid4().hex[:12]}"
+        self._ids: list[str] = []
+        self._lent = ""
+        self._id, self._made = f"opencode-{uuid4().hex[:12]}", 0
 
     def show(self, turn: Turn, note: str = "") -> None:
         """Draw a later state, unless nothing is new or the last drawing was only just now."""
@@ -89,8 +94,17 @@ class LiveCell:
         """How many outputs it has made so far."""
         return len(self._sent)
 
+    def lend(self) -> str:
+        """The display id of an output below all others, for something else to be shown there.
+
+        The next output takes its place, so that nothing empty is left between the outputs.
+        """
+        self._lent = self._lent or self._new_id()
+        return self._lent
+
     def step_aside(self) -> None:
         """Let something else be shown in the cell; what comes next goes to an output below it."""
+        self._lent = ""
         self._layout.end_output()
 
     def close(self, turn: Turn, note: str = "") -> None:
@@ -116,10 +130,18 @@ class LiveCell:
         new = n == len(self._sent)
         if not new and content == self._sent[n]:
             return
+        update = not new or bool(self._lent)
+        if new:
+            self._ids.append(self._lent or self._new_id())
+            self._lent = ""
         self._sent[n : n + 1] = [content]
         self._drawn += len(content[0])
         twin = "\n\n".join(t for t in (text.join(p.block for p in told), *end) if t)
-        self._display({"text/html": content[0], "text/plain": twin}, f"{self._id}-{n}", not new)
+        self._display({"text/html": content[0], "text/plain": twin}, self._ids[n], update)
+
+    def _new_id(self) -> str:
+        self._made += 1
+        return f"{self._id}-{self._made - 1}"
 
 
 def _speaks(turn: Turn) -> bool:

@@ -57,6 +57,10 @@ class TextView:
 
     outputs: None = None
 
+    def lend(self) -> str:
+        """Nothing: there are no outputs."""
+        return ""
+
     def step_aside(self) -> None:
         """End the line, so that something else can be printed; what comes next stands below it."""
         if self._last is not None:
