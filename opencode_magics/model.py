@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 Decision = Literal["once", "always", "reject"]
-ToolStatus = Literal["pending", "running", "completed", "error"]
 StatusName = Literal["idle", "busy", "retry"]
 
 
@@ -154,6 +153,7 @@ class ToolCall:
 
     Attributes:
         call: The model's id of the call; permissions and questions name it.
+        status: pending, running, completed or error; another word if a server has one.
         output: What the tool gave back so far; "" while it has nothing.
         error: Why it failed, else None.
         exit: The exit code of a shell command, where the server tells.
@@ -165,7 +165,7 @@ class ToolCall:
     id: str
     call: str
     tool: str
-    status: ToolStatus
+    status: str
     input: dict[str, Any] = field(default_factory=dict)
     title: str | None = None
     output: str = ""
@@ -228,16 +228,19 @@ Part = Text | Reasoning | ToolCall | StepStart | StepEnd | Attachment | Compacti
 class Message:
     """A prompt (`role="user"`) or one step of an answer (`role="assistant"`), with its parts.
 
+    Other roles may come; they are kept, and are neither.
+
     Attributes:
         parent: The prompt that an answer answers.
         finish: Why the model stopped ("stop", "tool-calls", "length", ...); None if it didn't.
         reported: Usage as the message itself tells it; `usage` prefers the steps.
         diffs: Files that a prompt's turn changed, where the server tells.
+        unread: Fields that the server sent and that could not be read, by their wire names.
     """
 
     id: str
     session: str
-    role: Literal["user", "assistant"]
+    role: str
     created: int | None = None
     completed: int | None = None
     parent: str | None = None
@@ -249,6 +252,7 @@ class Message:
     summary: bool = False
     diffs: tuple[FileDiff, ...] = ()
     parts: tuple[Part, ...] = ()
+    unread: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def text(self) -> str:
@@ -293,7 +297,11 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A conversation. `directory` is the server's own spelling: send it back verbatim."""
+    """A conversation. `directory` is the server's own spelling: send it back verbatim.
+
+    `revert` is the message it was taken back to, while it can still be brought forward again;
+    `changed`, `additions` and `deletions` count files and lines, where the server tells.
+    """
 
     id: str
     title: str = ""
@@ -306,6 +314,18 @@ class Session:
     updated: int | None = None
     archived: int | None = None
     usage: Usage | None = None
+    revert: str | None = None
+    changed: int | None = None
+    additions: int | None = None
+    deletions: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """A session's messages as they are stored, and how many bytes were read for them."""
+
+    messages: tuple[Message, ...]
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,8 +402,22 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
+class PriceTier:
+    """Prices of calls with a prompt of more than `above` tokens, cached ones included."""
+
+    above: int
+    input: float | None = None
+    output: float | None = None
+    cache_read: float | None = None
+    cache_write: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
-    """A model that the server can use. Prices are USD per million tokens."""
+    """A model that the server can use. Prices are USD per million tokens.
+
+    `tiers` are the prices of a call with a longer prompt, the shortest first.
+    """
 
     provider: str
     id: str
@@ -396,6 +430,7 @@ class Model:
     price_cache_read: float | None = None
     price_cache_write: float | None = None
     default: bool = False
+    tiers: tuple[PriceTier, ...] = ()
 
     @property
     def ref(self) -> ModelRef:

@@ -331,6 +331,8 @@ def _health(client: httpx.Client, url: str) -> str:
         return str(reply.json().get("version", "")) if reply.is_success else ""
     except (httpx.TransportError, ValueError):
         return ""
+    except KeyboardInterrupt:  # see Client._send: frames of httpcore have the password
+        raise KeyboardInterrupt from None
 
 
 def _ended(server: ServerProcess) -> str:

@@ -387,7 +387,7 @@ def test_start_takes_an_age_or_a_date(shell: Shell) -> None:
         assert session.id in set(shell.run(f"%oc_sessions --start {start}").value["id"])
     assert len(shell.run("%oc_sessions --start 2100-01-01").value) == 0
     shown = shell.fails("%oc_sessions --start yesterday")
-    assert "--start takes 7d, 12h, 30m or a date" in shown.text
+    assert "write 7d, 12h, 30m (ago) or a date" in shown.text
     assert one_line_and_what_to_do(shown)
 
 

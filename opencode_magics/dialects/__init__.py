@@ -36,6 +36,7 @@ from ..model import (
     Server,
     Session,
     Status,
+    Transcript,
 )
 
 log = logging.getLogger(__name__)
@@ -126,6 +127,12 @@ class Dialect(Protocol):
 
     def messages(self, session: Session) -> Flow[tuple[Message, ...]]:
         """Every message of a session, oldest first."""
+
+    def transcript(self, session: Session) -> Flow[Transcript]:
+        """Every message of a session, oldest first, as far as it can be read.
+
+        What `messages` would fail on is left out and named in `Message.unread`.
+        """
 
     def message(self, session: Session, message: str) -> Flow[Message]:
         """One message."""

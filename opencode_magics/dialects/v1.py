@@ -47,6 +47,7 @@ from ..model import (
     OtherPart,
     Part,
     Permission,
+    PriceTier,
     Question,
     QuestionItem,
     Reasoning,
@@ -57,16 +58,24 @@ from ..model import (
     StepStart,
     Text,
     ToolCall,
+    Transcript,
     Usage,
 )
 from ..patches import compared, ended
-from . import Decoded, Flow, Prompt, Query, Request, decode, json_object, log
+from . import Decoded, Flow, Prompt, Query, Reply, Request, decode, json_object, log
 
 Wire = dict[str, Any]
 
 # The list is cut at 100 without a word unless a limit is sent.
 _ALL = 1_000_000
 _PAGE = 1_000
+
+# A list of messages has no other bound than what a session holds.
+_PATIENCE = 120.0
+
+# Beyond these a number is a mistake: what a 64-bit column holds, and the end of the year 9999.
+_MOST = 2**63 - 1
+_LATEST = 253_402_300_799_999
 
 # A refusal that stops the turn; one with feedback has another text and the turn goes on.
 _DECLINED = (
@@ -138,17 +147,24 @@ class V1:
     # -- messages and prompts ------------------------------------------------------------------
 
     def messages(self, session: Session) -> Flow[tuple[Message, ...]]:
-        """Every message of a session, oldest first.
+        """Every message of a session, oldest first."""
+        reply = yield from self._message_list(session)
+        return _many("a message", _message_with_parts, reply.json())
 
-        Older 1.x servers know a session only in its own directory and answer 404 elsewhere.
-        """
+    def transcript(self, session: Session) -> Flow[Transcript]:
+        """Every message of a session, oldest first, as far as it can be read."""
+        reply = yield from self._message_list(session)
+        listed = decode("messages", _list, reply.json())
+        return Transcript(tuple(_readable(w, session.id) for w in listed), len(reply.body))
+
+    def _message_list(self, session: Session) -> Flow[Reply]:
+        # Older 1.x servers know a session only in its own directory and answer 404 elsewhere.
         path = _path(session.id, "message")
         try:
-            reply = yield Request("GET", path, _scope(session.directory))
+            return (yield Request("GET", path, _scope(session.directory), timeout=_PATIENCE))
         except NotFoundError:
             home = yield from self.session(session.id)
-            reply = yield Request("GET", path, _scope(home.directory))
-        return _many("a message", _message_with_parts, reply.json())
+            return (yield Request("GET", path, _scope(home.directory), timeout=_PATIENCE))
 
     def message(self, session: Session, message: str) -> Flow[Message]:
         """One message."""
@@ -347,6 +363,26 @@ def _int(value: Any) -> int | None:
     return value if isinstance(value, int) else None if number is None else int(number)
 
 
+def _count(value: Any) -> int | None:
+    number = _int(value)
+    return number if number is not None and 0 <= number <= _MOST else None
+
+
+def _time(value: Any) -> int | None:
+    number = _int(value)
+    return number if number is not None and 0 <= number <= _LATEST else None
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError("a list was expected")
+    return value
+
+
+def _dict(value: Any) -> Wire:
+    return value if isinstance(value, dict) else {}
+
+
 def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
@@ -357,20 +393,26 @@ def _number(value: Any) -> float | None:
 
 
 def _session(w: Wire) -> Session:
-    time = w.get("time") or {}
-    model = w.get("model")
+    time, model, summary = _dict(w.get("time")), _dict(w.get("model")), _dict(w.get("summary"))
+    changes = [_count(summary.get(name)) for name in ("files", "additions", "deletions")]
+    files, additions, deletions = changes if any(changes) else (None, None, None)  # 0 is not told
+    provider, model_id = _str(model.get("providerID")), _str(model.get("id"))
     return Session(
         id=w["id"],
         title=_str(w.get("title")),
         directory=_str(w.get("directory")),
-        project=w.get("projectID"),
-        parent=w.get("parentID"),
-        agent=w.get("agent"),
-        model=_ref(model["providerID"], model["id"], model.get("variant")) if model else None,
-        created=_int(time.get("created")),
-        updated=_int(time.get("updated")),
-        archived=_int(time.get("archived")) or None,  # an unarchived session keeps a 0
+        project=_str(w.get("projectID")) or None,
+        parent=_str(w.get("parentID")) or None,
+        agent=_str(w.get("agent")) or None,
+        model=_ref(provider, model_id, model.get("variant")) if provider and model_id else None,
+        created=_time(time.get("created")),
+        updated=_time(time.get("updated")),
+        archived=_time(time.get("archived")) or None,  # an unarchived session keeps a 0
         usage=_usage(w),
+        revert=_str(_dict(w.get("revert")).get("messageID")) or None,
+        changed=files,
+        additions=additions,
+        deletions=deletions,
     )
 
 
@@ -382,16 +424,21 @@ def _usage(w: Wire) -> Usage | None:
     tokens, cost = w.get("tokens"), w.get("cost")
     if tokens is None and cost is None:
         return None
-    tokens = tokens or {}
-    cache = tokens.get("cache") or {}
+    tokens = _dict(tokens)
+    cache = _dict(tokens.get("cache"))
     return Usage(
-        input=_int(tokens.get("input")),
-        output=_int(tokens.get("output")),
-        reasoning=_int(tokens.get("reasoning")),
-        cache_read=_int(cache.get("read")),
-        cache_write=_int(cache.get("write")),
-        cost=_number(cost),
+        input=_count(tokens.get("input")),
+        output=_count(tokens.get("output")),
+        reasoning=_count(tokens.get("reasoning")),
+        cache_read=_count(cache.get("read")),
+        cache_write=_count(cache.get("write")),
+        cost=_cost(cost),
     )
+
+
+def _cost(value: Any) -> float | None:
+    number = _number(value)
+    return number if number is not None and number >= 0 else None
 
 
 def _statuses(body: Wire) -> dict[str, Status]:
@@ -414,17 +461,15 @@ def _message_with_parts(w: Wire) -> Message:
 def _message(w: Wire, parts: tuple[Part, ...] = ()) -> Message:
     time, model = w.get("time") or {}, w.get("model") or w
     provider, model_id = model.get("providerID"), model.get("modelID")
-    role = w["role"]
-    if role not in ("user", "assistant"):
-        raise ValueError(f"unknown role {role!r}")
+    role = str(w["role"])
     variant = w.get("variant") or model.get("variant")
     summary = w.get("summary")
     return Message(
         id=w["id"],
         session=w.get("sessionID") or "",
         role=role,
-        created=_int(time.get("created")),
-        completed=_int(time.get("completed")),
+        created=_time(time.get("created")),
+        completed=_time(time.get("completed")),
         parent=w.get("parentID"),
         agent=w.get("agent"),
         model=_ref(provider, model_id, variant) if provider and model_id else None,
@@ -435,6 +480,54 @@ def _message(w: Wire, parts: tuple[Part, ...] = ()) -> Message:
         diffs=_diffs(summary.get("diffs")) if isinstance(summary, dict) else (),
         parts=parts,
     )
+
+
+def _readable(w: Any, session: str) -> Message:
+    """A stored message: all of it that can be read, and the names of what can't."""
+    w = _dict(w)
+    info, unread = _fitting(_dict(w.get("info")))
+    listed = w.get("parts") if isinstance(w.get("parts"), list) else ()
+    parts = tuple(_readable_part(p, unread) for p in listed or ())
+    return replace(_message(info, parts), session=session, unread=tuple(unread))
+
+
+def _fitting(info: Wire) -> tuple[Wire, list[str]]:
+    """A message's header without the fields that are of another kind than they should be."""
+    odd = [n for n, kind in _KINDS.items() if not isinstance(info.get(n), kind | None)]
+    odd += [n for n in ("id", "role") if info.get(n) is None]
+    if odd:
+        info = {"id": "", "role": ""} | {n: v for n, v in info.items() if n not in odd}
+    tokens, time = info.get("tokens") or {}, info.get("time") or {}
+    cache = _dict(tokens.get("cache"))
+    told = (
+        ("cost", info.get("cost"), _cost),
+        ("tokens.input", tokens.get("input"), _count),
+        ("tokens.output", tokens.get("output"), _count),
+        ("tokens.reasoning", tokens.get("reasoning"), _count),
+        ("tokens.cache.read", cache.get("read"), _count),
+        ("tokens.cache.write", cache.get("write"), _count),
+        ("time.created", time.get("created"), _time),
+        ("time.completed", time.get("completed"), _time),
+    )
+    odd += [name for name, value, read in told if value is not None and read(value) is None]
+    if info["role"] not in ("user", "assistant", ""):
+        odd.append("role")
+    return info, odd
+
+
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("id", "role", "sessionID", "parentID", "agent", "variant", "finish"), str),
+    **dict.fromkeys(("modelID", "providerID"), str),
+    **dict.fromkeys(("time", "tokens", "model", "error"), dict),
+}
+
+
+def _readable_part(w: Any, unread: list[str]) -> Part:
+    try:
+        return _part(w)
+    except (KeyError, TypeError, AttributeError, ValueError):
+        unread.append("part")
+        return OtherPart(_str(_dict(w).get("id")), _str(_dict(w).get("type")))
 
 
 def _call_usage(w: Wire) -> Usage | None:
@@ -448,12 +541,12 @@ def _call_usage(w: Wire) -> Usage | None:
 
 
 def _failure(w: Wire) -> Failure:
-    data = w.get("data") or {}
+    data = _dict(w.get("data"))
     return Failure(
         name=str(w.get("name") or w.get("_tag") or "UnknownError"),
         message=_STACK.sub("", str(data.get("message") or w.get("message") or "")),
-        status=data.get("statusCode"),
-        provider=data.get("providerID"),
+        status=_int(data.get("statusCode")),
+        provider=_str(data.get("providerID")) or None,
     )
 
 
@@ -525,13 +618,13 @@ def _part(w: Wire) -> Part:
 def _text(w: Wire) -> Text:
     time = w.get("time") or {}
     synthetic = bool(w.get("synthetic"))
-    start, end = _int(time.get("start")), _int(time.get("end"))
+    start, end = _time(time.get("start")), _time(time.get("end"))
     return Text(w["id"], _str(w.get("text")), start, end, synthetic)
 
 
 def _reasoning(w: Wire) -> Reasoning:
     time = w.get("time") or {}
-    start, end = _int(time.get("start")), _int(time.get("end"))
+    start, end = _time(time.get("start")), _time(time.get("end"))
     return Reasoning(w["id"], _str(w.get("text")), start, end)
 
 
@@ -541,19 +634,19 @@ def _tool(w: Wire) -> ToolCall:
     error = state.get("error")
     return ToolCall(
         id=w["id"],
-        call=w.get("callID") or "",
-        tool=w["tool"],
-        status=state["status"],
-        input=state.get("input") or {},
+        call=_str(w.get("callID")),
+        tool=_str(w["tool"]),
+        status=_str(state["status"]),
+        input=_dict(state.get("input")),
         title=_str(state.get("title")) or None,
         output=_str(state.get("output")) or _str(meta.get("output")),
         error=None if error is None else _str(error) or repr(error),
         exit=_int(meta.get("exit")),
         diffs=tuple(_named(d, state.get("title")) for d in _tool_diffs(meta)),
-        child=meta.get("sessionId"),
+        child=_str(meta.get("sessionId")) or None,
         declined=error in _DECLINED,
-        start=_int(time.get("start")),
-        end=_int(time.get("end")),
+        start=_time(time.get("start")),
+        end=_time(time.get("end")),
     )
 
 
@@ -573,7 +666,7 @@ def _named(diff: FileDiff, title: Any) -> FileDiff:
 
 
 def _step_end(w: Wire) -> StepEnd:
-    return StepEnd(w["id"], w.get("reason"), _call_usage(w))
+    return StepEnd(w["id"], _str(w.get("reason")) or None, _call_usage(w))
 
 
 def _attachment(w: Wire) -> Attachment:
@@ -650,7 +743,19 @@ def _models(body: Wire, default: str | None) -> Iterator[Model]:
                 price_cache_read=cache.get("read"),
                 price_cache_write=cache.get("write"),
                 default=default == f"{provider['id']}/{key}",
+                tiers=tuple(_tiers(price)),
             )
+
+
+def _tiers(price: Wire) -> Iterator[PriceTier]:
+    """Prices of long prompts: a list, or the one of models.dev beyond 200,000 tokens."""
+    beyond = price.get("experimentalOver200K")
+    tiers = {200_000: beyond} if beyond else {}
+    tiers |= {t["tier"]["size"]: t for t in price.get("tiers") or () if t.get("tier")}
+    for above, w in sorted(tiers.items()):
+        cache = w.get("cache") or {}
+        read, write = cache.get("read"), cache.get("write")
+        yield PriceTier(above, w.get("input"), w.get("output"), read, write)
 
 
 def _agents(body: Any) -> tuple[Agent, ...]:

@@ -13,13 +13,21 @@ from traitlets import TraitError
 from ..notebook import formatters
 from .connection import ConnectionMagics
 from .diff import DiffMagics
+from .history import HistoryMagics
 from .permissions import PermissionMagics
 from .prompt import PromptMagics
 from .sessions import SessionMagics
 from .state import OpenCodeMagics
 from .verbatim import read_as_typed, undo_read_as_typed
 
-TOPICS = (ConnectionMagics, SessionMagics, PromptMagics, PermissionMagics, DiffMagics)
+TOPICS = (
+    ConnectionMagics,
+    SessionMagics,
+    PromptMagics,
+    PermissionMagics,
+    DiffMagics,
+    HistoryMagics,
+)
 
 
 def load(shell: Any) -> None:
