@@ -73,8 +73,8 @@ class Usage:
 def total_usage(usages: Iterable[Usage | None]) -> Usage | None:
     """Add up what is known; None when nothing is."""
     known = [u for u in usages if u is not None]
-    if not known:
-        return None
+    if len(known) < 2:
+        return known[0] if known else None
     return Usage(
         input=_add(*(u.input for u in known)),
         output=_add(*(u.output for u in known)),
@@ -271,8 +271,8 @@ class Message:
         A message of several steps keeps only its last step's tokens in its header on 1.x
         (anomalyco/opencode#42324), so the steps are added up where they exist.
         """
-        steps = total_usage(p.usage for p in self.parts if isinstance(p, StepEnd))
-        if steps is None or self.reported is None:
+        steps = total_usage([p.usage for p in self.parts if isinstance(p, StepEnd)])
+        if steps is None or self.reported is None or steps == self.reported:
             return steps or self.reported
         cost = steps.cost if self.reported.cost is None else self.reported.cost
         return Usage(

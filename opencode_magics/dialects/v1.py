@@ -364,11 +364,15 @@ def _int(value: Any) -> int | None:
 
 
 def _count(value: Any) -> int | None:
+    if type(value) is int and 0 <= value <= _MOST:  # nearly always
+        return value
     number = _int(value)
     return number if number is not None and 0 <= number <= _MOST else None
 
 
 def _time(value: Any) -> int | None:
+    if type(value) is int and 0 <= value <= _LATEST:
+        return value
     number = _int(value)
     return number if number is not None and 0 <= number <= _LATEST else None
 
@@ -458,7 +462,7 @@ def _message_with_parts(w: Wire) -> Message:
     return _message(w["info"], tuple(_part(p) for p in w.get("parts") or ()))
 
 
-def _message(w: Wire, parts: tuple[Part, ...] = ()) -> Message:
+def _message(w: Wire, parts: tuple[Part, ...] = (), unread: tuple[str, ...] = ()) -> Message:
     time, model = w.get("time") or {}, w.get("model") or w
     provider, model_id = model.get("providerID"), model.get("modelID")
     role = str(w["role"])
@@ -479,6 +483,7 @@ def _message(w: Wire, parts: tuple[Part, ...] = ()) -> Message:
         summary=summary is True,
         diffs=_diffs(summary.get("diffs")) if isinstance(summary, dict) else (),
         parts=parts,
+        unread=unread,
     )
 
 
@@ -487,8 +492,8 @@ def _readable(w: Any, session: str) -> Message:
     w = _dict(w)
     info, unread = _fitting(_dict(w.get("info")))
     listed = w.get("parts") if isinstance(w.get("parts"), list) else ()
-    parts = tuple(_readable_part(p, unread) for p in listed or ())
-    return replace(_message(info, parts), session=session, unread=tuple(unread))
+    parts = tuple([_readable_part(p, unread) for p in listed or ()])
+    return _message(info | {"sessionID": session}, parts, tuple(unread))
 
 
 def _fitting(info: Wire) -> tuple[Wire, list[str]]:

@@ -16,14 +16,13 @@ from .copies import families, is_fork
 from .frames import in_tree
 from .load import Loaded, load
 from .prices import Price, listed
-from .sums import Entry, exact
+from .sums import TOKENS, Entry, exact
 from .tables import copies_of
 from .times import PERIODS, moment, period, zone
 
 OF_SESSION = ("session", "root", "project", "directory")
 OF_MESSAGE = ("agent", "provider", "model", "variant")
 KEYS = ("total", *PERIODS, *OF_SESSION, *OF_MESSAGE, "tool")
-TOKENS = ("input", "output", "reasoning", "cache_read", "cache_write")
 UNKNOWN = "(unknown)"
 
 _DAY = 86_400_000  # ms

@@ -201,7 +201,7 @@ class _Speed(NamedTuple):
 _TOO_SHORT = 100  # ms; times are stored to the millisecond, and words come in bursts
 
 
-def _speed(message: Message) -> _Speed:
+def _speed(message: Message, usage: Usage | None) -> _Speed:
     if message.role != "assistant":
         return _Speed()
     if message.completed is None or message.created is None:
@@ -214,7 +214,6 @@ def _speed(message: Message) -> _Speed:
     first = (begin - message.created) / 1000 if begin >= message.created else None
     if sum(isinstance(p, StepEnd) for p in message.parts) > 1:
         return _Speed(first, why="several steps")
-    usage = message.usage
     if usage is None or usage.output is None:
         return _Speed(first, why="usage unknown")
     # A call begins when its arguments are complete; they are output, too.
@@ -240,11 +239,6 @@ def outcome(message: Message) -> str | None:
     return "succeeded" if message.finish else "interrupted"
 
 
-def known_usage(message: Message) -> Usage | None:
-    """An answer's usage; None while it is written, and where zeros hold the place."""
-    return message.usage if message.completed is not None else None
-
-
 def _total(usage: Usage | None) -> int | None:
     if usage is None:
         return None
@@ -258,9 +252,9 @@ def _context(usage: Usage | None) -> int | None:
     return usage.input + (usage.cache_read or 0) + (usage.cache_write or 0)
 
 
-def _last_usage(message: Message) -> Usage | None:
-    steps = [p.usage for p in message.parts if isinstance(p, StepEnd) and p.usage]
-    return steps[-1] if steps else known_usage(message)
+def _last_context(row: MessageRow) -> int | None:
+    steps = [p.usage for p in row.message.parts if isinstance(p, StepEnd) and p.usage]
+    return _context(steps[-1] if steps else row.usage)
 
 
 def _took(start: int | None, end: int | None) -> float | None:
@@ -270,7 +264,7 @@ def _took(start: int | None, end: int | None) -> float | None:
     return (end - start) / 1000
 
 
-def key(message: Message) -> str | None:
+def key(message: Message, usage: Usage | None) -> str | None:
     """What a copy of a message in a fork keeps, and no other message has.
 
     A fork of 1.18.33 gives messages new ids and keeps their times, model, tokens, cost, and the
@@ -278,7 +272,6 @@ def key(message: Message) -> str | None:
     """
     if message.created is None or message.role not in ("user", "assistant"):
         return None
-    usage = message.usage
     kept = (message.role, message.created, message.completed, message.model, usage)
     calls = tuple(t.call for t in message.tools)
     text = message.text if usage is None else None
@@ -297,7 +290,9 @@ class MessageRow(NamedTuple):
 def message_rows(messages: Iterable[Message]) -> Iterator[MessageRow]:
     """Rows of the messages frame."""
     for message in messages:
-        yield MessageRow(message, known_usage(message), _speed(message), key(message))
+        usage = message.usage
+        known = usage if message.completed is not None else None  # else zeros hold the place
+        yield MessageRow(message, known, _speed(message, usage), key(message, usage))
 
 
 def _message(read: Callable[[Message], Any]) -> Callable[[Any], Any]:
@@ -342,7 +337,7 @@ MESSAGES: Columns = {
     "total": Column(COUNT, lambda r: _total(r.usage), "The sum of the five kinds of tokens."),
     "context": Column(
         COUNT,
-        _message(lambda m: _context(_last_usage(m))),
+        _last_context,
         "Tokens of its last prompt: input and both caches.",
     ),
     "first_token": Column(NUMBER, lambda r: r.speed.first, "Seconds until the first word."),
@@ -373,7 +368,7 @@ class PartRow(NamedTuple):
 def part_rows(messages: Iterable[Message]) -> Iterator[PartRow]:
     """Rows of the parts frame."""
     for message in messages:
-        kept = key(message)
+        kept = key(message, message.usage)
         for index, part in enumerate(message.parts):
             yield PartRow(part, index, message, kept)
 
@@ -400,9 +395,11 @@ def step_rows(messages: Iterable[Message]) -> Iterator[StepRow]:
         if message.role != "assistant":
             continue
         ends = [p for p in message.parts if isinstance(p, StepEnd)]
-        kept, usage = key(message), known_usage(message)
+        usage = message.usage
+        kept = key(message, usage)
         if len(ends) < 2:
-            yield StepRow(0, message.finish, usage, True, message, kept)
+            known = usage if message.completed is not None else None
+            yield StepRow(0, message.finish, known, True, message, kept)
             continue
         for index, end in enumerate(ends):
             yield StepRow(index, end.reason, end.usage, False, message, kept)

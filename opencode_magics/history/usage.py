@@ -19,7 +19,7 @@ from .cache import Cache
 from .entries import Question, Reading, ask
 from .frames import COUNT, DAY, NUMBER, TEXT, Column, Columns, frame
 from .prices import of_mapping
-from .sums import Entry, Sum, rolled_up, summed
+from .sums import Entry, Sum, added, rolled_up, summed
 from .tables import choose, described, kept_in
 from .times import PERIODS
 
@@ -35,47 +35,39 @@ class Row(NamedTuple):
     title: str | None = None
 
 
-def _of(read: Callable[[Sum], Any]) -> Callable[[Row], Any]:
-    return lambda row: read(row.sum)
-
-
-def _tokens(name: str) -> Callable[[Row], Any]:
-    return lambda row: row.sum.used(name)
-
-
-def _counted(name: str) -> Callable[[Row], Any]:
-    return lambda row: row.sum.count(name)
+def _of(name: str) -> Callable[[Row], Any]:
+    return lambda row: getattr(row.sum, name)
 
 
 USAGE: Columns = {
-    "sessions": Column(COUNT, _of(lambda s: s.sessions), "How many sessions have a part in it."),
-    "turns": Column(COUNT, _counted("turns"), "Prompts that people sent, not those to subagents."),
-    "calls": Column(COUNT, _counted("calls"), "Calls of a model; by tool, calls of the tool."),
-    "errors": Column(COUNT, _counted("errors"), "Calls that failed; stopped ones are no errors."),
+    "sessions": Column(COUNT, _of("sessions"), "How many sessions have a part in it."),
+    "turns": Column(COUNT, _of("turns"), "Prompts that people sent, not those to subagents."),
+    "calls": Column(COUNT, _of("calls"), "Calls of a model; by tool, calls of the tool."),
+    "errors": Column(COUNT, _of("errors"), "Calls that failed; stopped ones are no errors."),
     "retries": Column(COUNT, lambda r: None, "1.x does not store them: NA."),
     "unknown": Column(
-        COUNT, _counted("unknown"), "Calls whose usage nobody knows: stopped, failed, unfinished."
+        COUNT, _of("unknown"), "Calls whose usage nobody knows: stopped, failed, unfinished."
     ),
-    "input": Column(COUNT, _tokens("input"), "Tokens of prompts that did not come from the cache."),
-    "output": Column(COUNT, _tokens("output"), "Tokens of answers, without reasoning."),
-    "reasoning": Column(COUNT, _tokens("reasoning"), "Tokens of reasoning."),
-    "cache_read": Column(COUNT, _tokens("cache_read"), "Prompt tokens read from the cache."),
-    "cache_write": Column(COUNT, _tokens("cache_write"), "Prompt tokens written to the cache."),
+    "input": Column(COUNT, _of("input"), "Tokens of prompts that did not come from the cache."),
+    "output": Column(COUNT, _of("output"), "Tokens of answers, without reasoning."),
+    "reasoning": Column(COUNT, _of("reasoning"), "Tokens of reasoning."),
+    "cache_read": Column(COUNT, _of("cache_read"), "Prompt tokens read from the cache."),
+    "cache_write": Column(COUNT, _of("cache_write"), "Prompt tokens written to the cache."),
     "cache_share": Column(
-        NUMBER, _of(lambda s: s.cache_share), "cache_read as a part of all prompt tokens, 0 to 1."
+        NUMBER, _of("cache_share"), "cache_read as a part of all prompt tokens, 0 to 1."
     ),
-    "cost": Column(NUMBER, _of(lambda s: s.cost), "USD as the server stored it."),
+    "cost": Column(NUMBER, _of("cost"), "USD as the server stored it."),
     "cost_listed": Column(
-        NUMBER, _of(lambda s: s.cost_listed), "USD by the price list, where it can be known."
+        NUMBER, _of("cost_listed"), "USD by the price list, where it can be known."
     ),
-    "gap": Column(NUMBER, _of(lambda s: s.gap), "cost_listed less cost, where both are known."),
+    "gap": Column(NUMBER, _of("gap"), "cost_listed less cost, where both are known."),
     "gap_reason": Column(
         TEXT,
-        _of(lambda s: s.gap_reason),
+        _of("gap_reason"),
         "Why, with the number of calls (or sessions): zero-priced, subscription, not metered, "
         "price changed, unknown model, cache price missing, usage unknown.",
     ),
-    "duplicates": Column(COUNT, _counted("copies"), "Calls that forks copied, left out elsewhere."),
+    "duplicates": Column(COUNT, _of("copies"), "Calls that forks copied, left out elsewhere."),
 }
 
 _TITLE: Columns = {"title": Column(TEXT, lambda r: r.title, "Its title.")}
@@ -158,7 +150,7 @@ def _framed(
         for at, name in enumerate(question.by)
     }
     titles = {s.id: s.title for s in sessions}
-    sums = summed(entries) or ([] if question.by else [Sum(())])
+    sums = summed(entries) or ([] if question.by else [added((), ())])
     whole = rolled_up(sums, sessions) if question.by == ("session",) else {}
     titled = next((at for at, name in enumerate(question.by) if name in ("session", "root")), None)
     rows = [
@@ -189,5 +181,5 @@ def _order(question: Question) -> Callable[[Sum], Any]:
 
 def _total(entries: Sequence[Entry]) -> dict[str, Any]:
     """The grand total: of entries, of which each is there once, and never of sums."""
-    row = Row(Sum((), list(entries)))
+    row = Row(added((), entries))
     return {name: column.read(row) for name, column in USAGE.items()}
