@@ -9,6 +9,7 @@ stored; the list price stands beside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -128,9 +129,12 @@ def usage(
         NotFoundError: There is no session of that id.
     """
     question = ask(by, since, until, tz, keep_duplicates)
-    listing = price_lists.of_models(client.models()) if prices is None else of_mapping(prices)
+    given = None if prices is None else of_mapping(prices)
     chosen = None if sessions is None else choose(client, sessions)
-    everyone = client.sessions(everywhere=everywhere or chosen is not None)
+    with ThreadPoolExecutor(1) as beside:
+        models = None if given is not None else beside.submit(client.models)
+        everyone = client.sessions(everywhere=everywhere or chosen is not None)
+        listing = price_lists.of_models(models.result()) if models else given or {}
     kept = kept_in(cache)
     reading = Reading(client, everyone, listing, cache=kept, refresh=refresh, progress=progress)
     entries = reading.entries(question, everyone if chosen is None else chosen)
