@@ -74,9 +74,9 @@ def test_of_a_subagent_it_says_whose_and_that_the_parent_goes_on() -> None:
     assert spec["title"] == "Permission for subagent 'Run the tests': bash 'git push --force'"
     assert effects(spec)["reject"] == (
         "Reject without a message: that subagent's task fails, and the parent goes on; "
-        "2 other waiting requests of it rejected too."
+        "2 other waiting permissions of it rejected too."
     )
-    assert "2 other waiting requests" in effects(spec, "with_message")["reject"]
+    assert "2 other waiting permissions" in effects(spec, "with_message")["reject"]
 
 
 def test_an_edit_is_shown_with_all_that_is_in_its_lines() -> None:
@@ -152,8 +152,11 @@ def test_a_question_is_shown_in_full() -> None:
 
 def test_a_question_of_a_subagent_says_so() -> None:
     asked = Question("que_1", "ses_1", (QuestionItem("Why?"),))
-    title = question_spec(asked, "Look around (@explore subagent)")["title"]
-    assert title == "Question for subagent 'Look around'"
+    spec = question_spec(asked, "Look around (@explore subagent)")
+    assert spec["title"] == "Question for subagent 'Look around'"
+    parent = "that subagent's task fails, and the parent goes on"
+    assert spec["dismissal"] == f"Dismiss: no answer, and {parent}."
+    assert question_spec(asked, "")["dismissal"] == "Dismiss: no answer, and the turn stops."
 
 
 # -- clicks ----------------------------------------------------------------------------------------
