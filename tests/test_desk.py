@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -403,6 +404,30 @@ def test_a_very_long_turn_with_a_request_at_every_output_has_at_most_45(front: F
         assert running.view.outputs > 20
         assert len(front.outputs) <= 45
         assert all(data["text/html"] for data in list(front.outputs.values())[:-1])
+
+
+def test_an_interrupt_leaves_no_lent_place_empty(
+    front: FrontEnd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the view would take a place that the page has never heard of."""
+    publish = front.publish
+
+    def interrupted(data: Any, *args: Any, **told: Any) -> None:
+        if WIDGET in data:
+            signal.raise_signal(signal.SIGINT)
+        publish(data, *args, **told)
+
+    with cell(front) as running:
+        running.waits(push())
+        running.view.show(running.run.turn)
+        monkeypatch.setattr(front, "publish", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            running.desk.attend()
+        running.says("A paragraph.\n\n" * 5_000)
+        running.view.close(running.run.turn)
+        running.desk.close()
+        assert running.view.outputs == len(front.outputs)
+        assert front.forms == []
 
 
 def test_what_is_typed_after_a_form_stands_below_it(

@@ -17,6 +17,7 @@ from ..model import Permission, Question
 from ..sessions import Run
 from . import words
 from .ask import Asker
+from .interrupts import Held
 
 if TYPE_CHECKING:
     from .form import Click, Form
@@ -98,9 +99,10 @@ class Desk:
         """The form, below the last output of the view: one is used again until there is more."""
         from .form import Form
 
-        if self._form is None:
-            self._form = Form()
-        if self._below != self._view.outputs:
+        if self._form is not None and self._below == self._view.outputs:
+            return self._form
+        with Held():  # what is lent and stays empty is lost to the view
+            self._form = self._form or Form()
             self._below, self._place = self._view.outputs, self._view.lend()
             self._form.place(self._place)
         return self._form
