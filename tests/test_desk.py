@@ -7,13 +7,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from fake import CUT, FakeServer, in_turn, one_x
-from front import WIDGET, FrontEnd, front_end
-from shell import Shell, lone_shell
+from front import WIDGET, FrontEnd
 
 from opencode_magics.client import Client
 from opencode_magics.dialects import Prompt
@@ -85,18 +83,6 @@ class Cell:
     def replies(self) -> list[str]:
         """How the turn's requests were settled."""
         return [s.reply for s in self.run.turn.settled_requests]
-
-
-@pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
-    with lone_shell(tmp_path, monkeypatch) as shell:
-        yield shell
-
-
-@pytest.fixture
-def front(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Iterator[FrontEnd]:
-    with front_end(shell, monkeypatch) as front:
-        yield front
 
 
 @contextmanager
@@ -430,9 +416,7 @@ def test_an_interrupt_leaves_no_lent_place_empty(
         assert front.forms == []
 
 
-def test_what_is_typed_after_a_form_stands_below_it(
-    front: FrontEnd, impatient: None, shell: Shell
-) -> None:
+def test_what_is_typed_after_a_form_stands_below_it(front: FrontEnd, impatient: None) -> None:
     """And what the turn shows then stands below that."""
     front.draws = False
     with cell(front, typed=["1"], asker={"write": lambda line: front.publish({"": line})}) as it:

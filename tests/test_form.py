@@ -5,14 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import payloads
 import pytest
-from front import WIDGET, FrontEnd, front_end
-from shell import Shell, lone_shell
+from front import WIDGET, FrontEnd
 
 from opencode_magics.model import FileDiff, Option, Permission, Question, QuestionItem
 from opencode_magics.notebook.form import AskWidget, Click, Form, permission_spec, question_spec
@@ -20,18 +18,6 @@ from opencode_magics.notebook.form import AskWidget, Click, Form, permission_spe
 PUSH = Permission("per_1", "ses_1", "bash", ("git push",), ("git *",), "git push --force")
 MEANS = "for every session in this directory, until the server restarts"
 SPEC = {"id": "per_1", "title": "Permission", "choices": []}
-
-
-@pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
-    with lone_shell(tmp_path, monkeypatch) as shell:
-        yield shell
-
-
-@pytest.fixture
-def front(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Iterator[FrontEnd]:
-    with front_end(shell, monkeypatch) as front:
-        yield front
 
 
 def clicks(form: Form) -> list[Click]:
