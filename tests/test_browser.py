@@ -225,6 +225,21 @@ def test_a_click_is_no_answer_to_what_nobody_has_read(notebook: Notebook) -> Non
     assert "bash 'echo two' → reject" in text
 
 
+@only_main
+def test_an_edit_is_asked_for_with_all_its_lines(notebook: Notebook, workspace: Path) -> None:
+    """As many of one kind as fill a screen or two are one element: a browser is slow with each."""
+    lines = [f"line {n}" for n in range(3_000)]
+    call = ["write", {"filePath": "long.txt", "content": "\n".join([*lines, ""])}]
+    notebook.run(f"{NEW_PROMPT}#plan {json.dumps([{'calls': [call]}, {'text': 'Done.'}])}")
+    asks(notebook, "long.txt")
+    shown = notebook.form.locator(".oc-ask-diff")
+    said = shown.inner_text().splitlines()
+    assert [line for line in said if line.startswith("+")] == [f"+{line}" for line in lines]
+    assert shown.locator("span").count() < 10
+    press(notebook, REJECT)
+    ends(notebook, 0, "rejected")
+
+
 # -- questions -------------------------------------------------------------------------------------
 
 

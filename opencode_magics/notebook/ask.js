@@ -17,10 +17,16 @@ function make(tag, text = "", props = {}) {
 
 const LOOK = { "+": "added", "-": "removed", "@": "hunk" };
 
+// Neighbours of a kind share an element: 200,000 elements took a browser 6 s.
 function diff(lines) {
-  const pre = make("pre", "", { className: "oc-ask-diff" });
+  const runs = [];
   for (const [kind, text] of lines) {
-    pre.append(make("span", `${text}\n`, { className: `oc-ask-${LOOK[kind] ?? "plain"}` }));
+    if (kind !== runs.at(-1)?.kind) runs.push({ kind, texts: [] });
+    runs.at(-1).texts.push(`${text}\n`);
+  }
+  const pre = make("pre", "", { className: "oc-ask-diff" });
+  for (const { kind, texts } of runs) {
+    pre.append(make("span", texts.join(""), { className: `oc-ask-${LOOK[kind] ?? "plain"}` }));
   }
   return pre;
 }
