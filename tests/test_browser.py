@@ -706,7 +706,7 @@ def test_a_long_turn_with_many_permissions_has_at_most_45_outputs(
         press(notebook, ONCE)
     ends(notebook, 0, "succeeded")
     (cell,) = notebook.save().cells
-    assert len(cell.outputs) <= 45
+    assert 8 < len(cell.outputs) <= 45  # the form has stood below as many
     assert all(output.data["text/plain"] for output in cell.outputs[:-1])
 
 
