@@ -1,9 +1,11 @@
-"""The real server that tests talk to: one practice world for the whole session."""
+"""What many tests stand on: a real server, one for the whole session, and shells to type into."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from front import FrontEnd, front_end
+from shell import Shell, lone_shell, take_practice_server
 
 from opencode_magics.client import Client
 from opencode_magics.model import Session
@@ -45,3 +47,33 @@ def client(practice: Practice) -> Iterator[Client]:
 def session(client: Client, request: pytest.FixtureRequest) -> Session:
     """A new session, titled as the test is named."""
     return client.create(request.node.name)
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    """A shell without the extension and without a server to be found."""
+    with lone_shell(tmp_path, monkeypatch) as shell:
+        yield shell
+
+
+@pytest.fixture
+def alone(bare: Shell) -> Shell:
+    """A shell with the extension and no server: what asks one fails because of that."""
+    bare.run("%load_ext opencode_magics")
+    return bare
+
+
+@pytest.fixture
+def shell(
+    bare: Shell, practice: Practice, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> Shell:
+    """A shell in the workspace, with the extension and the practice world's server."""
+    take_practice_server(bare, practice, monkeypatch)
+    return bare
+
+
+@pytest.fixture
+def front(bare: Shell, monkeypatch: pytest.MonkeyPatch) -> Iterator[FrontEnd]:
+    """A page in front of a bare shell."""
+    with front_end(bare, monkeypatch) as front:
+        yield front

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import httpx
 import pandas as pd
 import pytest
 from IPython.core.error import UsageError
-from shell import Shell, lone_shell, one_line_and_what_to_do, take_practice_server
+from shell import Shell, one_line_and_what_to_do
 
 from opencode_magics.client import Client
 from opencode_magics.errors import (
@@ -30,29 +30,6 @@ from opencode_magics.magics import TOPICS, load
 from opencode_magics.model import Attachment, Message, Session
 from opencode_magics.practice.world import Practice
 from opencode_magics.turn import Turn
-
-
-@pytest.fixture
-def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
-    """A shell without the extension and without a server to be found."""
-    with lone_shell(tmp_path, monkeypatch) as shell:
-        yield shell
-
-
-@pytest.fixture
-def alone(bare: Shell) -> Shell:
-    """A shell with the extension and no server: what asks one fails because of that."""
-    bare.run("%load_ext opencode_magics")
-    return bare
-
-
-@pytest.fixture
-def shell(
-    bare: Shell, practice: Practice, workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> Shell:
-    """A shell in the workspace, with the extension and the practice world's server."""
-    take_practice_server(bare, practice, monkeypatch)
-    return bare
 
 
 def ask(shell: Shell, line: str, body: str = "#text 2") -> Turn:
