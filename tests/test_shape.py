@@ -25,6 +25,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("turn", "dialects"),
     ("client", "server"),
     ("sessions",),
+    ("conversation",),
     ("history", "notebook"),
     ("magics",),
     ("__init__", "cli", "practice"),
