@@ -72,8 +72,9 @@ class Loaded:
         if self.kept and self.oldest is not None:
             since = datetime.fromtimestamp(self.oldest, UTC).astimezone()
             told.append(
-                f"{_counted(self.kept, 'session')} came from the cache, read at {since:%Y-%m-%d %H:%M} or "
-                "later; a shell run or an edited part since can't be seen: refresh reads again."
+                f"{_counted(self.kept, 'session')} came from the cache, read at "
+                f"{since:%Y-%m-%d %H:%M} or later; a shell run or an edited part since can't be "
+                "seen: refresh reads again."
             )
         return told
 
