@@ -21,13 +21,13 @@ from ..dialects import Reply
 from ..errors import NotFoundError, OpenCodeError, StatusError, StreamError
 from ..model import Message, Session
 from .cache import Cache, Rows
-from .frames import KINDS, Lists, taken
+from .frames import KINDS, Lists, empty, taken
 
 T = TypeVar("T")
 Q = TypeVar("Q")
 
 _WORKERS = 4
-_AHEAD = 12  # sessions that are read before their turn comes
+_AHEAD = 8  # sessions that are read before their turn comes
 _BAR_AFTER = 0.5  # seconds
 
 
@@ -105,7 +105,7 @@ def load(
         refresh: Read all again, and cache that.
         progress: Show a bar if it takes a while.
     """
-    loaded = Loaded({name: [] for name in KINDS[kind].columns})
+    loaded = Loaded(empty(KINDS[kind].columns))
     kept = cache.get(kind, sessions) if cache is not None and not refresh else {}
     wanted = [s for s in sessions if s.id not in kept]
 
