@@ -40,10 +40,9 @@ create table if not exists rows (
     primary key (kind, session)
 ) without rowid
 """
-_FIND = """
-select session, mark, read_at, unread, plan, numbers, words from rows
-where kind = ? and session in (select value from json_each(?))
-"""
+_FIND_ALL = "select session, mark, read_at, unread, plan, numbers, words from rows where kind = ?"
+_FIND_SOME = f"{_FIND_ALL} and session in (select value from json_each(?))"
+_FEW = 200  # sessions; for more it is faster to look at all
 # The newest rows that fit into the limit stay.
 _EVICT = """
 delete from rows where (kind, session) in (
@@ -107,9 +106,10 @@ class Cache:
         found: dict[str, Rows] = {}
 
         def read(db: sqlite3.Connection) -> None:
-            asked = (kind, json.dumps([*marks]))
-            for session, seen, read_at, unread, *written in db.execute(_FIND, asked):
-                if seen == marks[session]:
+            few = len(marks) < _FEW
+            query = (_FIND_SOME, (kind, json.dumps([*marks]))) if few else (_FIND_ALL, (kind,))
+            for session, seen, read_at, unread, *written in db.execute(*query):
+                if seen == marks.get(session):
                     lists = unpack(Pack(*written))
                     found[session] = Rows(lists, Counter(json.loads(unread)), read_at=read_at)
 

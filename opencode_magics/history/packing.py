@@ -101,7 +101,7 @@ def _numbers(written: bytes, whole: bool) -> list[Any]:
     values = array("q" if whole else "d")
     values.frombytes(written)
     if whole:
-        return [None if v < 0 else v for v in values]
+        return [None if v < 0 else v for v in values] if -1 in values else values.tolist()
     return [None if isnan(v) else v for v in values]
 
 
