@@ -315,6 +315,11 @@ class V1:
         config = (yield Request("GET", "/config", _scope(directory))).json()
         return decode("its models", lambda b: tuple(_models(b, config.get("model"))), body)
 
+    def prices(self, directory: str | None) -> Flow[tuple[Model, ...]]:
+        """The models of a directory for their prices: in one request, not saying the default."""
+        body = (yield Request("GET", "/config/providers", _scope(directory))).json()
+        return decode("its models", lambda b: tuple(_models(b, None)), body)
+
     def agents(self, directory: str | None) -> Flow[tuple[Agent, ...]]:
         """The agents of a directory that a person may name."""
         reply = yield Request("GET", "/agent", _scope(directory))
@@ -366,14 +371,14 @@ def _int(value: Any) -> int | None:
 
 
 def _count(value: Any) -> int | None:
-    if type(value) is int and 0 <= value <= _MOST:  # nearly always
+    if value is None or (type(value) is int and 0 <= value <= _MOST):  # nearly always
         return value
     number = _int(value)
     return number if number is not None and 0 <= number <= _MOST else None
 
 
 def _time(value: Any) -> int | None:
-    if type(value) is int and 0 <= value <= _LATEST:
+    if value is None or (type(value) is int and 0 <= value <= _LATEST):
         return value
     number = _int(value)
     return number if number is not None and 0 <= number <= _LATEST else None
