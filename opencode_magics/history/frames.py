@@ -110,7 +110,7 @@ def built(columns: Columns, lists: Lists) -> pd.DataFrame:
     """A frame of columns; the lists are emptied on the way, so that nothing is held twice."""
     import pandas as pd
 
-    return pd.DataFrame({n: _series(c.dtype, lists.pop(n)) for n, c in columns.items()}, copy=False)
+    return pd.DataFrame({n: _array(c.dtype, lists.pop(n)) for n, c in columns.items()}, copy=False)
 
 
 def frame(columns: Columns, rows: Iterable[Any]) -> pd.DataFrame:
@@ -118,32 +118,34 @@ def frame(columns: Columns, rows: Iterable[Any]) -> pd.DataFrame:
     return built(columns, taken(columns, rows))
 
 
-def _series(dtype: str, values: Any) -> pd.Series:
+def _array(dtype: str, values: Any) -> Any:
     import numpy as np
     import pandas as pd
 
     if isinstance(values, Packed):
-        return values.series()
+        return values.series().array
     match dtype:
         case "datetime64[ms, UTC]":
             nat = np.iinfo(np.int64).min
             times = np.array([nat if v is None else v for v in values], dtype=np.int64)
-            return pd.Series(times.view("datetime64[ms]")).dt.tz_localize("UTC")
+            return pd.DatetimeIndex(times.view("datetime64[ms]")).tz_localize("UTC")
         case "Int64":
             missing = np.array([v is None for v in values], dtype=bool)
             counts = np.array([v or 0 for v in values], dtype=np.int64)
-            return pd.Series(pd.arrays.IntegerArray(counts, missing))
+            return pd.arrays.IntegerArray(counts, missing)
         case "Float64":
             numbers = np.array(values, dtype=np.float64)  # None becomes NaN
-            return pd.Series(pd.arrays.FloatingArray(numbers, np.isnan(numbers)))
+            return pd.arrays.FloatingArray(numbers, np.isnan(numbers))
         case "category":
             names = [v for v in dict.fromkeys(values) if v is not None]
             code = {None: -1} | {name: n for n, name in enumerate(names)}
             codes = np.fromiter(map(code.__getitem__, values), np.int32, len(values))
             # Categories are strings even where there are none.
-            return pd.Series(pd.Categorical.from_codes(codes, pd.Index(names, dtype=TEXT)))
+            return pd.Categorical.from_codes(codes, pd.Index(names, dtype=TEXT))
+        case "object":
+            return pd.Series(values, dtype=dtype)  # an array of dicts would be taken for columns
         case _:
-            return pd.Series(values, dtype=dtype)
+            return pd.array(values, dtype=dtype)
 
 
 # -- sessions --------------------------------------------------------------------------------------
