@@ -499,7 +499,7 @@ class Run:
             self._take_time()
 
     def _take_time(self) -> None:
-        """Note how long requests waited, by our own clock: no event and no store tells (1.18.33)."""
+        """Note how long requests waited, by our own clock: 1.18.33 tells nowhere."""
         for request in self.turn.waiting:
             self._asked.setdefault(request.id, self._heard)
         settled = self.turn.settled_requests
