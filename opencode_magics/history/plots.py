@@ -8,6 +8,7 @@ and the picture says so.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..client import Client
@@ -436,14 +437,10 @@ def _mark_prompts(axes: Any, steps: pd.DataFrame, messages: pd.DataFrame, height
     """Where each prompt begins, and its words as far as there is room."""
     card = drawing()
     asked = messages[(messages["role"] == "user") & ~messages["synthetic"].fillna(False)]
-    firsts = [
-        (int((steps["created"] < row.created).sum()) + 1, row.text)
-        for row in asked.itertuples()
-        if row.created is not None
-    ]
-    ends = [at for at, _ in firsts[1:]] + [len(steps) + 1]
+    firsts = [int((steps["created"] < created).sum()) + 1 for created in asked["created"]]
     inches = (card.WIDTH - 1.2) / (max(len(steps), _FEWEST) + 0.2)
-    for (first, text), end in zip(firsts, ends, strict=True):
+    stretches = pairwise([*firsts, len(steps) + 1])
+    for text, (first, end) in zip(asked["text"], stretches, strict=True):
         if first > len(steps):
             continue
         axes.axvline(first - 0.5, color=card.LINE, linewidth=1, zorder=0)

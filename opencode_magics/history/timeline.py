@@ -272,9 +272,8 @@ def _draw(axes: Any, lane: _Lane, top: float, clock: _Clock) -> None:
 
 def _prompts(axes: Any, asked: Sequence[_Bar], top: float, clock: _Clock) -> None:
     card = drawing()
-    ends = [clock.place(bar.start) for bar in asked[1:]] + [1.0]
-    for bar, end in zip(asked, ends, strict=True):
-        place = clock.place(bar.start)
+    stretches = pairwise([*(clock.place(bar.start) for bar in asked), 1.0])
+    for bar, (place, end) in zip(asked, stretches, strict=True):
         words = card.short(bar.detail, card.letters((end - place) * card.WIDTH) - 4)
         axes.text(
             place,
