@@ -217,7 +217,7 @@ def test_the_lesson_about_costs_says_what_its_stored_copy_says(
             total = history.usage(client, "total", cache=False).attrs["total"]
     stored = nbformat.read(lesson.COSTS, as_version=4)
     lines = said(fresh)
-    assert lines == said(stored)
+    assert lines == said(stored), "store it anew: python tests/lesson.py"
     cost = f"${total['cost']:.4f}"
     assert lines[-1] == [f"exported {cost}, by usage {cost}"]
     assert ["left out: 4 calls that would add $0.0476"] in [cell[-1:] for cell in lines]

@@ -401,12 +401,19 @@ def test_clock_times_are_those_of_a_zone() -> None:
 
 def test_waiting_begins_with_its_call_and_takes_as_long_as_was_measured() -> None:
     run = turn(answer(tool(start=1200, end=3000)))
-    settled = (Settled(permission(), "once", waited=1.25), Settled(permission("x"), "once"))
+    settled = (
+        Settled(permission(), "always", waited=0.5),
+        Settled(permission("x"), "once", waited=9.0),
+        Settled(permission(), "once", waited=0.75),
+        Settled(permission(), "reject"),
+    )
     found = frames.frame(SPANS, _of_session(Session("ses_1"), 0, run.log, settled))
-    wait = found[found["kind"] == "waiting"].iloc[0]
-    assert list(found["kind"]) == ["prompt", "step", "tool", "waiting"]
-    assert (wait["name"], wait["status"], wait["duration"]) == ("permission", "once", 1.25)
-    assert wait["started"] == found["started"][2]
+    waits = found[found["kind"] == "waiting"]
+    assert list(found["kind"]) == ["prompt", "step", "tool", "waiting", "waiting"]
+    assert list(waits["name"]) == ["permission", "permission"]
+    assert list(waits["status"]) == ["always", "once"]
+    assert list(waits["duration"]) == [0.5, 0.75]
+    assert list(waits["started"]) == [found["started"][2], waits["ended"].iloc[0]]
 
 
 @pytest.mark.parametrize("kind", SPANS)
@@ -516,6 +523,10 @@ def test_a_turn_has_none_of_the_spans_of_another(client: Client, session: Sessio
     found = history.spans(client, second)
     assert list(found["kind"]) == ["prompt", "step"]
     assert len(history.spans(client, session)) == 8
+    latest = history.spans(client, session, last=1)
+    assert latest.drop(columns="detail").equals(found.drop(columns="detail"))
+    assert (latest.attrs["earlier"], history.spans(client, session).attrs["earlier"]) == (1, 0)
+    assert "1 earlier turn not drawn" in history.timeline(client, session, last=1).alt
 
 
 def test_a_turn_and_a_session_have_a_timeline(shell: Shell) -> None:
@@ -576,3 +587,10 @@ def test_without_a_session_it_says_what_to_do(shell: Shell, line: str) -> None:
     failed = shell.fails(line)
     assert isinstance(failed.error, UsageError)
     assert "%oc_new" in failed.text
+
+
+def test_the_number_of_turns_is_checked(shell: Shell) -> None:
+    shell.run("%oc_new x")
+    failed = shell.fails("%oc_timeline x --last 0")
+    assert isinstance(failed.error, UsageError)
+    assert "from 1 on" in failed.text

@@ -7,7 +7,7 @@ followed: no store has it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..client import Client
@@ -60,49 +60,57 @@ SPANS: Columns = {
 
 
 @described(SPANS)
-def spans(client: Client, of: Turn | Session | str) -> pd.DataFrame:
+def spans(client: Client, of: Turn | Session | str, *, last: int | None = None) -> pd.DataFrame:
     """What happened when, as a frame: prompts, steps, tool calls, and waiting for permission.
 
     A session's rows come together, those of a subagent behind its parent's. How long a permission
     or a question waited is known of a turn that was followed here, and of nothing in a history:
-    1.x does not store it. `attrs["waiting"]` says whether it is known.
+    1.x does not store it. `attrs["waiting"]` says whether it is known, `attrs["earlier"]` how many
+    turns were left out.
 
     Args:
         client: The server.
         of: A turn, or a session by value or id.
+        last: Only so many turns of a session, the latest.
 
     Raises:
         NotFoundError: There is no session of that id.
     """
     if isinstance(of, Turn):
-        top, settled = client.session(of.session), of.settled_requests
+        top, settled, earlier = client.session(of.session), of.settled_requests, 0
+        prompt = tuple(m for m in of.log if m.id == of.prompt)
+        own = (*prompt, *of.answers)
     else:
         top, settled = of if isinstance(of, Session) else client.session(of), ()
-    found: list[Span] = []
-    for depth, session in _tree(top, _children(client, top)):
-        messages = _messages(client, of, session)
-        if messages or depth == 0:
-            found += _of_session(session, depth, messages, settled)
+        own, earlier = _latest(client.transcript(top).messages, last)
+    found = [*_of_session(top, 0, own, settled)]
+    for depth, session in _below(top, _children(client, top)):
+        if not isinstance(of, Turn) or session.id in of.tree:
+            meanwhile = _within(client.transcript(session).messages, own, isinstance(of, Turn))
+            found += _of_session(session, depth, meanwhile, settled)
     shown = frame(SPANS, found)
-    shown.attrs["waiting"] = isinstance(of, Turn)
+    shown.attrs |= {"waiting": isinstance(of, Turn), "earlier": earlier}
     return shown
 
 
-def _messages(client: Client, of: Turn | Session | str, session: Session) -> tuple[Message, ...]:
-    """A session's messages, as far as they belong to the turn that was asked about, if it was."""
-    if not isinstance(of, Turn):
-        return client.transcript(session).messages
-    prompt = tuple(m for m in of.log if m.id == of.prompt)
-    if session.id == of.session:
-        return (*prompt, *of.answers)
-    if session.id not in of.tree:
-        return ()
-    begin, end = prompt[0].created if prompt else None, of.answers[-1:]
-    last = end[0].completed if end else None
+def _latest(messages: tuple[Message, ...], last: int | None) -> tuple[tuple[Message, ...], int]:
+    """The messages of the latest turns, and how many turns were before these."""
+    prompts = [at for at, m in enumerate(messages) if m.role == "user" and not m.synthetic]
+    if last is None or len(prompts) <= last:
+        return messages, 0
+    return messages[prompts[-last] :], len(prompts) - last
+
+
+def _within(
+    messages: Sequence[Message], own: Sequence[Message], ended: bool
+) -> tuple[Message, ...]:
+    """The messages of a subagent that came while its parent was at work."""
+    begin = own[0].created or 0 if own else 0
+    end = own[-1].completed if own and ended else None
     return tuple(
         m
-        for m in client.transcript(session).messages
-        if (m.created or 0) >= (begin or 0) and (last is None or (m.created or 0) <= last)
+        for m in messages
+        if (m.created or 0) >= begin and (end is None or (m.created or 0) <= end)
     )
 
 
@@ -115,21 +123,21 @@ def _children(client: Client, top: Session) -> Mapping[str, list[Session]]:
     return found
 
 
-def _tree(
+def _below(
     top: Session, children: Mapping[str, list[Session]], above: tuple[str, ...] = ()
 ) -> Iterator[tuple[int, Session]]:
-    """A session and all below it, with their depths, each below its parent."""
-    yield len(above), top
+    """All subagents below a session, with their depths, each behind its parent."""
+    line = (*above, top.id)
     for child in children.get(top.id, ()):
-        if child.id not in above:
-            yield from _tree(child, children, (*above, top.id))
+        if child.id not in line:
+            yield len(line), child
+            yield from _below(child, children, line)
 
 
 def _of_session(
-    session: Session, depth: int, messages: Iterable[Message], settled: Iterable[Settled]
+    session: Session, depth: int, messages: Iterable[Message], settled: Sequence[Settled]
 ) -> Iterator[Span]:
     """The spans of one session, in the order of its messages."""
-    waits = {s.request.call: s for s in settled if s.request.session == session.id}
     for message in messages:
         began, ended = message.created, message.completed
         if message.role == "user" and not message.synthetic:
@@ -140,8 +148,8 @@ def _of_session(
         yield Span(session, depth, "step", name, began, ended, outcome(message))
         for tool in message.tools:
             yield _call(session, depth, tool)
-            if (wait := waits.get(tool.call)) is not None and wait.waited is not None:
-                yield _waiting(session, depth, tool, wait)
+            waits = [s for s in settled if s.request.call == tool.call]
+            yield from _waiting(session, depth, tool, waits)
 
 
 def _call(session: Session, depth: int, tool: ToolCall) -> Span:
@@ -156,11 +164,20 @@ def _detail(tool: ToolCall) -> str | None:
     return tool.title or next((v for v in tool.input.values() if isinstance(v, str)), None)
 
 
-def _waiting(session: Session, depth: int, tool: ToolCall, wait: Settled) -> Span:
-    """1.18.33 asks as soon as a call begins: its start is when the waiting began."""
-    assert wait.waited is not None
-    end = None if tool.start is None else tool.start + round(wait.waited * 1000)
-    if end is not None and tool.end is not None:
-        end = min(end, tool.end)
-    kind = type(wait.request).__name__.lower()
-    return Span(session, depth, "waiting", kind, tool.start, end, wait.reply, _detail(tool))
+def _waiting(
+    session: Session, depth: int, tool: ToolCall, waits: Iterable[Settled]
+) -> Iterator[Span]:
+    """What a call waited for, one after the other.
+
+    1.18.33 asks as soon as a call begins: its start is when the waiting began.
+    """
+    start = tool.start
+    for wait in waits:
+        if wait.waited is None or wait.request.session != session.id:
+            continue
+        end = None if start is None else start + round(wait.waited * 1000)
+        if end is not None and tool.end is not None:
+            end = min(end, tool.end)
+        kind = type(wait.request).__name__.lower()
+        yield Span(session, depth, "waiting", kind, start, end, wait.reply, _detail(tool))
+        start = end

@@ -27,10 +27,11 @@ _GAP = 0.12
 _CUT = 0.15  # of the time at work: a longer pause is cut out
 _CUT_LEAST = 3.0  # seconds
 _PAUSE = 0.04  # of the picture: how wide a cut is
-_ROWS = 6  # tool calls at the same time that are seen apart
+_NARROW = 0.016  # too narrow for words
+_ROWS = 12  # tool calls at the same time that are seen apart
 
 
-def timeline(client: Client, of: Turn | Session | str) -> Picture:
+def timeline(client: Client, of: Turn | Session | str, *, last: int | None = 20) -> Picture:
     """What happened when: steps, tool calls, waiting for permission; subagents below.
 
     A subagent has a lane below its parent's. How long a permission or a question waited is
@@ -39,6 +40,7 @@ def timeline(client: Client, of: Turn | Session | str) -> Picture:
     Args:
         client: The server.
         of: A turn, or a session by value or id.
+        last: Of a session only so many turns, the latest; None draws all.
 
     Returns:
         A matplotlib figure; it shows itself in a notebook, and `savefig` writes it. What it shows
@@ -49,7 +51,7 @@ def timeline(client: Client, of: Turn | Session | str) -> Picture:
         MissingPackageError: It needs matplotlib: `pip install 'opencode-magics[plots]'`.
     """
     drawing()
-    return timeline_of(spans(client, of))
+    return timeline_of(spans(client, of, last=last))
 
 
 def timeline_of(spans: pd.DataFrame, tz: str | None = None) -> Picture:
@@ -158,6 +160,8 @@ class _Clock:
         for (_, end), (start, _) in pairwise(self.blocks):
             left, right = self.place(end), self.place(start)
             axes.axvspan(left, right, color="#f6f8fa", zorder=0.5)
+            if right - left < _NARROW:
+                continue
             axes.text(
                 (left + right) / 2,
                 height / 2,
@@ -259,15 +263,21 @@ def _draw(axes: Any, lane: _Lane, top: float, clock: _Clock) -> None:
     for bar in lane.bars:
         if bar.kind == "step":
             _box(axes, bar, top + _HEAD, _STEP * 0.8, clock, _step_colour(bar))
-    waits = {(b.start, b.detail): b for b in lane.bars if b.kind == "waiting"}
+    waits = [b for b in lane.bars if b.kind == "waiting"]
     for at, row in enumerate(lane.rows):
         middle = top + _HEAD + _STEP + at * _TOOL
         for bar, after in zip(row, [*row[1:], None], strict=True):
             _box(axes, bar, middle, _TOOL * 0.75, clock, _tool_colour(bar))
-            wait = waits.get((bar.start, bar.detail))
-            if wait is not None:
+            own = [wait for wait in waits if _is_of(wait, bar)]
+            for wait in own:
                 _box(axes, wait, middle, _TOOL * 0.75, clock, card.AMBER, hatch="////")
-            _name(axes, bar, middle + _TOOL * 0.375, clock, after, waited=wait is not None)
+            _name(axes, bar, middle + _TOOL * 0.375, clock, after, waited=bool(own))
+
+
+def _is_of(wait: _Bar, call: _Bar) -> bool:
+    """Whether it was for this call that something waited."""
+    inside = wait.start >= call.start and (call.end is None or wait.start <= call.end)
+    return inside and wait.detail == call.detail
 
 
 def _prompts(axes: Any, asked: Sequence[_Bar], top: float, clock: _Clock) -> None:
@@ -328,7 +338,8 @@ def _name(
     limit = clock.place(after.start) if after is not None else 1.0
     text = f"{bar.name} {bar.detail}".strip()
     outside, inside = (card.letters(w * card.WIDTH) - 1 for w in (limit - right, right - left))
-    if within := outside < min(len(text), 12) and outside < inside:
+    enough = min(len(text), 12) if waited else len(text)
+    if within := outside < enough and outside < inside:
         place, room = left + 0.006, inside
     else:
         place, room = right + 0.004, outside
@@ -421,6 +432,8 @@ def _is_red(bar: _Bar) -> bool:
 
 def _notes(spans: pd.DataFrame, bars: Sequence[_Bar]) -> list[str]:
     told = []
+    if earlier := spans.attrs.get("earlier", 0):
+        told.append(f"{earlier} earlier turn{'s' * (earlier > 1)} not drawn.")
     if bars and not spans.attrs.get("waiting"):
         told.append("How long permissions were waited for, the server does not store.")
     open_ones = sum(b.end is None for b in bars)

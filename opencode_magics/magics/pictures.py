@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
@@ -25,6 +26,7 @@ class PictureMagics(Magics):
 
     @no_var_expand
     @arguments
+    @argument("-n", "--last", type=int, default=20, help="At most so many turns; default: 20.")
     @argument("session", nargs="*", help="Id or title; default: the last turn of this notebook.")
     @line_magic
     def oc_timeline(self, line: str) -> Picture | None:
@@ -38,7 +40,7 @@ class PictureMagics(Magics):
         Example::
 
             %oc_timeline
-            %oc_timeline fix the login page
+            %oc_timeline fix the login page --last 3
         """
         from .. import history
         from ..sessions import refresh
@@ -46,9 +48,12 @@ class PictureMagics(Magics):
         options = parse(self.oc_timeline, line)
         if options is None:
             return None
+        if options.last < 1:
+            raise UsageError("--last takes a number from 1 on")
         history.plots.drawing()
         if options.session or self.state.turn is None:
-            return history.timeline(self.state.client, self._session(options.session))
+            session = self._session(options.session)
+            return history.timeline(self.state.client, session, last=options.last)
         self.state.turn = refresh(self.state.client, self.state.turn)
         return history.timeline(self.state.client, self.state.turn)
 
