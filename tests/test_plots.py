@@ -416,9 +416,12 @@ def test_waiting_begins_with_its_call_and_takes_as_long_as_was_measured() -> Non
     assert list(waits["started"]) == [found["started"][2], waits["ended"].iloc[0]]
 
 
-@pytest.mark.parametrize("kind", SPANS)
-def test_help_tells_every_column_of_spans(kind: str) -> None:
-    assert f"{kind} ({SPANS[kind].dtype}): {SPANS[kind].about}" in str(history.spans.__doc__)
+@pytest.mark.parametrize("name", SPANS)
+def test_help_and_readme_tell_every_column_of_spans(name: str) -> None:
+    column = SPANS[name]
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    assert f"{name} ({column.dtype}): {column.about}" in str(history.spans.__doc__)
+    assert f"| spans | `{name}` | {column.dtype} | {column.about} |" in readme
 
 
 # -- everywhere the same ---------------------------------------------------------------------------

@@ -27,11 +27,12 @@ _GAP = 0.12
 _CUT = 0.15  # of the time at work: a longer pause is cut out
 _CUT_LEAST = 3.0  # seconds
 _PAUSE = 0.04  # of the picture: how wide a cut is
-_NARROW = 0.016  # too narrow for words
+_PAUSES = 0.25  # and all of them together
+_NARROW = 0.013  # too narrow for words
 _ROWS = 12  # tool calls at the same time that are seen apart
 
 
-def timeline(client: Client, of: Turn | Session | str, *, last: int | None = 20) -> Picture:
+def timeline(client: Client, of: Turn | Session | str, *, last: int | None = 10) -> Picture:
     """What happened when: steps, tool calls, waiting for permission; subagents below.
 
     A subagent has a lane below its parent's. How long a permission or a question waited is
@@ -134,8 +135,9 @@ class _Clock:
         self.last = max((end for _, end in self.blocks), default=0.0)
         self.first = self.blocks[0][0] if self.blocks else 0.0
         self.busy = sum(end - start for start, end in self.blocks) or 1.0
-        self._wide = max(0.2, 1 - _PAUSE * (len(self.blocks) - 1))
-        self._pause = (1 - self._wide) / max(1, len(self.blocks) - 1)
+        cuts = max(1, len(self.blocks) - 1)
+        self._pause = min(_PAUSE, _PAUSES / cuts)
+        self._wide = 1 - self._pause * (len(self.blocks) - 1)
 
     def place(self, time: float) -> float:
         """Where a time is."""
@@ -284,7 +286,10 @@ def _prompts(axes: Any, asked: Sequence[_Bar], top: float, clock: _Clock) -> Non
     card = drawing()
     stretches = pairwise([*(clock.place(bar.start) for bar in asked), 1.0])
     for bar, (place, end) in zip(asked, stretches, strict=True):
-        words = card.short(bar.detail, card.letters((end - place) * card.WIDTH) - 4)
+        room = card.letters((end - place) * card.WIDTH) - 4
+        if room < 0:
+            continue
+        words = card.short(bar.detail, room) if room > 4 else ""
         axes.text(
             place,
             top + _HEAD / 2,

@@ -26,7 +26,7 @@ class PictureMagics(Magics):
 
     @no_var_expand
     @arguments
-    @argument("-n", "--last", type=int, default=20, help="At most so many turns; default: 20.")
+    @argument("-n", "--last", type=int, default=10, help="At most so many turns; default: 10.")
     @argument("session", nargs="*", help="Id or title; default: the last turn of this notebook.")
     @line_magic
     def oc_timeline(self, line: str) -> Picture | None:
