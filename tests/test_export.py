@@ -158,6 +158,16 @@ def test_a_message_without_a_time_is_in_the_partition_of_no_day(tmp_path: Path) 
     assert rows == [("m1", True), ("m2", False)]
 
 
+def test_who_may_read_the_files_is_what_this_persons_files_are_like(tmp_path: Path) -> None:
+    """In a shared folder others have to read them."""
+    mine = tmp_path / "mine"
+    mine.write_text("")
+    with serving([wire_session("ses_A")], {"ses_A": []}) as (client, _):
+        export(client, tmp_path / "out")
+    (row,) = (tmp_path / "out").glob("sessions/*/*")
+    assert row.stat().st_mode == mine.stat().st_mode
+
+
 def test_an_id_is_no_path(tmp_path: Path) -> None:
     evil = "../../ses_A"
     with serving([wire_session("ses_B")], {}) as (client, fake):

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
+from uuid import uuid4
 
 from ..client import Client
 from ..errors import StatusError, StreamError, UnknownNameError
@@ -315,15 +315,13 @@ def _replace(file: Path, body: bytes) -> bool:
             return False
     file.parent.mkdir(parents=True, exist_ok=True)
     # Readers of this layout pass over names that begin with a dot.
-    with NamedTemporaryFile(dir=file.parent, prefix=".", suffix=".part", delete=False) as part:
-        try:
-            part.write(body)
-            part.close()
-            os.replace(part.name, file)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(part.name)
-            raise
+    part = file.with_name(f".{uuid4().hex}.part")
+    try:
+        part.write_bytes(body)
+        os.replace(part, file)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
     return True
 
 
