@@ -169,13 +169,14 @@ def test_who_may_read_the_files_is_what_this_persons_files_are_like(tmp_path: Pa
 
 
 def test_an_id_is_no_path(tmp_path: Path) -> None:
-    evil = "../../ses_A"
-    with serving([wire_session("ses_B")], {}) as (client, fake):
+    evil = "../../../ses_A"
+    with serving([], {}) as (client, fake):
         fake.routes["GET /session"] = [wire_session(evil)]
-        fake.routes["GET /session/..%2F..%2Fses_A/message"] = []
-        fake.routes["GET /session/../../ses_A/message"] = []
-        export(client, tmp_path / "out")
-    assert [*tmp_path.iterdir()] == [tmp_path / "out"]
+        fake.routes["GET /session/..%2F..%2F..%2Fses_A/message"] = [said("m1", evil, T0)]
+        done = export(client, tmp_path / "out")
+    written = [f.relative_to(tmp_path).parts for f in tmp_path.rglob("*") if f.is_file()]
+    assert (done.written, done.warnings) == (len(written), [])
+    assert {len(parts) for parts in written} == {4}  # out, kind, day, file
 
 
 # -- again -----------------------------------------------------------------------------------------
@@ -348,6 +349,23 @@ def test_a_session_that_was_written_in_part_is_written_again(tmp_path: Path) -> 
         assert export(client, tmp_path).unchanged == 0
         assert export(client, tmp_path).unchanged == 1
     assert ask(tmp_path, "select count(*) from {tools}") == [(1,)]
+
+
+def test_a_refresh_that_was_interrupted_is_not_taken_for_done(tmp_path: Path) -> None:
+    """Although the list of sessions tells nothing new: a shell run isn't seen in it."""
+    before = [said("m1", "ses_A", T0, parts=[RICH])]
+    with serving([wire_session("ses_A")], {"ses_A": before}) as (client, fake):
+        export(client, tmp_path)
+        (tools,) = tmp_path.glob("tools/*/*")
+        tools.unlink()
+        tools.mkdir()  # so that it can't be written
+        more = [{**RICH, "id": "p2", "callID": "c2"}]
+        fake.routes["GET /session/ses_A/message"] = [*before, said("m2", "ses_A", T0, parts=more)]
+        with pytest.raises(OSError, match="ses_A"):
+            export(client, tmp_path, refresh=True)
+        tools.rmdir()
+        assert export(client, tmp_path).unchanged == 0
+    assert ask(tmp_path, "select call from {tools} order by 1") == [("c1",), ("c2",)]
 
 
 @pytest.mark.parametrize("body", [b"", b"PAR1", b'{"mark": 5}', b"\xff"])

@@ -210,6 +210,7 @@ STRANGE = ["costs $5 or $6", "日本語", "a\nb\x00c\u202e", "x" * 300, "", "_{^
 def test_a_name_may_be_anything(name: str) -> None:
     shown = history.chart(usage("agent,model", call(name, name), call("b", name), call("b", "c")))
     assert all(len(label) <= 38 for label in labels(shown))
+    assert not any(t.get_parse_math() for t in shown.findobj(mpl.text.Text))
     drawn(shown)
     drawn(timeline_of(spans(Span(Session("s", name), 0, "tool", name, 1, 9000, "ok", name))))
 

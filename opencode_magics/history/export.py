@@ -267,6 +267,7 @@ class _Folder:
     """A folder with a folder per kind, in it one per day, in it a file per session."""
 
     def __init__(self, path: Path, format: _Format) -> None:
+        path.mkdir(parents=True, exist_ok=True)  # what can't be written is said before all reading
         self.path = path
         self._format = format
         self._files = {kind: self._listed(kind) for kind in ("sessions", *KINDS)}
