@@ -23,7 +23,7 @@ from opencode_magics.errors import MissingPackageError, NotFoundError, UnknownNa
 from opencode_magics.history import Exported
 from opencode_magics.history.frames import KINDS, SESSIONS
 from opencode_magics.history.sums import exact
-from opencode_magics.model import Session, Transcript
+from opencode_magics.model import Session
 
 DAY = 86_400_000
 FORMATS = {"parquet": "read_parquet", "jsonl": "read_json"}
@@ -307,10 +307,10 @@ class Interrupted(Client):
 
     at = ""
 
-    def transcript(self, session: Session) -> Transcript:
+    def pages(self, session: Session) -> tuple[Reply, ...]:
         if session.id == self.at:
             raise KeyboardInterrupt
-        return super().transcript(session)
+        return super().pages(session)
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -199,8 +199,15 @@ def test_any_column_of_numbers_can_be_drawn() -> None:
     frame = usage("model", call("m"))
     assert "30 tokens in all" in texts(history.chart(frame, "cache_read"))
     assert any("0 to 1" in t for t in texts(history.chart(frame, "cache_share")))
+    assert any(t == "sessions" for t in texts(history.chart(frame, "sessions")))
     with pytest.raises(ValueError, match=r"'model' can't be drawn; there are: sessions, turns, "):
         history.chart(frame, "model")
+
+
+@pytest.mark.parametrize("value", ["cache_share", "sessions", "gap"])
+def test_what_does_not_add_up_is_not_stacked(value: str) -> None:
+    with pytest.raises(ValueError, match=f"{value} can't be stacked"):
+        history.chart(usage("agent,model", call("build", "m")), value)
 
 
 STRANGE = ["costs $5 or $6", "日本語", "a\nb\x00c\u202e", "x" * 300, "", "_{^}\\frac"]

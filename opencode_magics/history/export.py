@@ -25,6 +25,7 @@ from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
 from ..client import Client
+from ..dialects import Reply
 from ..errors import StatusError, StreamError, UnknownNameError
 from ..model import Message, Session
 from . import frames
@@ -118,13 +119,15 @@ def export(
     places = {row.session.id: row for row in in_tree((*everyone, *asked))}
     name = source or _source(client)
     with Bar(len(changed), progress) as bar, in_order(_reader(client), changed) as reading:
-        for session, read in zip(changed, reading, strict=True):
-            bar.advance(read.size)
-            if read.error is not None:
-                done.warnings.append(f"Session {session.id} could not be read: {read.error.what}")
+        for session, pages in zip(changed, reading, strict=True):
+            bar.advance(0 if isinstance(pages, StatusError) else sum(len(p.body) for p in pages))
+            try:
+                messages = _messages(client, session, pages)
+            except (StatusError, StreamError) as error:
+                done.warnings.append(f"Session {session.id} could not be read: {error.what}")
                 continue
             row = places[session.id]._replace(fork_of=copies.forks.get(session.id))
-            _write(folder, row, name, read.messages, copies, done)
+            _write(folder, row, name, messages, copies, done)
     return done
 
 
@@ -171,23 +174,24 @@ def _lone(loaded: Loaded, found: Copies, sessions: Iterable[Session]) -> bool:
     return any(not copy and (at or 0) < made.get(owner, 0) for owner, at, copy in rows)
 
 
-class _Read(NamedTuple):
-    """The messages of a session, or why there are none."""
+def _reader(client: Client) -> Callable[[Session], tuple[Reply, ...] | StatusError]:
+    """Reads sessions in threads; what can't be read is the reason why."""
 
-    messages: tuple[Message, ...] = ()
-    size: int = 0
-    error: StatusError | StreamError | None = None
-
-
-def _reader(client: Client) -> Callable[[Session], _Read]:
-    def read(session: Session) -> _Read:
+    def read(session: Session) -> tuple[Reply, ...] | StatusError:
         try:
-            transcript = client.transcript(session)
-        except (StatusError, StreamError) as error:
-            return _Read(error=error)
-        return _Read(transcript.messages, transcript.size)
+            return client.pages(session)
+        except StatusError as error:  # deleted meanwhile, or unreadable for ever
+            return error
 
     return read
+
+
+def _messages(
+    client: Client, session: Session, pages: tuple[Reply, ...] | StatusError
+) -> tuple[Message, ...]:
+    if isinstance(pages, StatusError):
+        raise pages
+    return client.transcript(session, pages)
 
 
 def _source(client: Client) -> str:

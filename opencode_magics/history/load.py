@@ -141,7 +141,7 @@ def _rows(
     session: Session,
     kind: str,
     pages: tuple[Reply, ...] | OpenCodeError,
-    bar: _Bar,
+    bar: Bar,
 ) -> Rows | OpenCodeError:
     """The rows in what was read: here and not in the threads that read.
 

@@ -64,7 +64,7 @@ def chart(usage: pd.DataFrame, value: str | None = None) -> Picture:
         A matplotlib figure; it shows itself in a notebook, and `savefig` writes it.
 
     Raises:
-        ValueError: There is no such column of numbers.
+        ValueError: There is no such column of numbers, or it can't be stacked.
         MissingPackageError: It needs matplotlib: `pip install 'opencode-magics[plots]'`.
     """
     keys = [name for name in usage.columns if name in KEYS]
@@ -72,6 +72,8 @@ def chart(usage: pd.DataFrame, value: str | None = None) -> Picture:
     times = [name for name in keys if name in PERIODS]
     first = (times or keys)[:1]
     rest = [name for name in keys if name not in first]
+    if rest and value in (*_NO_SUMS, "gap"):
+        raise ValueError(f"{value} can't be stacked, its parts don't add up: draw it by one key")
     table = _table(usage, value, first, rest)
     draw = _over_time if times else _across
     return draw(_Words(value, keys, usage, table), table)
@@ -150,13 +152,19 @@ class _Words:
         if self._usage.empty:
             return "nothing in this time"
         whole = "unknown" if self.total is None else self.number(self.total)
-        if self._value == "cache_share":
-            told = [self.unit]
+        unit = _ABOUT.get(self._value, self.unit)
+        if self._value in _NO_SUMS:
+            told = [unit]
         elif self.money:
-            told = [f"{whole} in all", _ABOUT.get(self._value, "USD")]
+            told = [f"{whole} in all", unit]
         else:
-            told = [f"{whole} {self.unit} in all"]
+            told = [f"{whole} {unit} in all"]
         return " · ".join([*told, *([f"days of {self._zone}"] if self._zone else [])])
+
+    def more(self, rest: pd.Series) -> str:
+        """What is not drawn for want of room."""
+        whole = "" if self._value in _NO_SUMS else f", of {self.number(float(rest.sum()))},"
+        return f"{_many(len(rest), 'bar')} more{whole} not drawn."
 
     @property
     def notes(self) -> list[str]:
@@ -174,6 +182,8 @@ class _Words:
         return told
 
 
+# A session may have a part in several lines, and subagents are in those above them.
+_NO_SUMS = ("cache_share", "cost_inclusive", "sessions", "subagents")
 _MONEY = ("cost", "cost_listed", "cost_inclusive", "gap")
 _UNITS = {"calls": "calls", "turns": "prompts", "errors": "failed calls", "sessions": "sessions"}
 _UNITS |= {"unknown": "calls", "retries": "retries", "duplicates": "calls", "subagents": "sessions"}
@@ -226,8 +236,7 @@ def _across(words: _Words, table: pd.DataFrame) -> Picture:
     card = drawing()
     sums = table.sum(axis=1, min_count=1).sort_values(ascending=False, kind="stable")
     table, rest = table.loc[sums.index[:_BARS]], sums.iloc[_BARS:]
-    more = f"{_many(len(rest), 'bar')} more, of {words.number(float(rest.sum()))}, not drawn."
-    notes = words.notes + [more] * bool(len(rest))
+    notes = words.notes + ([words.more(rest)] if len(rest) else [])
     parts = _parts(table)
     made: Picture
     with card.style():
@@ -407,7 +416,7 @@ def context_of(
         _mark_compactions(axes, steps, messages)
         axes.set_xlabel("step")
         axes.set_ylabel("tokens")
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.set_xticks(places[:: -(-len(places) // 15) or 1])
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.grid(axis="y")
         axes.spines["left"].set_visible(False)

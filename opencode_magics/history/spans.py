@@ -82,11 +82,11 @@ def spans(client: Client, of: Turn | Session | str, *, last: int | None = None) 
         own = (*prompt, *of.answers)
     else:
         top, settled = of if isinstance(of, Session) else client.session(of), ()
-        own, earlier = _latest(client.transcript(top).messages, last)
+        own, earlier = _latest(client.transcript(top), last)
     found = [*_of_session(top, 0, own, settled)]
     for depth, session in _below(top, _children(client, top)):
         if not isinstance(of, Turn) or session.id in of.tree:
-            meanwhile = _within(client.transcript(session).messages, own, isinstance(of, Turn))
+            meanwhile = _within(client.transcript(session), own, isinstance(of, Turn))
             found += _of_session(session, depth, meanwhile, settled)
     shown = frame(SPANS, found)
     shown.attrs |= {"waiting": isinstance(of, Turn), "earlier": earlier}
