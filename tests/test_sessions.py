@@ -107,6 +107,7 @@ def test_a_permission_is_answered(client, session, workspace, decision, message,
     assert turn.outcome == outcome
     assert (workspace / "made").exists() == (decision == "once")
     assert [s.reply for s in turn.settled_requests] == [decision]
+    assert all(s.waited is not None and 0 < s.waited < 10 for s in turn.settled_requests)
 
 
 def test_rejecting_a_subagent_fails_its_task_and_the_parent_goes_on(client, session, workspace):

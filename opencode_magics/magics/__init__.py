@@ -15,6 +15,7 @@ from .connection import ConnectionMagics
 from .diff import DiffMagics
 from .history import HistoryMagics
 from .permissions import PermissionMagics
+from .pictures import PictureMagics
 from .prompt import PromptMagics
 from .sessions import SessionMagics
 from .state import OpenCodeMagics
@@ -27,6 +28,7 @@ TOPICS = (
     PermissionMagics,
     DiffMagics,
     HistoryMagics,
+    PictureMagics,
 )
 
 
