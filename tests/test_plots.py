@@ -508,7 +508,8 @@ def test_a_live_turn_knows_how_long_its_subagent_waited(client: Client, session:
     done = played(client, session, "#task #bash echo hi")
     found = history.spans(client, done)
     assert found.attrs["waiting"] is True
-    told = found[["depth", "kind", "name"]].astype(object).fillna("").values.tolist()
+    rows = zip(found["depth"], found["kind"], found["name"], strict=True)
+    told = [[depth, kind, "" if pd.isna(name) else name] for depth, kind, name in rows]
     assert told == [
         [0, "prompt", ""],
         [0, "step", "practice/scripted"],

@@ -131,7 +131,7 @@ class _Words:
         self.title = _TITLES.get(value, value.replace("_", " ").capitalize())
         if keys and keys != ["total"]:
             self.title += f" by {', '.join(keys[:-1])}{' and ' * (len(keys) > 1)}{keys[-1]}"
-        self.total = table.sum(axis=None, skipna=True) if table.notna().any(axis=None) else None
+        self.total = table.sum().sum() if table.notna().any().any() else None
         self._usage, self._value = usage, value
         self.period = next((name for name in keys if name in PERIODS), "")
         self._zone = usage.attrs.get("tz") if {*keys} & {*PERIODS} else None
@@ -279,7 +279,7 @@ def _over_time(words: _Words, table: pd.DataFrame) -> Picture:
     known = table[table.index.notna()].sort_index()
     notes = words.notes
     if len(known) < len(table):
-        undated = table[table.index.isna()].sum(axis=None)
+        undated = table[table.index.isna()].sum().sum()
         notes.append(f"{words.number(float(undated))} without a date not shown.")
     parts = _parts(known)
     days = [day.timestamp() / _DAY for day in known.index]
