@@ -81,10 +81,10 @@ def test_what_comes_from_the_cache_is_said_and_refreshed(shell: Shell) -> None:
     shell.run("%oc_prompt #text 3")
     shell.run("%oc_history")
     shown = shell.run("%oc_history")
-    assert "1 session came from the cache" in shown.text
-    assert "cache" not in shell.run("%oc_history --refresh").text
+    assert "1 session from the cache" in shown.text
+    assert "from the cache" not in shell.run("%oc_history --refresh").text
     shell.run("%config OpenCodeMagics.history_cache = False")
-    assert "cache" not in shell.run("%oc_history").text
+    assert "from the cache" not in shell.run("%oc_history").text
 
 
 @pytest.mark.parametrize("line", ["--tools --parts", "--all some title", "ses_nope"])
