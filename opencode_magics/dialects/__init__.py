@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from ..diffs import Diff
 from ..errors import (
@@ -21,20 +21,29 @@ from ..errors import (
     SessionBusyError,
     StatusError,
     StreamError,
+    UnsupportedOperation,
     UnsupportedServerError,
 )
 from ..events import Event
 from ..model import (
     Agent,
     Attachment,
+    Command,
     Decision,
+    InboxItem,
+    Integration,
+    McpServer,
     Message,
     Model,
     ModelRef,
     Permission,
     Question,
+    Rule,
+    SavedRule,
     Server,
     Session,
+    ShellOutput,
+    Skill,
     Status,
 )
 
@@ -87,28 +96,36 @@ class Reply:
 
 
 Flow = Generator[Request, Reply, T]
+Delivery = Literal["steer", "queue"]
 Decoded = TypeVar("Decoded")
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What is sent to a session."""
+    """What is sent to a session.
+
+    `delivery` is how it joins a turn that runs: at its next step, or after it.
+    """
 
     id: str
     text: str
     agent: str | None = None
     model: ModelRef | None = None
     files: tuple[Attachment, ...] = ()
+    skills: tuple[str, ...] = ()
+    delivery: Delivery | None = None
 
 
 class Dialect(Protocol):
     """What a server generation can be asked, and how its stream reads.
 
     Directories go to the server as it spells them. `silence` is how many seconds without a frame
-    mean that the stream is dead; `always_means` says how far an "always" reaches.
+    mean that the stream is dead; `always_means` says how far an "always" reaches; `tested` says
+    what this package was tested with.
     """
 
     generation: str
+    tested: str
     silence: float
     always_means: str
 
@@ -170,8 +187,75 @@ class Dialect(Protocol):
     def agents(self, directory: str | None) -> Flow[tuple[Agent, ...]]:
         """The agents of a directory."""
 
+    def commands(self, directory: str | None) -> Flow[tuple[Command, ...]]:
+        """The commands of a directory."""
+
+    def skills(self, directory: str | None) -> Flow[tuple[Skill, ...]]:
+        """The skills of a directory."""
+
+    def mcp(self, directory: str | None) -> Flow[tuple[McpServer, ...]]:
+        """The MCP servers of a directory."""
+
+    def add_mcp(self, directory: str | None, name: str, config: dict[str, Any]) -> Flow[None]:
+        """Add an MCP server, until the server restarts."""
+
     def home(self) -> Flow[str]:
         """The directory that the server itself runs in."""
+
+    # What only one generation has; the others raise UnsupportedOperation.
+
+    def inbox(self, session: Session) -> Flow[tuple[InboxItem, ...]]:
+        """What waits to be delivered to a session, in the order in which it came."""
+
+    def cancel(self, session: Session, item: str) -> Flow[bool]:
+        """Take an item out of the inbox; False if an agent has it already."""
+
+    def deliver(self, session: Session, item: str, delivery: Delivery) -> Flow[None]:
+        """Change how an item of the inbox joins."""
+
+    def wait(self, session: Session, timeout: float) -> Flow[None]:
+        """Wait until a session is idle, at most so many seconds."""
+
+    def switch(
+        self, session: Session, *, agent: str | None = None, model: ModelRef | None = None
+    ) -> Flow[None]:
+        """Give a session another agent or model."""
+
+    def set_environment(self, session: Session, variables: dict[str, str]) -> Flow[None]:
+        """Replace the environment variables of a session's shell commands."""
+
+    def instructions(self, session: Session) -> Flow[dict[str, Any]]:
+        """The instructions that were added to a session, by key."""
+
+    def put_instruction(self, session: Session, key: str, value: Any) -> Flow[None]:
+        """Tell a session's agent something, from its next step on."""
+
+    def delete_instruction(self, session: Session, key: str) -> Flow[None]:
+        """Take back what a session's agent was told."""
+
+    def set_rules(self, session: Session, rules: Sequence[Rule]) -> Flow[None]:
+        """Replace the permission rules of a session."""
+
+    def saved_rules(self) -> Flow[tuple[SavedRule, ...]]:
+        """What "always" saved."""
+
+    def delete_saved_rule(self, rule: str) -> Flow[None]:
+        """Take an "always" back."""
+
+    def remove_mcp(self, directory: str | None, name: str) -> Flow[None]:
+        """Take an MCP server away that was added."""
+
+    def integrations(self, directory: str | None) -> Flow[tuple[Integration, ...]]:
+        """The accounts that the server can use."""
+
+    def shell_output(self, directory: str | None, shell: str, cursor: int) -> Flow[ShellOutput]:
+        """What a shell printed from a byte on."""
+
+    def log(self, session: str, after: int | None, follow: bool) -> Request:
+        """The request for the durable events of a session, as a stream of frames."""
+
+    def place(self, frame: Any) -> tuple[str, int] | None:
+        """The session and the number of a durable event; None for every other frame."""
 
     def stream(self, directory: str) -> Request:
         """The request that opens the event stream of a directory."""
@@ -184,25 +268,105 @@ class Dialect(Protocol):
         """
 
 
+class Generation:
+    """What only some generations have: here, none of it. A dialect overrides what it has."""
+
+    generation = ""
+
+    def _missing(self, what: str) -> UnsupportedOperation:
+        return UnsupportedOperation(
+            f"OpenCode {self.generation} has no {what}; OpenCode 2.x has one.",
+            "%oc_connect says which server answers.",
+        )
+
+    def inbox(self, session: Session) -> Flow[tuple[InboxItem, ...]]:
+        """What waits to be delivered to a session."""
+        raise self._missing("inbox of a session")
+
+    def cancel(self, session: Session, item: str) -> Flow[bool]:
+        """Take an item out of the inbox."""
+        raise self._missing("inbox of a session")
+
+    def deliver(self, session: Session, item: str, delivery: Delivery) -> Flow[None]:
+        """Change how an item of the inbox joins."""
+        raise self._missing("inbox of a session")
+
+    def wait(self, session: Session, timeout: float) -> Flow[None]:
+        """Wait until a session is idle."""
+        raise self._missing("way to wait for a session")
+
+    def switch(
+        self, session: Session, *, agent: str | None = None, model: ModelRef | None = None
+    ) -> Flow[None]:
+        """Give a session another agent or model."""
+        raise self._missing("agent or model of a session apart from its prompts")
+
+    def set_environment(self, session: Session, variables: dict[str, str]) -> Flow[None]:
+        """Replace the environment variables of a session's shell commands."""
+        raise self._missing("environment of a session")
+
+    def instructions(self, session: Session) -> Flow[dict[str, Any]]:
+        """The instructions that were added to a session."""
+        raise self._missing("instructions of a session")
+
+    def put_instruction(self, session: Session, key: str, value: Any) -> Flow[None]:
+        """Tell a session's agent something."""
+        raise self._missing("instructions of a session")
+
+    def delete_instruction(self, session: Session, key: str) -> Flow[None]:
+        """Take back what a session's agent was told."""
+        raise self._missing("instructions of a session")
+
+    def set_rules(self, session: Session, rules: Sequence[Rule]) -> Flow[None]:
+        """Replace the permission rules of a session."""
+        raise self._missing("way to replace the rules of a session")
+
+    def saved_rules(self) -> Flow[tuple[SavedRule, ...]]:
+        """What "always" saved."""
+        raise self._missing('list of what an "always" saved')
+
+    def delete_saved_rule(self, rule: str) -> Flow[None]:
+        """Take an "always" back."""
+        raise self._missing('way to take an "always" back')
+
+    def remove_mcp(self, directory: str | None, name: str) -> Flow[None]:
+        """Take an MCP server away."""
+        raise self._missing("way to remove an MCP server")
+
+    def integrations(self, directory: str | None) -> Flow[tuple[Integration, ...]]:
+        """The accounts that the server can use."""
+        raise self._missing("list of integrations")
+
+    def shell_output(self, directory: str | None, shell: str, cursor: int) -> Flow[ShellOutput]:
+        """What a shell printed from a byte on."""
+        raise self._missing("output of a shell")
+
+    def log(self, session: str, after: int | None, follow: bool) -> Request:
+        """The request for the durable events of a session."""
+        raise self._missing("log of a session")
+
+    def place(self, frame: Any) -> tuple[str, int] | None:
+        """The session and the number of a durable event: no event is numbered."""
+        return None
+
+
 def detect() -> Flow[tuple[Server, Dialect]]:
     """Find out what answers, by its own words: never by a status code alone.
 
     Raises:
+        StatusError: A server that is starting (503).
         AuthenticationError: It wants a password, or another one.
         UnsupportedServerError: Nothing that answers is an OpenCode server; says what was tried.
     """
     from . import v1, v2
 
     tried: list[str] = []
-    for probe in (v2.probe, v1.probe):
+    dialects: tuple[tuple[Callable[[], Flow[Server | None]], Callable[[], Dialect]], ...]
+    dialects = ((v2.probe, v2.V2), (v1.probe, v1.V1))
+    for probe, dialect in dialects:
         found = yield from _tried(probe(), tried)
-        if found is not None and found.generation == "1.x":
-            return found, v1.V1()
         if found is not None:
-            raise UnsupportedServerError(
-                f"OpenCode {found.version} answers there: a 2.x server, not supported yet.",
-                "Use a 1.x server: npm install -g opencode-ai@1",
-            )
+            return found, dialect()
     raise UnsupportedServerError(
         f"No OpenCode server answers there. Tried: {'; '.join(tried)}.",
         "Check the address, path included; start a server with: opencode serve",
@@ -330,6 +494,11 @@ def _mended(value: Any) -> Any:
             return {mend(k): _mended(v) for k, v in value.items()}
         case _:
             return value
+
+
+def many(what: str, read: Callable[[Any], Decoded], values: Any) -> tuple[Decoded, ...]:
+    """Read a list of wire values, as `decode` does."""
+    return decode(what, lambda vs: tuple(read(v) for v in vs), values)
 
 
 def decode(what: str, read: Callable[[Any], Decoded], value: Any) -> Decoded:

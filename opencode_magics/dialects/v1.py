@@ -7,7 +7,6 @@ included, so every request carries the directory that the server itself named.
 
 from __future__ import annotations
 
-import math
 import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -36,10 +35,12 @@ from ..events import (
 from ..model import (
     Agent,
     Attachment,
+    Command,
     Compaction,
     Decision,
     Failure,
     FileDiff,
+    McpServer,
     Message,
     Model,
     ModelRef,
@@ -50,8 +51,10 @@ from ..model import (
     Question,
     QuestionItem,
     Reasoning,
+    Rule,
     Server,
     Session,
+    Skill,
     Status,
     StepEnd,
     StepStart,
@@ -60,7 +63,8 @@ from ..model import (
     Usage,
 )
 from ..patches import compared, ended
-from . import Decoded, Flow, Prompt, Query, Request, decode, json_object, log
+from . import Flow, Generation, Prompt, Query, Request, decode, json_object, log, many
+from .values import integer, number, string
 
 Wire = dict[str, Any]
 
@@ -88,10 +92,11 @@ def probe() -> Flow[Server | None]:
     return Server("1.x", version) if isinstance(version, str) else None
 
 
-class V1:
+class V1(Generation):
     """The dialect of OpenCode 1.x."""
 
     generation = "1.x"
+    tested = "1.18.33"
     silence = 30.0  # heartbeats come every 10 s
     always_means = "for every session in this directory, until the server restarts"
 
@@ -103,7 +108,7 @@ class V1:
             return (yield from self._all_sessions())
         scope = "project" if project else None
         query: Query = {"directory": directory, "limit": _ALL, "scope": scope}
-        return _many("a session", _session, (yield Request("GET", "/session", query)).json())
+        return many("a session", _session, (yield Request("GET", "/session", query)).json())
 
     def _all_sessions(self) -> Flow[tuple[Session, ...]]:
         # Only this route crosses directories. It hides archived sessions unless asked.
@@ -113,7 +118,7 @@ class V1:
         while True:
             query: Query = {"archived": "true", "limit": _PAGE, "cursor": cursor}
             reply = yield Request("GET", "/experimental/session", query)
-            found += _many("a session", _session, reply.json())
+            found += many("a session", _session, reply.json())
             cursor = reply.headers.get("x-next-cursor")
             if not cursor or cursor in seen:
                 return tuple({s.id: s for s in found}.values())
@@ -127,7 +132,7 @@ class V1:
     def children(self, session: Session) -> Flow[tuple[Session, ...]]:
         """The subagent sessions directly below a session."""
         reply = yield Request("GET", _path(session.id, "children"), _scope(session.directory))
-        return _many("a session", _session, reply.json())
+        return many("a session", _session, reply.json())
 
     def create(self, directory: str | None, title: str | None) -> Flow[Session]:
         """A new session."""
@@ -148,7 +153,7 @@ class V1:
         except NotFoundError:
             home = yield from self.session(session.id)
             reply = yield Request("GET", path, _scope(home.directory))
-        return _many("a message", _message_with_parts, reply.json())
+        return many("a message", _message_with_parts, reply.json())
 
     def message(self, session: Session, message: str) -> Flow[Message]:
         """One message."""
@@ -234,6 +239,10 @@ class V1:
 
     def prompt(self, session: Session, prompt: Prompt) -> Flow[None]:
         """Hand over a prompt. `tools` is never sent: it would rewrite the session's rules."""
+        if prompt.delivery == "steer":
+            raise self._missing("way to steer a turn that runs; --queue lines up behind it")
+        if prompt.skills:
+            raise self._missing("skills that go with a prompt")
         body: Wire = {"messageID": prompt.id, "parts": [_file_part(f) for f in prompt.files]}
         body["parts"].append({"type": "text", "text": prompt.text})
         if prompt.agent:
@@ -260,12 +269,12 @@ class V1:
     def permissions(self, directory: str) -> Flow[tuple[Permission, ...]]:
         """Permissions that wait in a directory."""
         reply = yield Request("GET", "/permission", _scope(directory), timeout=5.0)
-        return _many("a permission", _permission, reply.json())
+        return many("a permission", _permission, reply.json())
 
     def questions(self, directory: str) -> Flow[tuple[Question, ...]]:
         """Questions that wait in a directory."""
         reply = yield Request("GET", "/question", _scope(directory), timeout=5.0)
-        return _many("a question", _question, reply.json())
+        return many("a question", _question, reply.json())
 
     def reply(
         self, permission: Permission, directory: str, decision: Decision, message: str
@@ -302,6 +311,25 @@ class V1:
         reply = yield Request("GET", "/agent", _scope(directory))
         return decode("its agents", _agents, reply.json())
 
+    def commands(self, directory: str | None) -> Flow[tuple[Command, ...]]:
+        """The commands of a directory."""
+        return many(
+            "a command", _command, (yield Request("GET", "/command", _scope(directory))).json()
+        )
+
+    def skills(self, directory: str | None) -> Flow[tuple[Skill, ...]]:
+        """The skills of a directory."""
+        return many("a skill", _skill, (yield Request("GET", "/skill", _scope(directory))).json())
+
+    def mcp(self, directory: str | None) -> Flow[tuple[McpServer, ...]]:
+        """The MCP servers of a directory."""
+        body = (yield Request("GET", "/mcp", _scope(directory))).json()
+        return decode("MCP servers", _mcp_servers, body)
+
+    def add_mcp(self, directory: str | None, name: str, config: dict[str, Any]) -> Flow[None]:
+        """Add an MCP server, until the server restarts."""
+        yield Request("POST", "/mcp", _scope(directory), {"name": name, "config": config})
+
     def home(self) -> Flow[str]:
         """The directory that the server itself runs in."""
         body = (yield Request("GET", "/path")).json()
@@ -315,7 +343,7 @@ class V1:
 
     def events(self, frame: Any) -> Iterator[Event]:
         """Decode one frame. Unknown kinds yield nothing."""
-        kind = _str(frame.get("type")) if isinstance(frame, dict) else ""
+        kind = string(frame.get("type")) if isinstance(frame, dict) else ""
         read = _EVENTS.get(kind)
         if read is not None:
             yield decode(f"a {kind} event", read, frame.get("properties"))
@@ -331,28 +359,6 @@ def _scope(directory: str | None) -> Query:
     return {"directory": directory or None}
 
 
-def _many(what: str, read: Callable[[Any], Decoded], values: Any) -> tuple[Decoded, ...]:
-    return decode(what, lambda vs: tuple(read(v) for v in vs), values)
-
-
-# -- what a value must be to count; anything else is as good as absent -----------------------------
-
-
-def _str(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _int(value: Any) -> int | None:
-    number = _number(value)
-    return value if isinstance(value, int) else None if number is None else int(number)
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return value
-
-
 # -- wire to model ---------------------------------------------------------------------------------
 
 
@@ -361,16 +367,17 @@ def _session(w: Wire) -> Session:
     model = w.get("model")
     return Session(
         id=w["id"],
-        title=_str(w.get("title")),
-        directory=_str(w.get("directory")),
+        title=string(w.get("title")),
+        directory=string(w.get("directory")),
         project=w.get("projectID"),
         parent=w.get("parentID"),
         agent=w.get("agent"),
         model=_ref(model["providerID"], model["id"], model.get("variant")) if model else None,
-        created=_int(time.get("created")),
-        updated=_int(time.get("updated")),
-        archived=_int(time.get("archived")) or None,  # an unarchived session keeps a 0
+        created=integer(time.get("created")),
+        updated=integer(time.get("updated")),
+        archived=integer(time.get("archived")) or None,  # an unarchived session keeps a 0
         usage=_usage(w),
+        rules=_rules(w.get("permission")),
     )
 
 
@@ -385,12 +392,12 @@ def _usage(w: Wire) -> Usage | None:
     tokens = tokens or {}
     cache = tokens.get("cache") or {}
     return Usage(
-        input=_int(tokens.get("input")),
-        output=_int(tokens.get("output")),
-        reasoning=_int(tokens.get("reasoning")),
-        cache_read=_int(cache.get("read")),
-        cache_write=_int(cache.get("write")),
-        cost=_number(cost),
+        input=integer(tokens.get("input")),
+        output=integer(tokens.get("output")),
+        reasoning=integer(tokens.get("reasoning")),
+        cache_read=integer(cache.get("read")),
+        cache_write=integer(cache.get("write")),
+        cost=number(cost),
     )
 
 
@@ -401,9 +408,9 @@ def _statuses(body: Wire) -> dict[str, Status]:
 def _status(w: Wire) -> Status:
     return Status(
         w["type"] if w["type"] in ("idle", "retry") else "busy",
-        attempt=_int(w.get("attempt")),
-        message=_str(w.get("message")),
-        next=_int(w.get("next")),
+        attempt=integer(w.get("attempt")),
+        message=string(w.get("message")),
+        next=integer(w.get("next")),
     )
 
 
@@ -423,8 +430,8 @@ def _message(w: Wire, parts: tuple[Part, ...] = ()) -> Message:
         id=w["id"],
         session=w.get("sessionID") or "",
         role=role,
-        created=_int(time.get("created")),
-        completed=_int(time.get("completed")),
+        created=integer(time.get("created")),
+        completed=integer(time.get("completed")),
         parent=w.get("parentID"),
         agent=w.get("agent"),
         model=_ref(provider, model_id, variant) if provider and model_id else None,
@@ -467,9 +474,9 @@ def _diff(w: Wire) -> FileDiff:
     status = w.get("status")
     return FileDiff(
         file=w.get("file") or w.get("filePath") or w.get("relativePath") or "",
-        patch=_str(w.get("patch")) or _str(w.get("diff")) or _compared(w),
-        additions=_int(w.get("additions")),
-        deletions=_int(w.get("deletions")),
+        patch=string(w.get("patch")) or string(w.get("diff")) or _compared(w),
+        additions=integer(w.get("additions")),
+        deletions=integer(w.get("deletions")),
         status=status if status in ("added", "modified", "deleted") else None,
     )
 
@@ -525,14 +532,14 @@ def _part(w: Wire) -> Part:
 def _text(w: Wire) -> Text:
     time = w.get("time") or {}
     synthetic = bool(w.get("synthetic"))
-    start, end = _int(time.get("start")), _int(time.get("end"))
-    return Text(w["id"], _str(w.get("text")), start, end, synthetic)
+    start, end = integer(time.get("start")), integer(time.get("end"))
+    return Text(w["id"], string(w.get("text")), start, end, synthetic)
 
 
 def _reasoning(w: Wire) -> Reasoning:
     time = w.get("time") or {}
-    start, end = _int(time.get("start")), _int(time.get("end"))
-    return Reasoning(w["id"], _str(w.get("text")), start, end)
+    start, end = integer(time.get("start")), integer(time.get("end"))
+    return Reasoning(w["id"], string(w.get("text")), start, end)
 
 
 def _tool(w: Wire) -> ToolCall:
@@ -545,15 +552,15 @@ def _tool(w: Wire) -> ToolCall:
         tool=w["tool"],
         status=state["status"],
         input=state.get("input") or {},
-        title=_str(state.get("title")) or None,
-        output=_str(state.get("output")) or _str(meta.get("output")),
-        error=None if error is None else _str(error) or repr(error),
-        exit=_int(meta.get("exit")),
+        title=string(state.get("title")) or None,
+        output=string(state.get("output")) or string(meta.get("output")),
+        error=None if error is None else string(error) or repr(error),
+        exit=integer(meta.get("exit")),
         diffs=tuple(_named(d, state.get("title")) for d in _tool_diffs(meta)),
         child=meta.get("sessionId"),
         declined=error in _DECLINED,
-        start=_int(time.get("start")),
-        end=_int(time.get("end")),
+        start=integer(time.get("start")),
+        end=integer(time.get("end")),
     )
 
 
@@ -610,7 +617,7 @@ def _permission(w: Wire) -> Permission:
         action=w.get("permission") or w["type"],
         patterns=(patterns,) if isinstance(patterns, str) else tuple(map(str, patterns)),
         always=tuple(map(str, w.get("always") or ())),
-        command=_str(meta.get("command")) or None,
+        command=string(meta.get("command")) or None,
         diff=FileDiff(meta.get("filepath") or "", diff) if isinstance(diff, str) else None,
         call=tool.get("callID"),
         message=tool.get("messageID"),
@@ -664,6 +671,26 @@ def _agent(w: Wire) -> Agent:
         w.get("description") or "",
         w.get("mode") or "",
         _ref(model["providerID"], model["modelID"]) if model else None,
+        _rules(w.get("permission")),
+    )
+
+
+def _rules(values: Any) -> tuple[Rule, ...]:
+    listed = values if isinstance(values, list) else []
+    return tuple(Rule(w["permission"], w["pattern"], w["action"]) for w in listed)
+
+
+def _command(w: Wire) -> Command:
+    return Command(w["name"], string(w.get("description")), w.get("agent"), w.get("model"))
+
+
+def _skill(w: Wire) -> Skill:
+    return Skill(w["name"], w["name"], string(w.get("description")), string(w.get("location")))
+
+
+def _mcp_servers(body: Wire) -> tuple[McpServer, ...]:
+    return tuple(
+        McpServer(name, string(w.get("status")), string(w.get("error"))) for name, w in body.items()
     )
 
 
@@ -685,7 +712,7 @@ def _part_changed(p: Wire) -> Event:
 
 def _delta(p: Wire) -> Event:
     # Deltas of reasoning have the field "text" too; the part's own kind tells them apart.
-    text = _str(p["delta"]) if p.get("field") == "text" else ""
+    text = string(p["delta"]) if p.get("field") == "text" else ""
     return PartDelta(p["sessionID"], p["messageID"], p["partID"], text)
 
 
