@@ -1,4 +1,7 @@
-"""The real server that tests talk to: one practice world for the whole session."""
+"""The servers that tests talk to: a real 1.x, and a simulated 2.x where a test asks for both.
+
+A test takes both with `@both`; without it, it takes the real one.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +11,7 @@ import pytest
 from opencode_magics.client import Client
 from opencode_magics.model import Session
 from opencode_magics.practice import install
+from opencode_magics.practice.simulator import Simulator
 from opencode_magics.practice.workspace import reset_workspace
 from opencode_magics.practice.world import Practice
 
@@ -25,19 +29,38 @@ def practice(opencode: Path) -> Iterator[Practice]:
         yield world
 
 
+@pytest.fixture(scope="session")
+def simulator() -> Iterator[Simulator]:
+    """A running practice world around a simulated 2.x."""
+    with Simulator() as world:
+        yield world
+
+
 @pytest.fixture
-def workspace(practice: Practice) -> Path:
+def generation() -> str:
+    """Which server a test works with; `@both` gives one after the other."""
+    return "1.x"
+
+
+@pytest.fixture
+def world(generation: str, request: pytest.FixtureRequest) -> Practice | Simulator:
+    """The practice world of the generation."""
+    found: Practice | Simulator
+    found = request.getfixturevalue("practice" if generation == "1.x" else "simulator")
+    return found
+
+
+@pytest.fixture
+def workspace(world: Practice | Simulator) -> Path:
     """The workspace of the practice world, as it was made."""
-    reset_workspace(practice.directory)
-    return practice.directory
+    reset_workspace(world.directory)
+    return world.directory
 
 
 @pytest.fixture
-def client(practice: Practice) -> Iterator[Client]:
+def client(world: Practice | Simulator) -> Iterator[Client]:
     """A client of the practice world's server, at home in its workspace."""
-    with Client(
-        practice.url, directory=str(practice.directory), password=practice.password
-    ) as client:
+    with Client(world.url, directory=str(world.directory), password=world.password) as client:
         yield client
 
 

@@ -609,7 +609,7 @@ _Row = Callable[[str, Wire, str | None, int | None, int | None], Message]
 
 
 def _user(session: str, w: Wire, prompt: str | None, made: int | None, done: int | None) -> Message:
-    files: list[Part] = [_file(f) for f in w.get("files") or ()]
+    files: list[Part] = [_file(n, f) for n, f in enumerate(w.get("files") or ())]
     parts = (*files, Text(":text:0", string(w.get("text"))))
     return Message(w["id"], session, "user", made, done, parts=parts)
 
@@ -756,11 +756,11 @@ def _failure(w: Wire) -> Failure:
     return Failure(kind, string(w.get("message")), integer(w.get("status")))
 
 
-def _file(w: Wire) -> Attachment:
+def _file(place: int, w: Wire) -> Attachment:
     source = _object(w.get("source"))
     address = string(w.get("uri")) or string(source.get("uri")) or string(source.get("path"))
     url = "" if address.startswith("data:") else address
-    return Attachment(":file", string(w.get("mime")), w.get("name"), url)
+    return Attachment(f":file:{place}", string(w.get("mime")), w.get("name"), url)
 
 
 def _diffs(values: Any) -> tuple[FileDiff, ...]:
