@@ -30,6 +30,7 @@ from .events import Event
 from .model import (
     Agent,
     Decision,
+    FileDiff,
     Message,
     Model,
     Permission,
@@ -263,6 +264,10 @@ class Client:
             NotFoundError: The session has no such message.
         """
         return self.run(self.dialect.diffs(session, message))
+
+    def changed(self, session: Session, prompt: str) -> tuple[FileDiff, ...]:
+        """What the turn of a prompt changed, where the prompt itself doesn't tell (2.x)."""
+        return self.run(self.dialect.changed(session, prompt))
 
     def prompt(self, session: Session, prompt: Prompt) -> None:
         """Hand over a prompt, once. The answer comes on the stream; open that first."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from .model import Failure, Message, Part, Permission, Question, Session, Status
+from .model import Failure, FileDiff, Message, Part, Permission, Question, Session, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Reread:
     """The store, read again: what is true now, whatever the stream said or missed.
 
     `sessions` are the subagent sessions below the turn's own; permissions and questions are all
-    that still wait in the tree.
+    that still wait in the tree; `diffs` is what the turn changed, where its prompt doesn't tell.
     """
 
     session: str
@@ -138,6 +138,7 @@ class Reread:
     sessions: tuple[Session, ...] = ()
     permissions: tuple[Permission, ...] = ()
     questions: tuple[Question, ...] = ()
+    diffs: tuple[FileDiff, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -765,6 +765,7 @@ def read_store(client: Client, session: Session, turn: Turn) -> Reread:
     below = tuple(_descendants(client, session, began))
     tree = turn.tree | {s.id for s in below}
     where = session.directory
+    over = status is None and any(m.parent == turn.prompt for m in messages)
     return Reread(
         session.id,
         status or _IDLE,
@@ -772,6 +773,7 @@ def read_store(client: Client, session: Session, turn: Turn) -> Reread:
         below,
         tuple(p for p in client.permissions(where) if p.session in tree),
         tuple(q for q in client.questions(where) if q.session in tree),
+        client.changed(session, turn.prompt) if over else (),
     )
 
 

@@ -235,8 +235,10 @@ class Turn:
     @property
     def failure(self) -> Failure | None:
         """Why it failed or was aborted, where the server said so."""
+        if self.outcome == "rejected":
+            return None
         errors = [m.error for m in self.answers[-1:] if m.error]
-        if errors or self.outcome in ("succeeded", "running", "rejected"):
+        if errors or self.outcome in ("succeeded", "running"):
             return errors[0] if errors else None
         return self.failures[-1] if self.failures else None
 
@@ -507,6 +509,8 @@ def _replied(turn: Turn, event: RequestReplied) -> Turn:
 
 def _reread(turn: Turn, event: Reread) -> Turn:
     stored = _from_prompt(event.messages, turn.prompt)
+    if event.diffs:
+        stored = tuple(replace(m, diffs=event.diffs) if m.id == turn.prompt else m for m in stored)
     known = {m.id: m for m in turn.log}
     log = tuple(_merge(known.get(m.id), m) for m in stored) if stored else turn.log
     turn = replace(

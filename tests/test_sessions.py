@@ -53,7 +53,7 @@ def prompted(client: Client, session: Session, text: str, **options: object) -> 
         return finish(run, **answers)
 
 
-# -- on the real 1.18.33 and on the simulated 2.x ----------------------------------------------------------------------------
+# -- on the real 1.18.33, and on the simulated 2.x -------------------------------------------------
 
 
 @both

@@ -30,6 +30,7 @@ from ..model import (
     Attachment,
     Command,
     Decision,
+    FileDiff,
     InboxItem,
     Integration,
     McpServer,
@@ -149,6 +150,9 @@ class Dialect(Protocol):
 
     def diffs(self, session: Session, message: str | None) -> Flow[Diff]:
         """What changed in a session, or in the turn of one message."""
+
+    def changed(self, session: Session, prompt: str) -> Flow[tuple[FileDiff, ...]]:
+        """What the turn of a prompt changed, where the prompt itself doesn't tell."""
 
     def new_prompt_id(self, now: int) -> str:
         """An id for a prompt sent now (ms since the epoch)."""
@@ -278,6 +282,11 @@ class Generation:
             f"OpenCode {self.generation} has no {what}; OpenCode 2.x has one.",
             "%oc_connect says which server answers.",
         )
+
+    def changed(self, session: Session, prompt: str) -> Flow[tuple[FileDiff, ...]]:
+        """What the turn of a prompt changed: the prompt itself tells."""
+        return ()
+        yield
 
     def inbox(self, session: Session) -> Flow[tuple[InboxItem, ...]]:
         """What waits to be delivered to a session."""

@@ -319,11 +319,7 @@ class V2(Generation):
         rows = yield from self.messages(session)
         turns = _turns(rows)
         prompt = _prompt_of(turns, message)
-        query: Query = {"from": prompt or next(iter(turns), None)}
-        listed: tuple[FileDiff, ...] = ()
-        with suppress(StatusError):
-            listed = _diffs(_data((yield Request("GET", _path(session.id, "diff"), query))))
-        if listed:
+        if listed := (yield from self.changed(session, prompt or next(iter(turns), ""))):
             source: Literal["turns", "session"] = "turns" if prompt else "session"
             return Diff.of(((prompt or "", d) for d in listed), source, session.directory)
         wanted = turns if message is None else {prompt: turns.get(prompt, ())}
@@ -332,6 +328,14 @@ class V2(Generation):
         for name, messages in wanted.items():
             told += [(name, d) for d in (yield from self._edits(messages, seen))]
         return Diff.of(told, "tools" if told else "turns", session.directory)
+
+    def changed(self, session: Session, prompt: str) -> Flow[tuple[FileDiff, ...]]:
+        """What the turn of a prompt changed; nothing where no snapshots are taken."""
+        try:
+            reply = yield Request("GET", _path(session.id, "diff"), {"from": prompt})
+        except StatusError:
+            return ()
+        return _diffs(_data(reply))
 
     def _edits(self, messages: Iterable[Message], seen: set[str]) -> Flow[list[FileDiff]]:
         found: list[FileDiff] = []
