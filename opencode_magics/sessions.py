@@ -494,6 +494,8 @@ class Run:
         before, self.turn = self.turn, advance_all(self.turn, events)
         if self.turn is not before:
             self._heard = time.monotonic()
+        if self._stream is not None:
+            self._stream.sessions = self.turn.tree
 
     def _out_of_touch(self, note: str) -> None:
         """Nothing comes by one way; the clock runs until something comes by any way."""

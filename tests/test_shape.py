@@ -21,9 +21,9 @@ NAME = opencode_magics.__name__
 # From the ground up; the wings of one floor don't know each other.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "model"),
-    ("events", "patches", "diffs"),
+    ("events", "patches", "diffs", "rules"),
     ("turn", "dialects"),
-    ("client", "server"),
+    ("client", "server", "service"),
     ("sessions",),
     ("history", "notebook"),
     ("magics",),

@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from ..diffs import Diff
 from ..errors import (
@@ -115,6 +115,14 @@ class Prompt:
     files: tuple[Attachment, ...] = ()
     skills: tuple[str, ...] = ()
     delivery: Delivery | None = None
+
+
+class Place(NamedTuple):
+    """An event's own id, and the number that a durable one has in its session."""
+
+    id: str
+    session: str = ""
+    seq: int | None = None
 
 
 class Dialect(Protocol):
@@ -258,8 +266,8 @@ class Dialect(Protocol):
     def log(self, session: str, after: int | None, follow: bool) -> Request:
         """The request for the durable events of a session, as a stream of frames."""
 
-    def place(self, frame: Any) -> tuple[str, int] | None:
-        """The session and the number of a durable event; None for every other frame."""
+    def place(self, frame: Any) -> Place | None:
+        """Where a frame stands among the others, None where the server doesn't tell."""
 
     def stream(self, directory: str) -> Request:
         """The request that opens the event stream of a directory."""
@@ -354,8 +362,8 @@ class Generation:
         """The request for the durable events of a session."""
         raise self._missing("log of a session")
 
-    def place(self, frame: Any) -> tuple[str, int] | None:
-        """The session and the number of a durable event: no event is numbered."""
+    def place(self, frame: Any) -> Place | None:
+        """Where a frame stands among the others: nobody tells."""
         return None
 
 
@@ -464,7 +472,7 @@ def _reason(body: dict[str, Any]) -> tuple[str, str, str]:
     """
     data = body.get("data")
     inner = data if isinstance(data, dict) else body
-    name = body.get("name") or body.get("_tag") or ""
+    name = body.get("name") or body.get("_tag") or body.get("code") or ""
     reason = inner.get("message") or ""
     return str(name), str(reason), str(inner.get("ref") or "")
 

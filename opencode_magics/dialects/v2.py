@@ -67,7 +67,7 @@ from ..model import (
     ToolCall,
     Usage,
 )
-from . import Flow, Generation, Prompt, Query, Request, decode, json_object, log, many
+from . import Flow, Generation, Place, Prompt, Query, Request, decode, json_object, log, many
 from .values import integer, number, string
 
 Wire = dict[str, Any]
@@ -103,7 +103,7 @@ class V2(Generation):
     """The dialect of OpenCode 2.x."""
 
     generation = "2.x"
-    tested = "the contract of 2.0 to 2.2 and recordings of 2.0.16"
+    tested = "recordings of 2.0.16 and a simulation of 2.0 to 2.2"
     silence = 45.0  # heartbeats come every 15 s, as comments
     always_means = "for every session of this project, until it is taken back"
 
@@ -463,11 +463,13 @@ class V2(Generation):
         path = f"/api/experimental/session/{quote(session, safe='')}/log"
         return Request("GET", path, {"after": after, "follow": "true" if follow else None})
 
-    def place(self, frame: Any) -> tuple[str, int] | None:
-        """The session and the number of a durable event; numbers rise, and some are never sent."""
+    def place(self, frame: Any) -> Place | None:
+        """An event's id, and its number if it is durable; numbers rise, and some are never sent."""
         match frame:
-            case {"durable": {"aggregateID": str(session), "seq": int(seq)}}:
-                return session, seq
+            case {"id": str(key), "durable": {"aggregateID": str(session), "seq": int(seq)}}:
+                return Place(key, session, seq)
+            case {"id": str(key)}:
+                return Place(key)
             case _:
                 return None
 
