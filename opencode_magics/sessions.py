@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import NoReturn, TypeVar
 
 from .client import Client, Lost, Opened, Stream, Unusable
-from .dialects import Prompt
+from .dialects import Delivery, Prompt
 from .errors import (
     NotFoundError,
     OpenCodeError,
@@ -185,6 +185,7 @@ def prepare(
     variant: str | None = None,
     files: tuple[Attachment, ...] = (),
     queue: bool = False,
+    steer: bool = False,
 ) -> Run:
     """Check a prompt against what the server has, and make it ready to send.
 
@@ -196,7 +197,8 @@ def prepare(
         agent: Who answers; None takes the session's own.
         variant: A variant of the model.
         files: What goes with it.
-        queue: Also prompt a session that works on another prompt.
+        queue: Also prompt a session that works on another prompt; this one comes after it.
+        steer: The same, but it joins the turn that runs at its next step (2.x).
 
     Returns:
         The turn to be; `start()` sends it.
@@ -204,17 +206,20 @@ def prepare(
     Raises:
         UnknownNameError: No such model, agent or variant.
         SessionBusyError: The session works on another prompt.
+        UnsupportedOperation: The server can't be asked to steer.
     """
     chosen, named = check_names(client, session, model, agent, variant)
+    new_id = client.dialect.new_prompt_id(int(time.time() * 1000))
+    delivery: Delivery | None = "steer" if steer else "queue" if queue else None
+    prompt = Prompt(new_id, text, named, chosen, files, delivery=delivery)
+    client.dialect.check(prompt)
     busy = session.id in client.statuses(session.directory)
-    if busy and not queue:
+    if busy and delivery is None:
         raise SessionBusyError(
             f"Session {session.id} ({session.title}) works on another prompt.",
-            "Wait for it, or line up behind it with --queue.",
+            f"Wait for it, or {client.dialect.joining}.",
             status=409,
         )
-    new_id = client.dialect.new_prompt_id(int(time.time() * 1000))
-    prompt = Prompt(new_id, text, named, chosen, files)
     return Run(client, session, prompt, queued=busy)
 
 
@@ -597,6 +602,9 @@ class Run:
             self._fold([Ended("interrupted", Failure("HalfDone", reason))])
         elif self.turn.failures:
             self._fold([Ended("failed")])
+        elif any(m.id == self.turn.prompt for m in self.turn.inbox):
+            reason = "the session is idle, and the prompt still waits in its inbox (%oc_inbox)"
+            self._fold([Ended("interrupted", Failure("Parked", reason))])
         else:
             reason = "the session is idle and does not hold the prompt"
             self._fold([Ended("unknown", Failure("PromptMissing", reason))])

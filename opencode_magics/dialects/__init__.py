@@ -105,7 +105,12 @@ Decoded = TypeVar("Decoded")
 class Prompt:
     """What is sent to a session.
 
-    `delivery` is how it joins a turn that runs: at its next step, or after it.
+    Attributes:
+        skills: Ids of skills that the agent is given with it (2.x).
+        metadata: What stays with it on the server (2.x).
+        delivery: How it joins a turn that runs: at its next step (2.x), or after it.
+        resume: False only puts it into the inbox, where it waits until something wakes the
+            session (2.x).
     """
 
     id: str
@@ -114,7 +119,9 @@ class Prompt:
     model: ModelRef | None = None
     files: tuple[Attachment, ...] = ()
     skills: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] | None = None
     delivery: Delivery | None = None
+    resume: bool = True
 
 
 class Place(NamedTuple):
@@ -130,11 +137,12 @@ class Dialect(Protocol):
 
     Directories go to the server as it spells them. `silence` is how many seconds without a frame
     mean that the stream is dead; `always_means` says how far an "always" reaches; `tested` says
-    what this package was tested with.
+    what this package was tested with, `joining` how a prompt can join a turn that runs.
     """
 
     generation: str
     tested: str
+    joining: str
     silence: float
     always_means: str
 
@@ -164,6 +172,13 @@ class Dialect(Protocol):
 
     def new_prompt_id(self, now: int) -> str:
         """An id for a prompt sent now (ms since the epoch)."""
+
+    def check(self, prompt: Prompt) -> None:
+        """Make sure that a prompt can be sent as it is.
+
+        Raises:
+            UnsupportedOperation: This generation doesn't know all that it says.
+        """
 
     def prompt(self, session: Session, prompt: Prompt) -> Flow[None]:
         """Hand over a prompt; the answer comes on the stream."""
@@ -290,6 +305,13 @@ class Generation:
             f"OpenCode {self.generation} has no {what}; OpenCode 2.x has one.",
             "%oc_connect says which server answers.",
         )
+
+    def check(self, prompt: Prompt) -> None:
+        """Make sure that a prompt can be sent as it is."""
+        if prompt.delivery == "steer":
+            raise self._missing("way to steer a turn that runs (--queue lines up behind it)")
+        if prompt.skills or prompt.metadata or not prompt.resume:
+            raise self._missing("prompt with skills, with metadata, or that only waits")
 
     def changed(self, session: Session, prompt: str) -> Flow[tuple[FileDiff, ...]]:
         """What the turn of a prompt changed: the prompt itself tells."""

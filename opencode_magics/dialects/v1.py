@@ -97,6 +97,7 @@ class V1(Generation):
 
     generation = "1.x"
     tested = "1.18.33"
+    joining = "line up behind it with --queue"
     silence = 30.0  # heartbeats come every 10 s
     always_means = "for every session in this directory, until the server restarts"
 
@@ -239,10 +240,6 @@ class V1(Generation):
 
     def prompt(self, session: Session, prompt: Prompt) -> Flow[None]:
         """Hand over a prompt. `tools` is never sent: it would rewrite the session's rules."""
-        if prompt.delivery == "steer":
-            raise self._missing("way to steer a turn that runs; --queue lines up behind it")
-        if prompt.skills:
-            raise self._missing("skills that go with a prompt")
         body: Wire = {"messageID": prompt.id, "parts": [_file_part(f) for f in prompt.files]}
         body["parts"].append({"type": "text", "text": prompt.text})
         if prompt.agent:

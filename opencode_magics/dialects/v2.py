@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Literal
 from urllib.parse import quote
 
-from ..diffs import Diff
+from ..diffs import Diff, Source
 from ..errors import NotFoundError, StatusError, StreamError
 from ..events import (
     Event,
@@ -104,6 +104,7 @@ class V2(Generation):
 
     generation = "2.x"
     tested = "recordings of 2.0.16 and a simulation of 2.0 to 2.2"
+    joining = "line up behind it with --queue, or join it with --steer"
     silence = 45.0  # heartbeats come every 15 s, as comments
     always_means = "for every session of this project, until it is taken back"
 
@@ -222,6 +223,9 @@ class V2(Generation):
         """An id in the server's own form: 48 bits of time and counter, then chance."""
         return f"msg_{(now * 4096 + 1) % 2**48:012x}{secrets.token_hex(7)}"
 
+    def check(self, prompt: Prompt) -> None:
+        """Make sure that a prompt can be sent as it is: all of it can."""
+
     def prompt(self, session: Session, prompt: Prompt) -> Flow[None]:
         """Hand over a prompt. Agent and model are the session's: they are switched before it.
 
@@ -238,8 +242,12 @@ class V2(Generation):
             body["files"] = [{"uri": f.url, "name": f.filename} for f in prompt.files]
         if prompt.skills:
             body["skills"] = [{"id": s} for s in prompt.skills]
+        if prompt.metadata:
+            body["metadata"] = dict(prompt.metadata)
         if prompt.delivery:
             body["delivery"] = prompt.delivery
+        if not prompt.resume:
+            body["resume"] = False
         receipt = _data((yield Request("POST", _path(session.id, "prompt"), {}, body)))
         held = decode("a receipt", lambda w: string(_object(w["payload"]).get("text")), receipt)
         if held != prompt.text:
@@ -313,21 +321,27 @@ class V2(Generation):
     def diffs(self, session: Session, message: str | None) -> Flow[Diff]:
         """What changed in a session, or in the turn of one message.
 
-        The route is empty without git or snapshots; then the edit tools tell what they did,
-        subagents' included.
+        The route tells one turn at a time, and nothing without git or snapshots; then the edit
+        tools tell what they did, subagents' included.
         """
-        rows = yield from self.messages(session)
-        turns = _turns(rows)
-        prompt = _prompt_of(turns, message)
-        if listed := (yield from self.changed(session, prompt or next(iter(turns), ""))):
-            source: Literal["turns", "session"] = "turns" if prompt else "session"
-            return Diff.of(((prompt or "", d) for d in listed), source, session.directory)
-        wanted = turns if message is None else {prompt: turns.get(prompt, ())}
+        turns = _turns((yield from self.messages(session)))
+        if message is not None:
+            prompt = _prompt_of(turns, message)
+            turns = {prompt: turns[prompt]}
         told: list[tuple[str, FileDiff]] = []
+        kinds: set[str] = set()
         seen = {session.id}
-        for name, messages in wanted.items():
-            told += [(name, d) for d in (yield from self._edits(messages, seen))]
-        return Diff.of(told, "tools" if told else "turns", session.directory)
+        for prompt, messages in turns.items():
+            if not any(m.tools for m in messages):
+                continue
+            diffs: Sequence[FileDiff] = yield from self.changed(session, prompt)
+            kind = "turns" if diffs else "tools"
+            diffs = diffs or (yield from self._edits(messages, seen))
+            kinds |= {kind} if diffs else set()
+            told += [(prompt, d) for d in diffs]
+        both = len(kinds) == 2
+        source: Source = "turns and tools" if both else "tools" if "tools" in kinds else "turns"
+        return Diff.of(told, source, session.directory)
 
     def changed(self, session: Session, prompt: str) -> Flow[tuple[FileDiff, ...]]:
         """What the turn of a prompt changed; nothing where no snapshots are taken."""
@@ -799,14 +813,12 @@ def _turns(rows: Iterable[Message]) -> dict[str, tuple[Message, ...]]:
     return turns
 
 
-def _prompt_of(turns: dict[str, tuple[Message, ...]], message: str | None) -> str:
-    """The prompt of a turn of which one message is named; "" for none.
+def _prompt_of(turns: dict[str, tuple[Message, ...]], message: str) -> str:
+    """The prompt of a turn of which one message is named.
 
     Raises:
         NotFoundError: The session has no such message.
     """
-    if message is None:
-        return ""
     for prompt, answers in turns.items():
         if message == prompt or any(m.id == message for m in answers):
             return prompt

@@ -534,6 +534,8 @@ class _Call:
                 case Failure() as failure if failure == OVERFLOW:
                     self.execution._compact("auto")
                     self.request = self.execution._request(self.request.model)
+                    self.key = self.shop.journal.ids.new("msg")
+                    self.head |= {"started": now()}
                     continue
                 case Failure(status=status, message=message) if status < 500 and status != 429:
                     kinds = {401: "provider.auth"}
