@@ -1,6 +1,7 @@
 """The servers that tests talk to: a real 1.x, and a simulated 2.x where a test asks for both.
 
-A test takes both with `@both`; without it, it takes the real one.
+A test takes both with `@both`. So do all tests of a module that says `BOTH_GENERATIONS = True`,
+except those that ask for `practice` itself. Every other one takes the real one.
 """
 
 from collections.abc import Iterator
@@ -14,6 +15,14 @@ from opencode_magics.practice import install
 from opencode_magics.practice.simulator import Simulator
 from opencode_magics.practice.workspace import reset_workspace
 from opencode_magics.practice.world import Practice
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Have a module's tests run on both generations where they can."""
+    named = set(metafunc.fixturenames)
+    wanted = getattr(metafunc.module, "BOTH_GENERATIONS", False) and "generation" in named
+    if wanted and "practice" not in named:
+        metafunc.parametrize("generation", ["1.x", "2.x"])
 
 
 @pytest.fixture(scope="session")

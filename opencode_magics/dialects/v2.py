@@ -354,7 +354,7 @@ class V2(Generation):
     def _edits(self, messages: Iterable[Message], seen: set[str]) -> Flow[list[FileDiff]]:
         found: list[FileDiff] = []
         for tool in (t for m in messages for t in m.tools):
-            found += tool.diffs if tool.status == "completed" else ()
+            found += _told_edits(tool)
             if tool.child and tool.child not in seen:
                 seen.add(tool.child)
                 with suppress(NotFoundError):  # deleted
@@ -798,6 +798,15 @@ def _diff(w: Wire) -> FileDiff:
         deletions=integer(w.get("deletions")),
         status=status if status in ("added", "modified", "deleted") else None,
     )
+
+
+def _told_edits(tool: ToolCall) -> tuple[FileDiff, ...]:
+    """What a tool that came to its end changed; a write tells only where (2.0.16)."""
+    if tool.status != "completed":
+        return ()
+    path = string(tool.input.get("path"))
+    written = tool.tool == "write" and path and not tool.diffs
+    return (FileDiff(path),) if written else tool.diffs
 
 
 def _turns(rows: Iterable[Message]) -> dict[str, tuple[Message, ...]]:

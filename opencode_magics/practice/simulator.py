@@ -922,7 +922,7 @@ def _model(provider: str, key: str) -> Wire:
         "providerID": provider,
         "name": key.title(),
         "capabilities": {"tools": True, "input": ["text"], "output": ["text"]},
-        "variants": [{"id": v} for v in ("low", "high")] if key == "scripted" else [],
+        "variants": [{"id": v} for v in ("low", "medium", "high")] if key == "scripted" else [],
         "time": {},
         "cost": [{"input": prices["input"], "output": prices["output"], "cache": cache}],
         "status": "active",
