@@ -356,7 +356,7 @@ class Permission:
     Attributes:
         action: What kind of thing ("bash", "edit", "external_directory", ...).
         patterns: What exactly: the command, the files.
-        always: What "always" would allow from then on.
+        always: What "always" would allow from then on; where it `saves` nothing, it is a "once".
         command: The whole shell command, where it is one.
         diff: The edit it wants to make, where it is one.
         call, message: The tool call that waits for it, and the message that is in.
@@ -371,6 +371,7 @@ class Permission:
     diff: FileDiff | None = None
     call: str | None = None
     message: str | None = None
+    saves: bool = True
 
     @property
     def subject(self) -> str:

@@ -8,7 +8,7 @@ what a rule denies. Of several resources, one that is denied denies all, and one
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -22,6 +22,26 @@ _ASK = Rule("*", "*", "ask")
 
 
 @dataclass(frozen=True, slots=True)
+class Rulebook:
+    """The rules that count in a session. `agent` is None for an agent that nobody knows."""
+
+    agent: tuple[Rule, ...] | None
+    session: tuple[Rule, ...] = ()
+    saved: tuple[SavedRule, ...] = ()
+
+    def decide(self, action: str, resources: Sequence[str]) -> Verdict:
+        """What happens when the session's agent wants to do something; an unknown one may not."""
+        agent = (Rule("*", "*", "deny"),) if self.agent is None else self.agent
+        return decide(action, resources, agent, self.session, self.saved)
+
+    def __iter__(self) -> Iterator[tuple[str, Rule, str]]:
+        """All rules in the order in which they count, with whose they are and a saved one's id."""
+        yield from (("agent", rule, "") for rule in self.agent or ())
+        yield from (("session", rule, "") for rule in self.session)
+        yield from (("saved", Rule(s.action, s.resource, "allow"), s.id) for s in self.saved)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Verdict:
     """What happens when an agent wants to do something.
 
@@ -36,6 +56,11 @@ class Verdict:
     rule: Rule
     origin: Origin
     resource: str
+
+    def __repr__(self) -> str:
+        whose = {"default": "no rule matches", "saved": 'an "always" of before'}
+        why = whose.get(self.origin) or f"rule {str(self.rule)!r} of the {self.origin}"
+        return f"<{self.effect}: {self.resource!r}, by {why}>"
 
 
 def decide(

@@ -23,6 +23,7 @@ from .errors import (
     StatusError,
     TurnError,
     UnknownNameError,
+    UnsupportedOperation,
 )
 from .events import (
     Ended,
@@ -49,10 +50,12 @@ from .model import (
     Session,
     Status,
 )
+from .rules import Rulebook
 from .turn import Turn, advance, advance_all
 
 T = TypeVar("T")
 _IDLE = Status("idle")
+DEFAULT_AGENT = "build"  # of a session that names none
 TICK = 0.05  # seconds between two states of a quiet turn
 
 _OPEN_WITHIN = 15.0  # a cold directory takes up to 6 s on 1.18.33
@@ -285,6 +288,22 @@ def pending(
     elif waiting:
         known |= {r.session: client.session(r.session) for r in waiting}
     return tuple((r, known[r.session]) for r in waiting if r.session in known)
+
+
+def rules_of(client: Client, session: Session) -> Rulebook:
+    """The permission rules that count in a session now.
+
+    Those that an "always" saved are part of it where the server tells them (2.x), and count for
+    the project of the session.
+    """
+    name = session.agent or DEFAULT_AGENT
+    agent = next((a.rules for a in client.agents(session.directory) if a.name == name), None)
+    try:
+        saved = client.saved_rules()
+    except UnsupportedOperation:
+        saved = ()
+    own = client.session(session.id)
+    return Rulebook(agent, own.rules, tuple(s for s in saved if s.project in ("", own.project)))
 
 
 def _model(

@@ -21,7 +21,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Have a module's tests run on both generations where they can."""
     named = set(metafunc.fixturenames)
     wanted = getattr(metafunc.module, "BOTH_GENERATIONS", False) and "generation" in named
-    if wanted and "practice" not in named:
+    chosen = any("generation" in m.args[0] for m in metafunc.definition.iter_markers("parametrize"))
+    if wanted and not chosen and "practice" not in named:
         metafunc.parametrize("generation", ["1.x", "2.x"])
 
 

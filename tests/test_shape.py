@@ -21,11 +21,12 @@ NAME = opencode_magics.__name__
 # From the ground up; the wings of one floor don't know each other.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "model"),
-    ("events", "patches", "diffs", "rules"),
+    ("events", "patches", "diffs", "rules", "forms"),
     ("turn", "dialects"),
     ("client", "server", "service"),
     ("sessions",),
     ("history", "notebook"),
+    ("offers",),
     ("magics",),
     ("__init__", "cli", "practice"),
 )

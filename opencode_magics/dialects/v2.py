@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, Literal
 from urllib.parse import quote
 
+from .. import forms
 from ..diffs import Diff, Source
 from ..errors import NotFoundError, StatusError, StreamError
 from ..events import (
@@ -391,9 +392,18 @@ class V2(Generation):
     def answer(
         self, question: Question, directory: str, answers: Sequence[Sequence[str]]
     ) -> Flow[None]:
-        """Fill in a form: per item the chosen labels or free text, as the field wants it."""
+        """Fill in a form: per item the chosen labels or free text, as the field wants it.
+
+        Raises:
+            InvalidAnswer: A field can't take its answer; nothing is sent.
+        """
+        forms.check(question, answers)
         pairs = zip(question.items, answers, strict=False)
-        filled = {item.key: _answer(item, given) for item, given in pairs if item.key and given}
+        filled = {
+            item.key: _answer(item, given)
+            for item, given in pairs
+            if given and item.kind != "external" and forms.asked(question, item, answers)
+        }
         path = _path(question.session, "form", question.id, "reply")
         yield Request("POST", path, {}, {"answer": filled})
 
@@ -847,6 +857,7 @@ def _permission(w: Wire) -> Permission:
         action=w["action"],
         patterns=resources,
         always=tuple(map(str, w.get("save") or ())),
+        saves=bool(w.get("save")),
         command=" && ".join(resources) if shell and resources else None,
         call=source.get("id"),
         message=source.get("messageID"),
@@ -905,8 +916,7 @@ def _told(value: Any) -> str:
 
 def _answer(item: QuestionItem, given: Sequence[str]) -> Any:
     """What a person said, as the field wants it: a single choice must be no list (2.0.23)."""
-    values = {o.label: o.value or o.label for o in item.options}
-    chosen = [values.get(text, text) for text in given]
+    chosen = forms.values(item, given)
     if item.multiple:
         return chosen
     text = chosen[0]

@@ -13,13 +13,23 @@ from traitlets import TraitError
 from ..notebook import formatters
 from .connection import ConnectionMagics
 from .diff import DiffMagics
+from .inbox import InboxMagics
+from .offers import OfferMagics
 from .permissions import PermissionMagics
 from .prompt import PromptMagics
 from .sessions import SessionMagics
 from .state import OpenCodeMagics
 from .verbatim import read_as_typed, undo_read_as_typed
 
-TOPICS = (ConnectionMagics, SessionMagics, PromptMagics, PermissionMagics, DiffMagics)
+TOPICS = (
+    ConnectionMagics,
+    SessionMagics,
+    PromptMagics,
+    PermissionMagics,
+    DiffMagics,
+    InboxMagics,
+    OfferMagics,
+)
 
 
 def load(shell: Any) -> None:
