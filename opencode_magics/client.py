@@ -48,6 +48,7 @@ from .model import (
     ShellOutput,
     Skill,
     Status,
+    Transcript,
 )
 
 T = TypeVar("T")
@@ -197,6 +198,9 @@ class Client:
                 # Who did not answer in time is not asked again in vain.
                 if wait is None or isinstance(error, httpx.TimeoutException):
                     raise self._unreachable(request, error) from error
+            except KeyboardInterrupt:
+                # Frames of httpcore have the password among their variables (%xmode Verbose).
+                raise KeyboardInterrupt from None
             else:
                 if wait is None or response.status_code not in (502, 503, 504):
                     return self._reply(request, response)
@@ -269,6 +273,10 @@ class Client:
     def messages(self, session: Session) -> tuple[Message, ...]:
         """Every message of a session, oldest first."""
         return self.run(self.dialect.messages(session))
+
+    def transcript(self, session: Session) -> Transcript:
+        """Every message of a session, oldest first, as far as it can be read: for history."""
+        return self.run(self.dialect.transcript(session))
 
     def message(self, session: Session, message: str) -> Message:
         """One message of a session."""

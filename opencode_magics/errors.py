@@ -10,7 +10,7 @@
   - StreamError               the event stream said something unreadable
   - UnsupportedServerError    something answers there, but it can't be spoken to
   - UnsupportedOperation      this server generation can't do that
-  - UnknownNameError          no such session, model, agent, variant or command
+  - UnknownNameError          no such session, model, agent, column, time zone, ...
   - AnswerNeeded              a permission or question, and nobody may answer it
   - InvalidAnswer             an answer that its question can't take
   - TurnError                 a turn that did not succeed; `.turn` is what was received
@@ -106,7 +106,7 @@ class UnsupportedOperation(OpenCodeError):  # noqa: N818 - the field's term (io.
 
 
 class UnknownNameError(OpenCodeError):
-    """No session, model, agent, variant or command of that name."""
+    """There is nothing of that name: a session, a model, an agent, a time zone, ..."""
 
 
 class AnswerNeeded(OpenCodeError):  # noqa: N818 - a state, not a fault

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 Decision = Literal["once", "always", "reject"]
-ToolStatus = Literal["pending", "running", "completed", "error"]
 StatusName = Literal["idle", "busy", "retry"]
 
 
@@ -75,8 +74,8 @@ class Usage:
 def total_usage(usages: Iterable[Usage | None]) -> Usage | None:
     """Add up what is known; None when nothing is."""
     known = [u for u in usages if u is not None]
-    if not known:
-        return None
+    if len(known) < 2:
+        return known[0] if known else None
     return Usage(
         input=_add(*(u.input for u in known)),
         output=_add(*(u.output for u in known)),
@@ -163,6 +162,7 @@ class ToolCall:
 
     Attributes:
         call: The model's id of the call; permissions and questions name it.
+        status: pending, running, completed or error; another word if a server has one.
         output: What the tool gave back so far; "" while it has nothing.
         error: Why it failed, else None.
         exit: The exit code of a shell command, where the server tells.
@@ -175,7 +175,7 @@ class ToolCall:
     id: str
     call: str
     tool: str
-    status: ToolStatus
+    status: str
     input: dict[str, Any] = field(default_factory=dict)
     title: str | None = None
     output: str = ""
@@ -239,8 +239,8 @@ Part = Text | Reasoning | ToolCall | StepStart | StepEnd | Attachment | Compacti
 class Message:
     """A prompt (`role="user"`) or one step of an answer (`role="assistant"`), with its parts.
 
-    What is neither has `role="system"`: a line in which a 2.x server notes that a turn ended, a
-    model was chosen, a person ran a command.
+    What is neither has another role, and is kept: with `role="system"` a 2.x server notes that a
+    turn ended, a model was chosen, a person ran a command.
 
     Attributes:
         kind: The wire's own word for it where it is more than the role ("idle", "compaction").
@@ -249,11 +249,12 @@ class Message:
         finish: Why the model stopped ("stop", "tool-calls", "length", ...); None if it didn't.
         reported: Usage as the message itself tells it; `usage` prefers the steps.
         diffs: Files that a prompt's turn changed, where the server tells.
+        unread: Fields that the server sent and that could not be read, by their wire names.
     """
 
     id: str
     session: str
-    role: Literal["user", "assistant", "system"]
+    role: str
     created: int | None = None
     completed: int | None = None
     parent: str | None = None
@@ -265,6 +266,7 @@ class Message:
     summary: bool = False
     diffs: tuple[FileDiff, ...] = ()
     parts: tuple[Part, ...] = ()
+    unread: tuple[str, ...] = field(default=(), compare=False)
     kind: str = ""
     queued: bool = False
 
@@ -285,8 +287,8 @@ class Message:
         A message of several steps keeps only its last step's tokens in its header on 1.x
         (anomalyco/opencode#42324), so the steps are added up where they exist.
         """
-        steps = total_usage(p.usage for p in self.parts if isinstance(p, StepEnd))
-        if steps is None or self.reported is None:
+        steps = total_usage([p.usage for p in self.parts if isinstance(p, StepEnd)])
+        if steps is None or self.reported is None or steps == self.reported:
             return steps or self.reported
         cost = steps.cost if self.reported.cost is None else self.reported.cost
         return Usage(
@@ -317,6 +319,8 @@ class Session:
         rules: Permission rules of its own, which come after those of the agent.
         forked_from, forked_at: The session that it was copied from, and before which message.
         outcome: How its last turn ended, where the server tells (2.x).
+        revert: The message it was taken back to, while it can still be brought forward again.
+        changed, additions, deletions: Counts of files and lines, where the server tells.
     """
 
     id: str
@@ -330,10 +334,22 @@ class Session:
     updated: int | None = None
     archived: int | None = None
     usage: Usage | None = None
+    revert: str | None = None
+    changed: int | None = None
+    additions: int | None = None
+    deletions: int | None = None
     rules: tuple[Rule, ...] = ()
     forked_from: str | None = None
     forked_at: str | None = None
     outcome: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """A session's messages as they are stored, and how many bytes were read for them."""
+
+    messages: tuple[Message, ...]
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,8 +494,22 @@ class SavedRule:
 
 
 @dataclass(frozen=True, slots=True)
+class PriceTier:
+    """Prices of calls with a prompt of more than `above` tokens, cached ones included."""
+
+    above: int
+    input: float | None = None
+    output: float | None = None
+    cache_read: float | None = None
+    cache_write: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
-    """A model that the server can use. Prices are USD per million tokens."""
+    """A model that the server can use. Prices are USD per million tokens.
+
+    `tiers` are the prices of a call with a longer prompt, the shortest first.
+    """
 
     provider: str
     id: str
@@ -492,6 +522,7 @@ class Model:
     price_cache_read: float | None = None
     price_cache_write: float | None = None
     default: bool = False
+    tiers: tuple[PriceTier, ...] = ()
 
     @property
     def ref(self) -> ModelRef:

@@ -5,10 +5,10 @@ Columns and dtypes are the same whatever is in them; unknown is NA.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from .history.frames import TEXT, TIME, WORD, Column, _frame
+from .history.frames import TEXT, TIME, WORD, Column, Columns, frame
 from .model import Command, InboxItem, Integration, McpServer, Rule, Skill
 
 if TYPE_CHECKING:
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 def commands(values: Iterable[Command]) -> pd.DataFrame:
     """Commands, one row each: command, description, agent and model (their own, else NA)."""
-    return _frame(_COMMAND, values)
+    return frame(_COMMAND, values)
 
 
 def skills(values: Iterable[Skill]) -> pd.DataFrame:
     """Skills, one row each: skill (its id), name, description, path."""
-    return _frame(_SKILL, values)
+    return frame(_SKILL, values)
 
 
 def mcp(values: Iterable[McpServer]) -> pd.DataFrame:
     """MCP servers, one row each: server, status, error."""
-    return _frame(_MCP, values)
+    return frame(_MCP, values)
 
 
 def integrations(values: Iterable[Integration]) -> pd.DataFrame:
     """Integrations, one row each: integration, name, methods and connections (listed)."""
-    return _frame(_INTEGRATION, values)
+    return frame(_INTEGRATION, values)
 
 
 def inbox(values: Iterable[InboxItem]) -> pd.DataFrame:
     """What waits in an inbox, one row each: id, kind, delivery, text, created (UTC, ms)."""
-    return _frame(_INBOX, values)
+    return frame(_INBOX, values)
 
 
 def rules(values: Iterable[tuple[str, Rule, str]]) -> pd.DataFrame:
@@ -46,48 +46,52 @@ def rules(values: Iterable[tuple[str, Rule, str]]) -> pd.DataFrame:
     Returns:
         Columns origin (agent, session, saved), effect, action, resource, and id (of a saved rule).
     """
-    return _frame(_RULE, values)
+    return frame(_RULE, values)
 
 
-_COMMAND: Mapping[str, Column] = {
-    "command": (TEXT, lambda c: c.name),
-    "description": (TEXT, lambda c: c.description or None),
-    "agent": (TEXT, lambda c: c.agent),
-    "model": (TEXT, lambda c: c.model),
+_COMMAND: Columns = {
+    "command": Column(TEXT, lambda c: c.name, "Its name."),
+    "description": Column(TEXT, lambda c: c.description or None, "What it is for."),
+    "agent": Column(TEXT, lambda c: c.agent, "The agent that it is for, else NA."),
+    "model": Column(TEXT, lambda c: c.model, "Its own model, else NA."),
 }
 
-_SKILL: Mapping[str, Column] = {
-    "skill": (TEXT, lambda s: s.id),
-    "name": (TEXT, lambda s: s.name),
-    "description": (TEXT, lambda s: s.description or None),
-    "path": (TEXT, lambda s: s.path or None),
+_SKILL: Columns = {
+    "skill": Column(TEXT, lambda s: s.id, "Its id."),
+    "name": Column(TEXT, lambda s: s.name, "Its name."),
+    "description": Column(TEXT, lambda s: s.description or None, "When an agent should read it."),
+    "path": Column(TEXT, lambda s: s.path or None, "Where it stands."),
 }
 
-_MCP: Mapping[str, Column] = {
-    "server": (TEXT, lambda m: m.name),
-    "status": (WORD, lambda m: m.status or None),
-    "error": (TEXT, lambda m: m.error or None),
+_MCP: Columns = {
+    "server": Column(TEXT, lambda m: m.name, "Its name."),
+    "status": Column(
+        WORD, lambda m: m.status or None, "connected, disabled, failed, needs_auth, ..."
+    ),
+    "error": Column(TEXT, lambda m: m.error or None, "Why it failed."),
 }
 
-_INTEGRATION: Mapping[str, Column] = {
-    "integration": (TEXT, lambda i: i.id),
-    "name": (TEXT, lambda i: i.name),
-    "methods": (TEXT, lambda i: ", ".join(i.methods) or None),
-    "connections": (TEXT, lambda i: ", ".join(i.connections) or None),
+_INTEGRATION: Columns = {
+    "integration": Column(TEXT, lambda i: i.id, "Its id."),
+    "name": Column(TEXT, lambda i: i.name, "Its name."),
+    "methods": Column(TEXT, lambda i: ", ".join(i.methods) or None, "How one can log in."),
+    "connections": Column(
+        TEXT, lambda i: ", ".join(i.connections) or None, "The accounts that the server has."
+    ),
 }
 
-_INBOX: Mapping[str, Column] = {
-    "id": (TEXT, lambda i: i.id),
-    "kind": (WORD, lambda i: i.kind),
-    "delivery": (WORD, lambda i: i.delivery),
-    "text": (TEXT, lambda i: i.text or None),
-    "created": (TIME, lambda i: i.created),
+_INBOX: Columns = {
+    "id": Column(TEXT, lambda i: i.id, "Its id, which is that of its message later."),
+    "kind": Column(WORD, lambda i: i.kind, "user, synthetic, compaction, move."),
+    "delivery": Column(WORD, lambda i: i.delivery, "steer or queue."),
+    "text": Column(TEXT, lambda i: i.text or None, "What it says."),
+    "created": Column(TIME, lambda i: i.created, "When it came (UTC)."),
 }
 
-_RULE: Mapping[str, Column] = {
-    "origin": (WORD, lambda r: r[0]),
-    "effect": (WORD, lambda r: r[1].effect),
-    "action": (TEXT, lambda r: r[1].action),
-    "resource": (TEXT, lambda r: r[1].resource),
-    "id": (TEXT, lambda r: r[2] or None),
+_RULE: Columns = {
+    "origin": Column(WORD, lambda r: r[0], "agent, session or saved."),
+    "effect": Column(WORD, lambda r: r[1].effect, "allow, ask or deny."),
+    "action": Column(TEXT, lambda r: r[1].action, "What is done."),
+    "resource": Column(TEXT, lambda r: r[1].resource, "To what."),
+    "id": Column(TEXT, lambda r: r[2] or None, "Of a saved rule."),
 }

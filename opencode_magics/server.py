@@ -382,11 +382,15 @@ def _wait_until_healthy(
 def _health(client: httpx.Client, url: str) -> str:
     """The version a healthy server tells, or nothing yet. 1.x tells at one path, 2.x at another."""
     for path in ("/global/health", "/api/info"):
-        with contextlib.suppress(httpx.TransportError, ValueError):
+        try:
             reply = client.get(f"{url}{path}")
             told = reply.json() if reply.is_success else None
-            if isinstance(told, dict) and told.get("version"):
-                return str(told["version"])
+        except (httpx.TransportError, ValueError):
+            continue
+        except KeyboardInterrupt:  # see Client._send: frames of httpcore have the password
+            raise KeyboardInterrupt from None
+        if isinstance(told, dict) and told.get("version"):
+            return str(told["version"])
     return ""
 
 

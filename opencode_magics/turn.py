@@ -269,9 +269,9 @@ def _split_answers(
                 theirs[message.id] = owner
             else:
                 ours.add(message.id)
-        elif message.parent in ours:
+        elif message.role == "assistant" and message.parent in ours:
             own.append(message)
-        elif message.parent in theirs:
+        elif message.role == "assistant" and message.parent in theirs:
             later.append(message)
     first = theirs.get(later[0].parent or "") if later else None
     return tuple(own), tuple(m for m in later if theirs.get(m.parent or "") == first)

@@ -1,13 +1,15 @@
-"""The servers that tests talk to: a real 1.x, and a simulated 2.x where a test asks for both.
+"""What many tests stand on: a real 1.x, a simulated 2.x, and shells to type into.
 
-A test takes both with `@both`. So do all tests of a module that says `BOTH_GENERATIONS = True`,
-except those that ask for `practice` itself. Every other one takes the real one.
+A test takes both servers with `@both`. So do all tests of a module that says `BOTH_GENERATIONS =
+True`, except those that ask for `practice` itself. Every other one takes the real one.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from front import FrontEnd, front_end
+from shell import Shell, lone_shell, take_practice_server
 
 from opencode_magics.client import Client
 from opencode_magics.model import Session
@@ -78,3 +80,36 @@ def client(world: Practice | Simulator) -> Iterator[Client]:
 def session(client: Client, request: pytest.FixtureRequest) -> Session:
     """A new session, titled as the test is named."""
     return client.create(request.node.name)
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    """A shell without the extension and without a server to be found."""
+    with lone_shell(tmp_path, monkeypatch) as shell:
+        yield shell
+
+
+@pytest.fixture
+def alone(bare: Shell) -> Shell:
+    """A shell with the extension and no server: what asks one fails because of that."""
+    bare.run("%load_ext opencode_magics")
+    return bare
+
+
+@pytest.fixture
+def shell(
+    bare: Shell,
+    world: Practice | Simulator,
+    workspace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Shell:
+    """A shell in the workspace, with the extension and the practice world's server."""
+    take_practice_server(bare, world, monkeypatch)
+    return bare
+
+
+@pytest.fixture
+def front(bare: Shell, monkeypatch: pytest.MonkeyPatch) -> Iterator[FrontEnd]:
+    """A page in front of a bare shell."""
+    with front_end(bare, monkeypatch) as front:
+        yield front

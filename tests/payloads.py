@@ -222,10 +222,10 @@ def frames(payloads: Iterable[str]) -> list[Any]:
     sessions = [Session(t, t, t, t, t, t, ModelRef(t, t, t)) for t in told]
     waiting = [*map(permission, told), *map(question, told)]
     return [
-        history.sessions(sessions),
-        history.agents(Agent(t, t, t) for t in told),
-        history.models(Model(t, t, t, (t,)) for t in told),
-        history.requests((r, s) for r, s in zip(waiting, sessions * 2, strict=True)),
+        history.frames.sessions(sessions),
+        history.frames.agents(Agent(t, t, t) for t in told),
+        history.frames.models(Model(t, t, t, (t,)) for t in told),
+        history.frames.requests((r, s) for r, s in zip(waiting, sessions * 2, strict=True)),
     ]
 
 

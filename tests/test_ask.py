@@ -113,6 +113,20 @@ def test_a_subagent_is_named() -> None:
     assert "Question for subagent Review greet.py" in anna.seen
 
 
+def test_what_a_no_does_is_said() -> None:
+    """In the words of the form."""
+    alone, below = person("3", "dismiss"), person("3", "dismiss")
+    alone.asker().permission(PUSH)
+    alone.asker().question(question(NAME))
+    below.asker().permission(PUSH, "Review greet.py", also_rejected=2)
+    below.asker().question(question(NAME), "Review greet.py")
+    fails = "that subagent's task fails, and the parent goes on"
+    assert "[3] Reject: the turn stops\n" in alone.seen
+    assert f"[3] Reject: {fails}; 2 other waiting permissions of it rejected too\n" in below.seen
+    assert "(dismiss to give none: the turn stops)" in alone.prompts[1]
+    assert f"(dismiss to give none: {fails})" in below.prompts[1]
+
+
 # -- questions -------------------------------------------------------------------------------------
 
 

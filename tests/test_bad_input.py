@@ -6,13 +6,12 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake import ACCEPTED, CUT, PAGE, FakeServer, assistant, frame, one_x, user
-from shell import Shell, lone_shell, one_line_and_what_to_do, take_practice_server
+from shell import Shell, one_line_and_what_to_do, take_practice_server
 
 from opencode_magics import sessions
 from opencode_magics.client import Client
@@ -27,23 +26,6 @@ from opencode_magics.errors import (
 )
 from opencode_magics.practice.world import Practice
 from opencode_magics.turn import Turn
-
-
-@pytest.fixture
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
-    """A shell with the extension, and without a server to be found."""
-    with lone_shell(tmp_path, monkeypatch) as shell:
-        shell.run("%load_ext opencode_magics")
-        yield shell
-
-
-@pytest.fixture
-def shell(
-    alone: Shell, practice: Practice, workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> Shell:
-    """A shell in the workspace, with the practice world's server."""
-    take_practice_server(alone, practice, monkeypatch)
-    return alone
 
 
 def fails(shell: Shell, cell: str, error: type[BaseException], *said: str) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from fake import CUT, FakeServer, in_turn, one_x
-from front import WIDGET, FrontEnd, front_end
-from shell import Shell, lone_shell
+from front import WIDGET, FrontEnd
 
 from opencode_magics.client import Client
 from opencode_magics.dialects import Prompt
@@ -84,18 +83,6 @@ class Cell:
     def replies(self) -> list[str]:
         """How the turn's requests were settled."""
         return [s.reply for s in self.run.turn.settled_requests]
-
-
-@pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
-    with lone_shell(tmp_path, monkeypatch) as shell:
-        yield shell
-
-
-@pytest.fixture
-def front(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Iterator[FrontEnd]:
-    with front_end(shell, monkeypatch) as front:
-        yield front
 
 
 @contextmanager
@@ -343,10 +330,17 @@ def test_it_says_how_many_more_a_rejection_rejects_as_they_come_and_go(front: Fr
         alone = "Reject without a message: the turn stops."
         assert told == [
             alone,
-            f"{alone[:-1]}; 1 other waiting request of it rejected too.",
-            f"{alone[:-1]}; 2 other waiting requests of it rejected too.",
+            f"{alone[:-1]}; 1 other waiting permission of it rejected too.",
+            f"{alone[:-1]}; 2 other waiting permissions of it rejected too.",
             alone,
         ]
+
+
+def test_a_rejection_leaves_questions_and_other_sessions_alone(front: FrontEnd) -> None:
+    with cell(front) as running:
+        running.waits(push(1), push(2), push(3, CHILD), ask(), sessions=(CHILD,))
+        running.step()
+        assert "1 other waiting permission of it" in front.asks["choices"][2]["effect"]
 
 
 def test_while_nothing_changes_nothing_is_sent_to_the_page(front: FrontEnd) -> None:
@@ -398,9 +392,31 @@ def test_a_very_long_turn_with_a_request_at_every_output_has_at_most_45(front: F
         assert all(data["text/html"] for data in list(front.outputs.values())[:-1])
 
 
-def test_what_is_typed_after_a_form_stands_below_it(
-    front: FrontEnd, impatient: None, shell: Shell
+def test_an_interrupt_leaves_no_lent_place_empty(
+    front: FrontEnd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Else the view would take a place that the page has never heard of."""
+    publish = front.publish
+
+    def interrupted(data: Any, *args: Any, **told: Any) -> None:
+        if WIDGET in data:
+            signal.raise_signal(signal.SIGINT)
+        publish(data, *args, **told)
+
+    with cell(front) as running:
+        running.waits(push())
+        running.view.show(running.run.turn)
+        monkeypatch.setattr(front, "publish", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            running.desk.attend()
+        running.says("A paragraph.\n\n" * 5_000)
+        running.view.close(running.run.turn)
+        running.desk.close()
+        assert running.view.outputs == len(front.outputs)
+        assert front.forms == []
+
+
+def test_what_is_typed_after_a_form_stands_below_it(front: FrontEnd, impatient: None) -> None:
     """And what the turn shows then stands below that."""
     front.draws = False
     with cell(front, typed=["1"], asker={"write": lambda line: front.publish({"": line})}) as it:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import payloads
 import pytest
-from front import WIDGET, FrontEnd, front_end
-from shell import Shell, lone_shell
+from front import WIDGET, FrontEnd
 
 from opencode_magics.model import FileDiff, Option, Permission, Question, QuestionItem
 from opencode_magics.notebook.form import AskWidget, Click, Form, permission_spec, question_spec
@@ -20,18 +18,6 @@ from opencode_magics.notebook.form import AskWidget, Click, Form, permission_spe
 PUSH = Permission("per_1", "ses_1", "bash", ("git push",), ("git *",), "git push --force")
 MEANS = "for every session in this directory, until the server restarts"
 SPEC = {"id": "per_1", "title": "Permission", "choices": []}
-
-
-@pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
-    with lone_shell(tmp_path, monkeypatch) as shell:
-        yield shell
-
-
-@pytest.fixture
-def front(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Iterator[FrontEnd]:
-    with front_end(shell, monkeypatch) as front:
-        yield front
 
 
 def clicks(form: Form) -> list[Click]:
@@ -74,9 +60,9 @@ def test_of_a_subagent_it_says_whose_and_that_the_parent_goes_on() -> None:
     assert spec["title"] == "Permission for subagent 'Run the tests': bash 'git push --force'"
     assert effects(spec)["reject"] == (
         "Reject without a message: that subagent's task fails, and the parent goes on; "
-        "2 other waiting requests of it rejected too."
+        "2 other waiting permissions of it rejected too."
     )
-    assert "2 other waiting requests" in effects(spec, "with_message")["reject"]
+    assert "2 other waiting permissions" in effects(spec, "with_message")["reject"]
 
 
 def test_an_edit_is_shown_with_all_that_is_in_its_lines() -> None:
@@ -152,8 +138,11 @@ def test_a_question_is_shown_in_full() -> None:
 
 def test_a_question_of_a_subagent_says_so() -> None:
     asked = Question("que_1", "ses_1", (QuestionItem("Why?"),))
-    title = question_spec(asked, "Look around (@explore subagent)")["title"]
-    assert title == "Question for subagent 'Look around'"
+    spec = question_spec(asked, "Look around (@explore subagent)")
+    assert spec["title"] == "Question for subagent 'Look around'"
+    parent = "that subagent's task fails, and the parent goes on"
+    assert spec["dismissal"] == f"Dismiss: no answer, and {parent}."
+    assert question_spec(asked, "")["dismissal"] == "Dismiss: no answer, and the turn stops."
 
 
 # -- clicks ----------------------------------------------------------------------------------------

@@ -125,7 +125,7 @@ def test_a_scenario_gives_the_same_turn_and_frame_on_both(servers: list[Client],
         assert (one.pop(key), two.pop(key)) == values
     assert two == one
     frames = [
-        history.sessions([client.session(turn.session)]).drop(columns=OWN)
+        history.frames.sessions([client.session(turn.session)]).drop(columns=OWN)
         for client, turn in zip(servers, turns, strict=True)
     ]
     assert_frame_equal(*frames, check_exact=False)

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 from both import tool_names
 from IPython.core.error import UsageError
-from shell import Shell, lone_shell, one_line_and_what_to_do, take_practice_server
+from shell import Shell, one_line_and_what_to_do
 
 from opencode_magics.client import Client
 from opencode_magics.errors import (
@@ -35,27 +35,6 @@ from opencode_magics.turn import Turn
 
 BOTH_GENERATIONS = True
 World = Practice | Simulator
-
-
-@pytest.fixture
-def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
-    """A shell without the extension and without a server to be found."""
-    with lone_shell(tmp_path, monkeypatch) as shell:
-        yield shell
-
-
-@pytest.fixture
-def alone(bare: Shell) -> Shell:
-    """A shell with the extension and no server: what asks one fails because of that."""
-    bare.run("%load_ext opencode_magics")
-    return bare
-
-
-@pytest.fixture
-def shell(bare: Shell, world: World, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """A shell in the workspace, with the extension and the practice world's server."""
-    take_practice_server(bare, world, monkeypatch)
-    return bare
 
 
 def ask(shell: Shell, line: str, body: str = "#text 2") -> Turn:
@@ -391,7 +370,7 @@ def test_start_takes_an_age_or_a_date(shell: Shell) -> None:
         assert session.id in set(shell.run(f"%oc_sessions --start {start}").value["id"])
     assert len(shell.run("%oc_sessions --start 2100-01-01").value) == 0
     shown = shell.fails("%oc_sessions --start yesterday")
-    assert "--start takes 7d, 12h, 30m or a date" in shown.text
+    assert "write 7d, 12h, 30m (ago) or a date" in shown.text
     assert one_line_and_what_to_do(shown)
 
 

@@ -8,28 +8,23 @@ from pathlib import Path
 
 import pytest
 from IPython.core.error import UsageError
-from shell import Shell, lone_shell, one_line_and_what_to_do, take_practice_server
+from shell import Shell, one_line_and_what_to_do
 
 from opencode_magics.client import Client
 from opencode_magics.dialects import Reply, Request
 from opencode_magics.diffs import Diff
 from opencode_magics.errors import NotFoundError
-from opencode_magics.practice.simulator import Simulator
 from opencode_magics.practice.world import Practice
 
 BOTH_GENERATIONS = True
 
 
 @pytest.fixture
-def shell(
-    tmp_path: Path, world: Practice | Simulator, workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Shell]:
-    """A shell in the workspace with a session of its own, where edits are allowed."""
-    with lone_shell(tmp_path, monkeypatch) as shell:
-        take_practice_server(shell, world, monkeypatch)
-        shell.run("%config OpenCodeMagics.noninteractive = 'once'")
-        shell.run("%oc_new diffs")
-        yield shell
+def shell(shell: Shell) -> Shell:
+    """With a session of its own, where edits are allowed."""
+    shell.run("%config OpenCodeMagics.noninteractive = 'once'")
+    shell.run("%oc_new diffs")
+    return shell
 
 
 def ask(shell: Shell, prompt: str) -> str:

@@ -10,26 +10,20 @@ from typing import Any
 import pytest
 from both import tool_names
 from IPython.core.error import UsageError
-from shell import Shell, lone_shell, one_line_and_what_to_do, take_practice_server
+from shell import Shell, one_line_and_what_to_do
 
 from opencode_magics.errors import UnknownNameError
-from opencode_magics.practice.simulator import Simulator
-from opencode_magics.practice.world import Practice
 from opencode_magics.turn import Settled, Turn
 
 BOTH_GENERATIONS = True
 
 
 @pytest.fixture
-def shell(
-    world: Practice | Simulator, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Shell]:
-    """A shell in the workspace, with the practice world's server and a new session."""
-    with lone_shell(tmp_path, monkeypatch) as shell:
-        take_practice_server(shell, world, monkeypatch)
-        shell.run("%oc_new a test;")
-        yield shell
-        shell.see("%oc_attach --permission reject")
+def shell(shell: Shell) -> Iterator[Shell]:
+    """With a new session, in which nothing waits when the test is over."""
+    shell.run("%oc_new a test;")
+    yield shell
+    shell.see("%oc_attach --permission reject")
 
 
 def waiting(shell: Shell, prompt: str, count: int = 1) -> Any:

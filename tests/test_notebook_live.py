@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import time
 from collections.abc import Callable, Iterator
 
@@ -105,6 +106,22 @@ def test_g4_10_a_saved_notebook_has_answer_cost_and_changes_in_both_formats() ->
             assert part in content
         assert "Waiting for" not in content
         assert "button" not in content
+
+
+def test_an_interrupt_comes_when_a_drawing_is_sent() -> None:
+    """One that is torn would be taken for sent: all that followed would update what isn't there."""
+    sent: list[bool] = []
+
+    def display(bundle: dict[str, str], display_id: str, update: bool) -> None:
+        signal.raise_signal(signal.SIGINT)
+        sent.append(update)
+
+    drawn = LiveCell(display)
+    with pytest.raises(KeyboardInterrupt):
+        drawn.show(running(Text("t1", "Hello")))
+    with pytest.raises(KeyboardInterrupt):
+        drawn.close(says("Hello"))
+    assert sent == [False, True]
 
 
 def test_after_closing_nothing_more_is_shown() -> None:

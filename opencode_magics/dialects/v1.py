@@ -48,6 +48,7 @@ from ..model import (
     OtherPart,
     Part,
     Permission,
+    PriceTier,
     Question,
     QuestionItem,
     Reasoning,
@@ -60,17 +61,21 @@ from ..model import (
     StepStart,
     Text,
     ToolCall,
+    Transcript,
     Usage,
 )
 from ..patches import compared, ended
-from . import Flow, Generation, Prompt, Query, Request, decode, json_object, log, many
-from .values import integer, number, string
+from . import Flow, Generation, Prompt, Query, Reply, Request, decode, json_object, log, many
+from .values import count, elements, fields, integer, moment, money, string
 
 Wire = dict[str, Any]
 
 # The list is cut at 100 without a word unless a limit is sent.
 _ALL = 1_000_000
 _PAGE = 1_000
+
+# A list of messages has no other bound than what a session holds.
+_PATIENCE = 120.0
 
 # A refusal that stops the turn; one with feedback has another text and the turn goes on.
 _DECLINED = (
@@ -144,17 +149,24 @@ class V1(Generation):
     # -- messages and prompts ------------------------------------------------------------------
 
     def messages(self, session: Session) -> Flow[tuple[Message, ...]]:
-        """Every message of a session, oldest first.
+        """Every message of a session, oldest first."""
+        reply = yield from self._message_list(session)
+        return many("a message", _message_with_parts, reply.json())
 
-        Older 1.x servers know a session only in its own directory and answer 404 elsewhere.
-        """
+    def transcript(self, session: Session) -> Flow[Transcript]:
+        """Every message of a session, oldest first, as far as it can be read."""
+        reply = yield from self._message_list(session)
+        listed = decode("messages", elements, reply.json())
+        return Transcript(tuple(_readable(w, session.id) for w in listed), len(reply.body))
+
+    def _message_list(self, session: Session) -> Flow[Reply]:
+        # Older 1.x servers know a session only in its own directory and answer 404 elsewhere.
         path = _path(session.id, "message")
         try:
-            reply = yield Request("GET", path, _scope(session.directory))
+            return (yield Request("GET", path, _scope(session.directory), timeout=_PATIENCE))
         except NotFoundError:
             home = yield from self.session(session.id)
-            reply = yield Request("GET", path, _scope(home.directory))
-        return many("a message", _message_with_parts, reply.json())
+            return (yield Request("GET", path, _scope(home.directory), timeout=_PATIENCE))
 
     def message(self, session: Session, message: str) -> Flow[Message]:
         """One message."""
@@ -310,9 +322,8 @@ class V1(Generation):
 
     def commands(self, directory: str | None) -> Flow[tuple[Command, ...]]:
         """The commands of a directory."""
-        return many(
-            "a command", _command, (yield Request("GET", "/command", _scope(directory))).json()
-        )
+        reply = yield Request("GET", "/command", _scope(directory))
+        return many("a command", _command, reply.json())
 
     def skills(self, directory: str | None) -> Flow[tuple[Skill, ...]]:
         """The skills of a directory."""
@@ -360,20 +371,26 @@ def _scope(directory: str | None) -> Query:
 
 
 def _session(w: Wire) -> Session:
-    time = w.get("time") or {}
-    model = w.get("model")
+    time, model, summary = fields(w.get("time")), fields(w.get("model")), fields(w.get("summary"))
+    changes = [count(summary.get(name)) for name in ("files", "additions", "deletions")]
+    files, additions, deletions = changes if any(changes) else (None, None, None)  # 0 is not told
+    provider, model_id = string(model.get("providerID")), string(model.get("id"))
     return Session(
         id=w["id"],
         title=string(w.get("title")),
         directory=string(w.get("directory")),
-        project=w.get("projectID"),
-        parent=w.get("parentID"),
-        agent=w.get("agent"),
-        model=_ref(model["providerID"], model["id"], model.get("variant")) if model else None,
-        created=integer(time.get("created")),
-        updated=integer(time.get("updated")),
-        archived=integer(time.get("archived")) or None,  # an unarchived session keeps a 0
+        project=string(w.get("projectID")) or None,
+        parent=string(w.get("parentID")) or None,
+        agent=string(w.get("agent")) or None,
+        model=_ref(provider, model_id, model.get("variant")) if provider and model_id else None,
+        created=moment(time.get("created")),
+        updated=moment(time.get("updated")),
+        archived=moment(time.get("archived")) or None,  # an unarchived session keeps a 0
         usage=_usage(w),
+        revert=string(fields(w.get("revert")).get("messageID")) or None,
+        changed=files,
+        additions=additions,
+        deletions=deletions,
         rules=_rules(w.get("permission")),
     )
 
@@ -386,15 +403,15 @@ def _usage(w: Wire) -> Usage | None:
     tokens, cost = w.get("tokens"), w.get("cost")
     if tokens is None and cost is None:
         return None
-    tokens = tokens or {}
-    cache = tokens.get("cache") or {}
+    tokens = fields(tokens)
+    cache = fields(tokens.get("cache"))
     return Usage(
-        input=integer(tokens.get("input")),
-        output=integer(tokens.get("output")),
-        reasoning=integer(tokens.get("reasoning")),
-        cache_read=integer(cache.get("read")),
-        cache_write=integer(cache.get("write")),
-        cost=number(cost),
+        input=count(tokens.get("input")),
+        output=count(tokens.get("output")),
+        reasoning=count(tokens.get("reasoning")),
+        cache_read=count(cache.get("read")),
+        cache_write=count(cache.get("write")),
+        cost=money(cost),
     )
 
 
@@ -415,20 +432,18 @@ def _message_with_parts(w: Wire) -> Message:
     return _message(w["info"], tuple(_part(p) for p in w.get("parts") or ()))
 
 
-def _message(w: Wire, parts: tuple[Part, ...] = ()) -> Message:
+def _message(w: Wire, parts: tuple[Part, ...] = (), unread: tuple[str, ...] = ()) -> Message:
     time, model = w.get("time") or {}, w.get("model") or w
     provider, model_id = model.get("providerID"), model.get("modelID")
-    role = w["role"]
-    if role not in ("user", "assistant"):
-        raise ValueError(f"unknown role {role!r}")
+    role = str(w["role"])
     variant = w.get("variant") or model.get("variant")
     summary = w.get("summary")
     return Message(
         id=w["id"],
         session=w.get("sessionID") or "",
         role=role,
-        created=integer(time.get("created")),
-        completed=integer(time.get("completed")),
+        created=moment(time.get("created")),
+        completed=moment(time.get("completed")),
         parent=w.get("parentID"),
         agent=w.get("agent"),
         model=_ref(provider, model_id, variant) if provider and model_id else None,
@@ -438,7 +453,56 @@ def _message(w: Wire, parts: tuple[Part, ...] = ()) -> Message:
         summary=summary is True,
         diffs=_diffs(summary.get("diffs")) if isinstance(summary, dict) else (),
         parts=parts,
+        unread=unread,
     )
+
+
+def _readable(w: Any, session: str) -> Message:
+    """A stored message: all of it that can be read, and the names of what can't."""
+    w = fields(w)
+    info, unread = _fitting(fields(w.get("info")))
+    listed = w.get("parts") if isinstance(w.get("parts"), list) else ()
+    parts = tuple([_readable_part(p, unread) for p in listed or ()])
+    return _message(info | {"sessionID": session}, parts, tuple(unread))
+
+
+def _fitting(info: Wire) -> tuple[Wire, list[str]]:
+    """A message's header without the fields that are of another kind than they should be."""
+    odd = [n for n, kind in _KINDS.items() if not isinstance(info.get(n), kind | None)]
+    odd += [n for n in ("id", "role") if info.get(n) is None]
+    if odd:
+        info = {"id": "", "role": ""} | {n: v for n, v in info.items() if n not in odd}
+    tokens, time = info.get("tokens") or {}, info.get("time") or {}
+    cache = fields(tokens.get("cache"))
+    told = (
+        ("cost", info.get("cost"), money),
+        ("tokens.input", tokens.get("input"), count),
+        ("tokens.output", tokens.get("output"), count),
+        ("tokens.reasoning", tokens.get("reasoning"), count),
+        ("tokens.cache.read", cache.get("read"), count),
+        ("tokens.cache.write", cache.get("write"), count),
+        ("time.created", time.get("created"), moment),
+        ("time.completed", time.get("completed"), moment),
+    )
+    odd += [name for name, value, read in told if value is not None and read(value) is None]
+    if info["role"] not in ("user", "assistant", ""):
+        odd.append("role")
+    return info, odd
+
+
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("id", "role", "sessionID", "parentID", "agent", "variant", "finish"), str),
+    **dict.fromkeys(("modelID", "providerID"), str),
+    **dict.fromkeys(("time", "tokens", "model", "error"), dict),
+}
+
+
+def _readable_part(w: Any, unread: list[str]) -> Part:
+    try:
+        return _part(w)
+    except (KeyError, TypeError, AttributeError, ValueError):
+        unread.append("part")
+        return OtherPart(string(fields(w).get("id")), string(fields(w).get("type")))
 
 
 def _call_usage(w: Wire) -> Usage | None:
@@ -452,12 +516,12 @@ def _call_usage(w: Wire) -> Usage | None:
 
 
 def _failure(w: Wire) -> Failure:
-    data = w.get("data") or {}
+    data = fields(w.get("data"))
     return Failure(
         name=str(w.get("name") or w.get("_tag") or "UnknownError"),
         message=_STACK.sub("", str(data.get("message") or w.get("message") or "")),
-        status=data.get("statusCode"),
-        provider=data.get("providerID"),
+        status=integer(data.get("statusCode")),
+        provider=string(data.get("providerID")) or None,
     )
 
 
@@ -529,13 +593,13 @@ def _part(w: Wire) -> Part:
 def _text(w: Wire) -> Text:
     time = w.get("time") or {}
     synthetic = bool(w.get("synthetic"))
-    start, end = integer(time.get("start")), integer(time.get("end"))
+    start, end = moment(time.get("start")), moment(time.get("end"))
     return Text(w["id"], string(w.get("text")), start, end, synthetic)
 
 
 def _reasoning(w: Wire) -> Reasoning:
     time = w.get("time") or {}
-    start, end = integer(time.get("start")), integer(time.get("end"))
+    start, end = moment(time.get("start")), moment(time.get("end"))
     return Reasoning(w["id"], string(w.get("text")), start, end)
 
 
@@ -545,19 +609,19 @@ def _tool(w: Wire) -> ToolCall:
     error = state.get("error")
     return ToolCall(
         id=w["id"],
-        call=w.get("callID") or "",
-        tool=w["tool"],
-        status=state["status"],
-        input=state.get("input") or {},
+        call=string(w.get("callID")),
+        tool=string(w["tool"]),
+        status=string(state["status"]),
+        input=fields(state.get("input")),
         title=string(state.get("title")) or None,
         output=string(state.get("output")) or string(meta.get("output")),
         error=None if error is None else string(error) or repr(error),
         exit=integer(meta.get("exit")),
         diffs=tuple(_named(d, state.get("title")) for d in _tool_diffs(meta)),
-        child=meta.get("sessionId"),
+        child=string(meta.get("sessionId")) or None,
         declined=error in _DECLINED,
-        start=integer(time.get("start")),
-        end=integer(time.get("end")),
+        start=moment(time.get("start")),
+        end=moment(time.get("end")),
     )
 
 
@@ -577,7 +641,7 @@ def _named(diff: FileDiff, title: Any) -> FileDiff:
 
 
 def _step_end(w: Wire) -> StepEnd:
-    return StepEnd(w["id"], w.get("reason"), _call_usage(w))
+    return StepEnd(w["id"], string(w.get("reason")) or None, _call_usage(w))
 
 
 def _attachment(w: Wire) -> Attachment:
@@ -654,7 +718,19 @@ def _models(body: Wire, default: str | None) -> Iterator[Model]:
                 price_cache_read=cache.get("read"),
                 price_cache_write=cache.get("write"),
                 default=default == f"{provider['id']}/{key}",
+                tiers=tuple(_tiers(price)),
             )
+
+
+def _tiers(price: Wire) -> Iterator[PriceTier]:
+    """Prices of long prompts: a list, or the one of models.dev beyond 200,000 tokens."""
+    beyond = price.get("experimentalOver200K")
+    tiers = {200_000: beyond} if beyond else {}
+    tiers |= {t["tier"]["size"]: t for t in price.get("tiers") or () if t.get("tier")}
+    for above, w in sorted(tiers.items()):
+        cache = w.get("cache") or {}
+        read, write = cache.get("read"), cache.get("write")
+        yield PriceTier(above, w.get("input"), w.get("output"), read, write)
 
 
 def _agents(body: Any) -> tuple[Agent, ...]:

@@ -52,6 +52,7 @@ from ..model import (
     OtherPart,
     Part,
     Permission,
+    PriceTier,
     Question,
     QuestionItem,
     Reasoning,
@@ -66,10 +67,11 @@ from ..model import (
     StepStart,
     Text,
     ToolCall,
+    Transcript,
     Usage,
 )
 from . import Flow, Generation, Place, Prompt, Query, Request, decode, json_object, log, many
-from .values import integer, number, string
+from .values import count, fields, integer, moment, money, number, string
 
 Wire = dict[str, Any]
 
@@ -126,14 +128,14 @@ class V2(Generation):
 
     def _project(self, directory: str) -> Flow[str | None]:
         body = json_object((yield Request("GET", "/api/location", _scope(directory)))) or {}
-        place = _object(body.get("data")) or body
+        place = fields(body.get("data")) or body
         project = place.get("project")
         named = project.get("id") if isinstance(project, dict) else project
         return string(place.get("projectID")) or string(named) or None
 
     def _listed(self, query: Query) -> Flow[list[Session]]:
-        pages = yield from _pages(Request("GET", "/api/session", {**query, "limit": _PAGE}))
-        return [decode("a session", _session, w) for w in pages]
+        rows, _ = yield from _pages(Request("GET", "/api/session", {**query, "limit": _PAGE}))
+        return [decode("a session", _session, w) for w in rows]
 
     def session(self, session: str) -> Flow[Session]:
         """One session."""
@@ -204,8 +206,14 @@ class V2(Generation):
     def messages(self, session: Session) -> Flow[tuple[Message, ...]]:
         """Every message of a session, oldest first, and the lines that the server put between."""
         query: Query = {"order": "asc", "limit": _PAGE}
-        rows = yield from _pages(Request("GET", _path(session.id, "message"), query))
+        rows, _ = yield from _pages(Request("GET", _path(session.id, "message"), query))
         return decode("messages", lambda rows: _messages(session.id, rows), rows)
+
+    def transcript(self, session: Session) -> Flow[Transcript]:
+        """Every message of a session, oldest first, as far as it can be read."""
+        query: Query = {"order": "asc", "limit": _PAGE}
+        rows, size = yield from _pages(Request("GET", _path(session.id, "message"), query))
+        return Transcript(_messages(session.id, rows, _readable), size)
 
     def message(self, session: Session, message: str) -> Flow[Message]:
         """One message; a prompt that no agent has seen yet waits in the inbox."""
@@ -250,7 +258,7 @@ class V2(Generation):
         if not prompt.resume:
             body["resume"] = False
         receipt = _data((yield Request("POST", _path(session.id, "prompt"), {}, body)))
-        held = decode("a receipt", lambda w: string(_object(w["payload"]).get("text")), receipt)
+        held = decode("a receipt", lambda w: string(fields(w["payload"]).get("text")), receipt)
         if held != prompt.text:
             raise StreamError(
                 f"The server holds another text under the id {prompt.id} of this prompt.",
@@ -473,7 +481,7 @@ class V2(Generation):
     def home(self) -> Flow[str]:
         """The directory that the server itself runs in."""
         body = json_object((yield Request("GET", "/api/location"))) or {}
-        place = _object(body.get("data")) or body
+        place = fields(body.get("data")) or body
         return decode("its location", lambda w: str(w["directory"]), place)
 
     # -- the stream ------------------------------------------------------------------------------
@@ -527,23 +535,24 @@ def _data(reply: Any) -> Any:
     return decode(f"the answer to {reply.request}", lambda body: body["data"], reply.json())
 
 
-def _object(value: Any) -> Wire:
-    return value if isinstance(value, dict) else {}
+def _pages(request: Request) -> Flow[tuple[list[Wire], int]]:
+    """All rows of a list, and how many bytes they took.
 
-
-def _pages(request: Request) -> Flow[list[Wire]]:
-    """All rows of a list. There is always a next cursor, so an empty page is the end."""
+    There is always a next cursor, so an empty page is the end.
+    """
     rows: list[Wire] = []
+    size = 0
     query, seen = request.query, set[str]()
     while True:
         reply = yield Request(request.method, request.path, query)
-        page, cursor = _data(reply), _object(_object(reply.json()).get("cursor")).get("next")
+        size += len(reply.body)
+        page, cursor = _data(reply), fields(fields(reply.json()).get("cursor")).get("next")
         rows += decode("a page", lambda p: [w for w in p if isinstance(w, dict)], page)
         if not page or not isinstance(cursor, str) or not cursor:
-            return rows
+            return rows, size
         if cursor in seen:
             log.warning("%s repeats a cursor: the list ends there.", request)
-            return rows
+            return rows, size
         seen.add(cursor)
         query = {"cursor": cursor, "limit": request.query.get("limit")}
 
@@ -552,23 +561,24 @@ def _pages(request: Request) -> Flow[list[Wire]]:
 
 
 def _session(w: Wire) -> Session:
-    time, fork = w.get("time") or {}, _object(w.get("fork"))
+    time, fork = w.get("time") or {}, fields(w.get("fork"))
     return Session(
         id=w["id"],
         title=string(w.get("title")),
-        directory=string(_object(w.get("location")).get("directory")),
+        directory=string(fields(w.get("location")).get("directory")),
         project=w.get("projectID"),
         parent=w.get("parentID"),
         agent=w.get("agent"),
         model=_ref(w.get("model")),
-        created=integer(time.get("created")),
-        updated=integer(time.get("updated")),
-        archived=integer(time.get("archived")) or None,
+        created=moment(time.get("created")),
+        updated=moment(time.get("updated")),
+        archived=moment(time.get("archived")) or None,
         usage=_usage(w),
         rules=_rules(w.get("permissions")),
         forked_from=string(fork.get("sessionID")) or None,
-        forked_at=string(_object(fork.get("boundary")).get("messageID")) or None,
+        forked_at=string(fields(fork.get("boundary")).get("messageID")) or None,
         outcome=string(w.get("outcome")) or None,
+        revert=string(fields(w.get("revert")).get("messageID")) or None,
     )
 
 
@@ -591,12 +601,12 @@ def _usage(w: Wire) -> Usage | None:
     tokens = tokens or {}
     cache = tokens.get("cache") or {}
     return Usage(
-        input=integer(tokens.get("input")),
-        output=integer(tokens.get("output")),
-        reasoning=integer(tokens.get("reasoning")),
-        cache_read=integer(cache.get("read")),
-        cache_write=integer(cache.get("write")),
-        cost=number(cost),
+        input=count(tokens.get("input")),
+        output=count(tokens.get("output")),
+        reasoning=count(tokens.get("reasoning")),
+        cache_read=count(cache.get("read")),
+        cache_write=count(cache.get("write")),
+        cost=money(cost),
     )
 
 
@@ -606,12 +616,15 @@ def _call_usage(w: Wire) -> Usage | None:
     return None if usage and usage.empty else usage
 
 
-def _messages(session: str, rows: Sequence[Wire]) -> tuple[Message, ...]:
+def _messages(
+    session: str, rows: Sequence[Wire], read: _Reader | None = None
+) -> tuple[Message, ...]:
     """Stored rows as messages: an answer belongs to the prompt before it."""
+    read = read or _message
     found: list[Message] = []
     prompt: str | None = None
     for place, row in enumerate(rows):
-        message = _message(session, row, prompt)
+        message = read(session, row, prompt)
         if message.role == "user":
             prompt = message.id
         if message.error is not None and message.error.aborted and _unsaid(rows[place + 1 :]):
@@ -620,6 +633,31 @@ def _messages(session: str, rows: Sequence[Wire]) -> tuple[Message, ...]:
             message = message if declined else replace(message, error=cut_off)
         found.append(message)
     return tuple(found)
+
+
+_Reader = Callable[[str, Wire, str | None], Message]
+
+
+def _readable(session: str, w: Wire, prompt: str | None) -> Message:
+    """A stored row: all of it that can be read, and the names of what can't."""
+    unread: list[str] = []
+    try:
+        return _message(session, w, prompt)
+    except (KeyError, TypeError, AttributeError, ValueError):
+        pass
+    whole = dict(w)
+    for name in [n for n in w if n not in ("id", "type")]:
+        try:
+            _message(session, {k: w[k] for k in ("id", "type", name) if k in w}, prompt)
+        except (KeyError, TypeError, AttributeError, ValueError):
+            unread.append(name)
+            del whole[name]
+    try:
+        message = _message(session, whole, prompt)
+    except (KeyError, TypeError, AttributeError, ValueError):
+        message = Message(string(w.get("id")), session, "", kind=string(w.get("type")))
+        unread.append("id" if "id" not in w else "type")
+    return replace(message, unread=tuple(unread))
 
 
 def _unsaid(after: Sequence[Wire]) -> bool:
@@ -632,7 +670,7 @@ def _message(session: str, w: Wire, prompt: str | None) -> Message:
     kind = string(w.get("type"))
     time = w.get("time") or {}
     read = _ROWS.get(kind, _line)
-    return read(session, w, prompt, integer(time.get("created")), integer(time.get("completed")))
+    return read(session, w, prompt, moment(time.get("created")), moment(time.get("completed")))
 
 
 _Row = Callable[[str, Wire, str | None, int | None, int | None], Message]
@@ -732,8 +770,8 @@ def _content(content: Iterable[Wire], done: int | None) -> Iterator[Part]:
         elif kind in counts:
             key, time = f":{kind}:{counts[kind]}", w.get("time") or {}
             counts[kind] += 1
-            made = integer(time.get("created"))
-            end = integer(time.get("completed")) or done
+            made = moment(time.get("created"))
+            end = moment(time.get("completed")) or done
             part = Text if kind == "text" else Reasoning
             yield part(key, string(w.get("text")), made, end)
         else:
@@ -749,24 +787,24 @@ def _tool(w: Wire) -> ToolCall:
         tool=w["name"],
         status="pending" if state["status"] == "streaming" else state["status"],
         input=given if isinstance(given, dict) else {},
-        start=integer(time.get("ran")) or integer(time.get("created")),
-        end=integer(time.get("completed")),
+        start=moment(time.get("ran")) or moment(time.get("created")),
+        end=moment(time.get("completed")),
         **_result(state),
     )
 
 
 def _result(w: Wire) -> Wire:
     """What is known of a tool's result: its fields in a row and in events are the same."""
-    meta, error = _object(w.get("metadata")), w.get("error")
+    meta, error = fields(w.get("metadata")), w.get("error")
     return {
         "output": _output(w.get("content") or ()),
-        "error": None if error is None else string(_object(error).get("message")) or repr(error),
+        "error": None if error is None else string(fields(error).get("message")) or repr(error),
         "exit": integer(meta.get("exit")),
         "diffs": _diffs(meta.get("files")),
         "child": string(meta.get("sessionID")) or None,
         "shell": string(meta.get("shellID")) or None,
-        "declined": _object(error).get("type") == "aborted"
-        and _object(error).get("message") in _DECLINED,
+        "declined": fields(error).get("type") == "aborted"
+        and fields(error).get("message") in _DECLINED,
     }
 
 
@@ -787,7 +825,7 @@ def _failure(w: Wire) -> Failure:
 
 
 def _file(place: int, w: Wire) -> Attachment:
-    source = _object(w.get("source"))
+    source = fields(w.get("source"))
     address = string(w.get("uri")) or string(source.get("uri")) or string(source.get("path"))
     url = "" if address.startswith("data:") else address
     return Attachment(f":file:{place}", string(w.get("mime")), w.get("name"), url)
@@ -848,7 +886,7 @@ def _prompt_of(turns: dict[str, tuple[Message, ...]], message: str) -> str:
 
 
 def _permission(w: Wire) -> Permission:
-    source = _object(w.get("source"))
+    source = fields(w.get("source"))
     resources = tuple(map(str, w.get("resources") or ()))
     shell = w["action"] == "shell"
     return Permission(
@@ -865,7 +903,7 @@ def _permission(w: Wire) -> Permission:
 
 
 def _form(w: Wire) -> Question:
-    tool = _object(_object(w.get("metadata")).get("tool"))
+    tool = fields(fields(w.get("metadata")).get("tool"))
     items = tuple(_field(f) for f in w["fields"] if not f.get("hidden"))
     return Question(w["id"], w["sessionID"], items, tool.get("id"), tool.get("messageID"))
 
@@ -940,7 +978,7 @@ def _rule_out(rule: Rule) -> Wire:
 
 
 def _saved(w: Wire) -> SavedRule:
-    made = integer(_object(w.get("time")).get("created"))
+    made = integer(fields(w.get("time")).get("created"))
     return SavedRule(w["id"], w["action"], w["resource"], string(w.get("projectID")), made)
 
 
@@ -950,8 +988,8 @@ def _inbox_item(w: Wire) -> InboxItem:
         session=string(w.get("sessionID")),
         kind=string(w.get("type")),
         delivery=string(w.get("delivery")),
-        text=string(_object(w.get("payload")).get("text")),
-        created=integer(_object(w.get("time")).get("created")),
+        text=string(fields(w.get("payload")).get("text")),
+        created=integer(fields(w.get("time")).get("created")),
     )
 
 
@@ -959,7 +997,7 @@ def _inbox_item(w: Wire) -> InboxItem:
 
 
 def _models(values: Iterable[Wire], default: Any) -> tuple[Model, ...]:
-    chosen = _ref(default) if _object(default).get("id") else None
+    chosen = _ref(default) if fields(default).get("id") else None
     return tuple(_model(w, chosen) for w in values if w.get("enabled", True))
 
 
@@ -983,7 +1021,17 @@ def _model(w: Wire, default: ModelRef | None) -> Model:
         price_cache_read=number(cache.get("read")),
         price_cache_write=number(cache.get("write")),
         default=default is not None and (default.provider, default.id) == (provider, key),
+        tiers=tuple(_tiers(prices)),
     )
+
+
+def _tiers(prices: Any) -> Iterator[PriceTier]:
+    """Prices of longer prompts, the shortest first."""
+    sized = [(integer(fields(p.get("tier")).get("size")), p) for p in prices]
+    for above, p in sorted(((s, p) for s, p in sized if s), key=lambda pair: pair[0]):
+        cache = p.get("cache") or {}
+        told = (p.get("input"), p.get("output"), cache.get("read"), cache.get("write"))
+        yield PriceTier(above, *map(number, told))
 
 
 def _agents(values: Iterable[Wire]) -> tuple[Agent, ...]:
@@ -1007,7 +1055,7 @@ def _skill(w: Wire) -> Skill:
 
 def _mcp_server(w: Wire) -> McpServer:
     status = w.get("status")
-    told = _object(status)
+    told = fields(status)
     kind = string(status) or string(told.get("status")) or string(told.get("type"))
     return McpServer(w["name"], kind, string(told.get("error")) or string(told.get("message")))
 
@@ -1029,12 +1077,12 @@ _Read = Callable[[Wire, Wire], Iterable[Event]]
 
 
 def _at(frame: Wire) -> int | None:
-    return integer(frame.get("created"))
+    return moment(frame.get("created"))
 
 
 def _enqueued(session: str, w: Wire) -> Message:
     """A prompt that waits, from an item of the inbox."""
-    row = {**_object(w.get("payload")), "id": w["id"], "type": w["type"], "time": w.get("time")}
+    row = {**fields(w.get("payload")), "id": w["id"], "type": w["type"], "time": w.get("time")}
     waiting = _message(session, row, None)
     return replace(waiting, queued=True, completed=None)
 
@@ -1149,7 +1197,7 @@ def _on_interrupted(d: Wire, f: Wire) -> Iterator[Event]:
 
 
 def _on_retry(d: Wire, f: Wire) -> Iterator[Event]:
-    why = string(_object(d.get("error")).get("message"))
+    why = string(fields(d.get("error")).get("message"))
     status = Status("retry", integer(d.get("attempt")), why, integer(d.get("at")))
     yield StatusChanged(d["sessionID"], status)
 

@@ -1,9 +1,23 @@
-"""What agents did, as pandas DataFrames.
+"""What agents did and what it cost, as pandas DataFrames.
 
 Columns and dtypes are the same whatever the data: nullable counts, times with a zone, `NA` where
 nothing is known.
 """
 
-from .frames import agents, models, requests, sessions
+from . import frames
+from .cache import Cache
+from .tables import forks, known_status, messages, parts, sessions, steps, tools
+from .usage import usage
 
-__all__ = ["agents", "models", "requests", "sessions"]
+__all__ = [
+    "Cache",
+    "forks",
+    "frames",
+    "known_status",
+    "messages",
+    "parts",
+    "sessions",
+    "steps",
+    "tools",
+    "usage",
+]

@@ -1,130 +1,553 @@
 """Values of the model as DataFrames: a table of columns per frame, one loop for all of them.
 
-A column is its name, its dtype, and how a value is read from a row. pandas is imported when the
-first frame is made.
+A column is its dtype, how a value is read from a row, and what it means; the docstrings of
+`history` and the README tell the same. Rows become lists column by column (`taken`), so that
+nothing but the columns is kept of a long history; pandas is imported when the first frame is
+built.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..model import Agent, Model, ModelRef, Permission, Question, Session, Usage
+from ..model import (
+    Agent,
+    Attachment,
+    Message,
+    Model,
+    ModelRef,
+    Part,
+    Permission,
+    Question,
+    Reasoning,
+    Session,
+    StepEnd,
+    Text,
+    ToolCall,
+    Usage,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Column = tuple[str, Callable[[Any], Any]]
+
+class Column(NamedTuple):
+    """A column: dtype, how it is read from a row, what it is (unit and source)."""
+
+    dtype: str
+    read: Callable[[Any], Any]
+    about: str
+
+
+Columns = Mapping[str, Column]
+Lists = dict[str, list[Any]]
 
 TIME = "datetime64[ms, UTC]"
+DAY = "datetime64[ms]"
 COUNT = "Int64"
-MONEY = "Float64"
+NUMBER = "Float64"
 TEXT = "string"
 WORD = "category"
+FLAG = "boolean"
+OBJECT = "object"
 
 
-def sessions(values: Iterable[Session]) -> pd.DataFrame:
-    """Sessions as a frame, one row each, in the order given.
-
-    Returns:
-        Columns id, title; updated (UTC, ms); cost (USD, as the server stored it: what is still in
-        the session, subagents not included) and the five token counts input, output, reasoning,
-        cache_read, cache_write; agent, provider, model, variant; created, archived (UTC, ms);
-        parent (the session it is a subagent of), directory, project. Unknown is NA.
-    """
-    return _frame(_SESSION, values)
+# -- rows to columns -------------------------------------------------------------------------------
 
 
-def models(values: Iterable[Model]) -> pd.DataFrame:
-    """Models as a frame, one row each.
-
-    Returns:
-        Columns model (`provider/model`, as prompts take it), name, variants (comma separated),
-        default (the server's configured model), context and output (tokens), and the prices
-        price_input, price_output, price_cache_read, price_cache_write (USD per million tokens).
-    """
-    return _frame(_MODEL, values)
+def taken(columns: Columns, rows: Iterable[Any]) -> Lists:
+    """The values of rows, column by column."""
+    rows = list(rows)
+    return {name: [column.read(row) for row in rows] for name, column in columns.items()}
 
 
-def agents(values: Iterable[Agent]) -> pd.DataFrame:
-    """Agents as a frame, one row each.
+def built(columns: Columns, lists: Lists) -> pd.DataFrame:
+    """A frame of columns; the lists are emptied on the way, so that nothing is held twice."""
+    import pandas as pd
 
-    Returns:
-        Columns agent, mode (primary, subagent, all), model (its own, else NA), description.
-    """
-    return _frame(_AGENT, values)
+    return pd.DataFrame({n: _series(c.dtype, lists.pop(n)) for n, c in columns.items()}, copy=False)
 
 
-def requests(values: Iterable[tuple[Permission | Question, Session]]) -> pd.DataFrame:
-    """Permissions and questions that wait, one row each.
-
-    Returns:
-        Columns id, kind (permission, question), session and title (who asks), action (bash,
-        edit, ...; NA for a question), asks (the command, the files, the question), always (what
-        "always" would allow) and options (what a question offers, comma separated).
-    """
-    return _frame(_REQUEST, values)
+def frame(columns: Columns, rows: Iterable[Any]) -> pd.DataFrame:
+    """A frame with one row per value, in the order given."""
+    return built(columns, taken(columns, rows))
 
 
-def _of_model(name: str) -> Callable[[Session], Any]:
-    return lambda s: getattr(s.model, name) if isinstance(s.model, ModelRef) else None
+def _series(dtype: str, values: list[Any]) -> pd.Series:
+    import numpy as np
+    import pandas as pd
+
+    match dtype:
+        case "datetime64[ms, UTC]":
+            nat = np.iinfo(np.int64).min
+            times = np.array([nat if v is None else v for v in values], dtype=np.int64)
+            return pd.Series(times.view("datetime64[ms]")).dt.tz_localize("UTC")
+        case "category":
+            # By way of strings, so that categories are strings even where there are none.
+            return pd.Series(pd.Categorical(pd.array(values, dtype=TEXT)))
+        case _:
+            return pd.Series(values, dtype=dtype)
 
 
-def _of_usage(name: str) -> Callable[[Session], Any]:
-    return lambda s: getattr(s.usage, name) if isinstance(s.usage, Usage) else None
+# -- sessions --------------------------------------------------------------------------------------
 
 
-_SESSION: Mapping[str, Column] = {
-    "id": (TEXT, lambda s: s.id),
-    "title": (TEXT, lambda s: s.title),
-    "updated": (TIME, lambda s: s.updated),
-    "cost": (MONEY, _of_usage("cost")),
-    "input": (COUNT, _of_usage("input")),
-    "output": (COUNT, _of_usage("output")),
-    "reasoning": (COUNT, _of_usage("reasoning")),
-    "cache_read": (COUNT, _of_usage("cache_read")),
-    "cache_write": (COUNT, _of_usage("cache_write")),
-    "agent": (WORD, lambda s: s.agent),
-    "provider": (WORD, _of_model("provider")),
-    "model": (WORD, _of_model("id")),
-    "variant": (WORD, _of_model("variant")),
-    "created": (TIME, lambda s: s.created),
-    "archived": (TIME, lambda s: s.archived),
-    "parent": (TEXT, lambda s: s.parent),
-    "directory": (WORD, lambda s: s.directory),
-    "project": (WORD, lambda s: s.project),
+class SessionRow(NamedTuple):
+    """A session and what other sessions and the server say about it."""
+
+    session: Session
+    root: str | None = None
+    depth: int | None = None
+    status: str | None = None
+    fork_of: str | None = None
+
+
+def in_tree(sessions: Iterable[Session]) -> Iterator[SessionRow]:
+    """Sessions with their place in the tree of all that are given."""
+    listed = {s.id: s for s in sessions}
+    for session in listed.values():
+        path = [session.id]
+        while (parent := listed[path[-1]].parent) in listed and parent not in path:
+            path.append(parent)
+        # A parent that is not there, or a circle: how deep it is nobody knows.
+        known = parent is None
+        yield SessionRow(session, path[-1], len(path) - 1 if known else None)
+
+
+def _model(name: str) -> Callable[[Any], Any]:
+    return lambda v: getattr(v.model, name) if isinstance(v.model, ModelRef) else None
+
+
+def _used(name: str) -> Callable[[Any], Any]:
+    return lambda v: getattr(v, name) if isinstance(v, Usage) else None
+
+
+_TOKENS = {
+    "input": "Tokens of prompts that did not come from the cache.",
+    "output": "Tokens of answers, without reasoning.",
+    "reasoning": "Tokens of reasoning, billed as output.",
+    "cache_read": "Prompt tokens read from the provider's cache; not in `input`.",
+    "cache_write": "Prompt tokens written into the cache; not in `input`.",
 }
 
-_MODEL: Mapping[str, Column] = {
-    "model": (TEXT, lambda m: str(m.ref)),
-    "name": (TEXT, lambda m: m.name),
-    "variants": (TEXT, lambda m: ", ".join(m.variants)),
-    "default": ("boolean", lambda m: m.default),
-    "context": (COUNT, lambda m: m.context),
-    "output": (COUNT, lambda m: m.output),
-    "price_input": (MONEY, lambda m: m.price_input),
-    "price_output": (MONEY, lambda m: m.price_output),
-    "price_cache_read": (MONEY, lambda m: m.price_cache_read),
-    "price_cache_write": (MONEY, lambda m: m.price_cache_write),
+
+def _usage(read: Callable[[Any], Usage | None], cost: str) -> dict[str, Column]:
+    """The cost and the five token columns."""
+
+    def of(name: str) -> Callable[[Any], Any]:
+        field = _used(name)
+        return lambda row: field(read(row))
+
+    tokens = {name: Column(COUNT, of(name), about) for name, about in _TOKENS.items()}
+    return {"cost": Column(NUMBER, of("cost"), cost)} | tokens
+
+
+def _session(read: Callable[[Session], Any]) -> Callable[[SessionRow], Any]:
+    return lambda row: read(row.session)
+
+
+SESSIONS: Columns = {
+    "id": Column(TEXT, _session(lambda s: s.id), "The session's id."),
+    "title": Column(TEXT, _session(lambda s: s.title), "Its title."),
+    "updated": Column(
+        TIME,
+        _session(lambda s: s.updated),
+        "When it last worked: begin and end of turns (a shell run or a new title don't count).",
+    ),
+    **_usage(
+        _session(lambda s: s.usage),
+        "USD as the server stored it: of the messages that are still there, without subagents.",
+    ),
+    "status": Column(
+        WORD,
+        lambda r: r.status,
+        "idle, busy or retry; known in the directory that was asked, else NA.",
+    ),
+    "agent": Column(WORD, _session(lambda s: s.agent), "The agent of the latest prompt."),
+    "provider": Column(WORD, _session(_model("provider")), "Provider of the latest prompt."),
+    "model": Column(WORD, _session(_model("id")), "Model of the latest prompt."),
+    "variant": Column(WORD, _session(_model("variant")), "Its variant (reasoning effort)."),
+    "created": Column(TIME, _session(lambda s: s.created), "When it was made."),
+    "archived": Column(TIME, _session(lambda s: s.archived), "When it was archived."),
+    "parent": Column(TEXT, _session(lambda s: s.parent), "The session it is a subagent of."),
+    "root": Column(TEXT, lambda r: r.root, "The topmost session above it, or itself."),
+    "depth": Column(COUNT, lambda r: r.depth, "Sessions above it; NA if one is not there."),
+    "files": Column(COUNT, _session(lambda s: s.changed), "Files changed; 1.x does not tell."),
+    "additions": Column(COUNT, _session(lambda s: s.additions), "Lines added; 1.x does not tell."),
+    "deletions": Column(COUNT, _session(lambda s: s.deletions), "Lines gone; 1.x does not tell."),
+    "fork_of": Column(
+        TEXT,
+        lambda r: r.fork_of,
+        "The session that it is a copy of; known once messages are loaded.",
+    ),
+    "directory": Column(WORD, _session(lambda s: s.directory), "Where it works."),
+    "project": Column(WORD, _session(lambda s: s.project), "The project of the directory."),
 }
 
-_AGENT: Mapping[str, Column] = {
-    "agent": (TEXT, lambda a: a.name),
-    "mode": (WORD, lambda a: a.mode),
-    "model": (TEXT, lambda a: str(a.model) if a.model else None),
-    "description": (TEXT, lambda a: a.description),
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+class _Speed(NamedTuple):
+    """How fast a message came: seconds to the first token, tokens per second, or why not known."""
+
+    first: float | None = None
+    rate: float | None = None
+    why: str | None = None
+
+
+_TOO_SHORT = 100  # ms; times are stored to the millisecond, and words come in bursts
+
+
+def _speed(message: Message, usage: Usage | None) -> _Speed:
+    if message.role != "assistant":
+        return _Speed()
+    if message.completed is None or message.created is None:
+        return _Speed(why="unfinished")
+    said = [p for p in message.parts if isinstance(p, Text | Reasoning) and p.start is not None]
+    starts = [p.start for p in said if p.start is not None]
+    if not starts:
+        return _Speed(why="no text: tool calls have no time of their first token")
+    begin = min(starts)
+    first = (begin - message.created) / 1000 if begin >= message.created else None
+    if sum(isinstance(p, StepEnd) for p in message.parts) > 1:
+        return _Speed(first, why="several steps")
+    if usage is None or usage.output is None:
+        return _Speed(first, why="usage unknown")
+    # A call begins when its arguments are complete; they are output, too.
+    ends = [p.end for p in said] + [t.start for t in message.tools]
+    end = max((e for e in ends if e is not None), default=begin)
+    if end - begin < _TOO_SHORT:
+        return _Speed(first, why="too short to tell")
+    return _Speed(first, (usage.output + (usage.reasoning or 0)) * 1000 / (end - begin))
+
+
+def outcome(message: Message) -> str | None:
+    """How an answer ended: succeeded, rejected, aborted, failed, interrupted or unfinished."""
+    if message.role != "assistant":
+        return None
+    if message.error is not None:
+        return "aborted" if message.error.aborted else "failed"
+    if message.completed is None:
+        return "unfinished"
+    if any(t.declined for t in message.tools):
+        return "rejected"
+    if message.finish in ("error", "content-filter"):
+        return "failed"
+    return "succeeded" if message.finish else "interrupted"
+
+
+def _total(usage: Usage | None) -> int | None:
+    if usage is None:
+        return None
+    five = (usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_write)
+    return None if None in five else usage.total
+
+
+def _context(usage: Usage | None) -> int | None:
+    if usage is None or usage.input is None:
+        return None
+    return usage.input + (usage.cache_read or 0) + (usage.cache_write or 0)
+
+
+def _last_context(row: MessageRow) -> int | None:
+    steps = [p.usage for p in row.message.parts if isinstance(p, StepEnd) and p.usage]
+    return _context(steps[-1] if steps else row.usage)
+
+
+def _took(start: int | None, end: int | None) -> float | None:
+    """Seconds; None where a clock ran backwards."""
+    if start is None or end is None or end < start:
+        return None
+    return (end - start) / 1000
+
+
+def key(message: Message, usage: Usage | None) -> str | None:
+    """What a copy of a message in a fork keeps, and no other message has.
+
+    A fork of 1.18.33 gives messages new ids and keeps their times, model, tokens, cost, and the
+    ids of tool calls. Without usage, the text has to be the same as well.
+    """
+    if message.created is None or message.role not in ("user", "assistant"):
+        return None
+    kept = (message.role, message.created, message.completed, message.model, usage)
+    calls = tuple(t.call for t in message.tools)
+    text = message.text if usage is None else None
+    return blake2b(repr((kept, calls, text)).encode("utf-8", "replace"), digest_size=12).hexdigest()
+
+
+class MessageRow(NamedTuple):
+    """A message, and what is worked out of it once."""
+
+    message: Message
+    usage: Usage | None
+    speed: _Speed
+    key: str | None
+
+
+def message_rows(messages: Iterable[Message]) -> Iterator[MessageRow]:
+    """Rows of the messages frame."""
+    for message in messages:
+        usage = message.usage
+        known = usage if message.completed is not None else None  # else zeros hold the place
+        yield MessageRow(message, known, _speed(message, usage), key(message, usage))
+
+
+def _message(read: Callable[[Message], Any]) -> Callable[[Any], Any]:
+    return lambda row: read(row.message)
+
+
+_ABOUT_DUPLICATE = "The message of another session that it is a copy of (forks); else NA."
+_KEY = Column(TEXT, lambda r: r.key, "What a copy of the message keeps.")
+
+MESSAGES: Columns = {
+    "session": Column(WORD, _message(lambda m: m.session), "Its session."),
+    "message": Column(TEXT, _message(lambda m: m.id or None), "Its id."),
+    "role": Column(WORD, _message(lambda m: m.role or None), "user or assistant."),
+    "created": Column(TIME, _message(lambda m: m.created), "When it began."),
+    "completed": Column(TIME, _message(lambda m: m.completed), "When it ended; NA while written."),
+    "duration": Column(
+        NUMBER, _message(lambda m: _took(m.created, m.completed)), "Seconds, tools included."
+    ),
+    "agent": Column(WORD, _message(lambda m: m.agent), "The agent that was asked or answered."),
+    "provider": Column(WORD, _message(_model("provider")), "The model's provider."),
+    "model": Column(WORD, _message(_model("id")), "The model that was asked or answered."),
+    "variant": Column(WORD, _message(_model("variant")), "Its variant (reasoning effort)."),
+    "outcome": Column(
+        WORD,
+        _message(outcome),
+        "succeeded, rejected, aborted, failed, interrupted or unfinished; NA for prompts.",
+    ),
+    "finish": Column(WORD, _message(lambda m: m.finish), "Why the model stopped, in its words."),
+    "error": Column(WORD, _message(lambda m: m.error and m.error.name), "Name of its error."),
+    "error_message": Column(
+        TEXT, _message(lambda m: m.error and m.error.message), "The error's words."
+    ),
+    "text": Column(TEXT, _message(lambda m: m.text), "What it says."),
+    "parts": Column(COUNT, _message(lambda m: len(m.parts)), "Number of its parts."),
+    "tools": Column(COUNT, _message(lambda m: len(m.tools)), "Number of its tool calls."),
+    "steps": Column(
+        COUNT,
+        _message(lambda m: sum(isinstance(p, StepEnd) for p in m.parts)),
+        "Number of its model calls that ended.",
+    ),
+    **_usage(lambda r: r.usage, "USD as the server stored it; NA if aborted or unfinished."),
+    "total": Column(COUNT, lambda r: _total(r.usage), "The sum of the five kinds of tokens."),
+    "context": Column(
+        COUNT,
+        _last_context,
+        "Tokens of its last prompt: input and both caches.",
+    ),
+    "first_token": Column(NUMBER, lambda r: r.speed.first, "Seconds until the first word."),
+    "tokens_per_second": Column(
+        NUMBER, lambda r: r.speed.rate, "Output and reasoning tokens a second, from the first word."
+    ),
+    "rate_note": Column(WORD, lambda r: r.speed.why, "Why no rate can be known."),
+    "compaction": Column(FLAG, _message(lambda m: m.summary), "It sums up the conversation."),
+    "synthetic": Column(FLAG, _message(lambda m: m.synthetic), "A prompt that the server made."),
+    "parent": Column(TEXT, _message(lambda m: m.parent), "The prompt that it answers."),
+    "duplicate_of": Column(TEXT, lambda r: None, _ABOUT_DUPLICATE),
+    "key": _KEY,
 }
 
-_REQUEST: Mapping[str, Column] = {
-    "id": (TEXT, lambda r: r[0].id),
-    "kind": (WORD, lambda r: type(r[0]).__name__.lower()),
-    "session": (TEXT, lambda r: r[0].session),
-    "title": (TEXT, lambda r: r[1].title),
-    "action": (WORD, lambda r: getattr(r[0], "action", None)),
-    "asks": (TEXT, lambda r: _asks(r[0])),
-    "always": (TEXT, lambda r: ", ".join(getattr(r[0], "always", ())) or None),
-    "options": (TEXT, lambda r: _options(r[0])),
+
+# -- steps, parts and tools ------------------------------------------------------------------------
+
+
+class PartRow(NamedTuple):
+    """A part, its place in its message, the message, and that one's key."""
+
+    part: Any
+    at: int
+    message: Message
+    key: str | None
+
+
+def part_rows(messages: Iterable[Message]) -> Iterator[PartRow]:
+    """Rows of the parts frame."""
+    for message in messages:
+        kept = key(message, message.usage)
+        for index, part in enumerate(message.parts):
+            yield PartRow(part, index, message, kept)
+
+
+def tool_rows(messages: Iterable[Message]) -> Iterator[PartRow]:
+    """Rows of the tools frame: the parts that are tool calls."""
+    return (row for row in part_rows(messages) if isinstance(row.part, ToolCall))
+
+
+class StepRow(NamedTuple):
+    """A step: the n-th model call of a message, its usage, and whether it is the only one."""
+
+    at: int
+    reason: str | None
+    usage: Usage | None
+    only: bool
+    message: Message
+    key: str | None
+
+
+def step_rows(messages: Iterable[Message]) -> Iterator[StepRow]:
+    """Rows of the steps frame; an answer that tells no step counts as one."""
+    for message in messages:
+        if message.role != "assistant":
+            continue
+        ends = [p for p in message.parts if isinstance(p, StepEnd)]
+        usage = message.usage
+        kept = key(message, usage)
+        if len(ends) < 2:
+            known = usage if message.completed is not None else None
+            yield StepRow(0, message.finish, known, True, message, kept)
+            continue
+        for index, end in enumerate(ends):
+            yield StepRow(index, end.reason, end.usage, False, message, kept)
+
+
+def _kind(part: Part) -> str:
+    return _KINDS.get(type(part).__name__) or getattr(part, "kind", "") or "unknown"
+
+
+_KINDS = {
+    "Text": "text",
+    "Reasoning": "reasoning",
+    "ToolCall": "tool",
+    "StepStart": "step-start",
+    "StepEnd": "step-finish",
+    "Attachment": "file",
+    "Compaction": "compaction",
 }
+
+
+def _part(name: str) -> Callable[[PartRow], Any]:
+    return lambda row: getattr(row.part, name, None)
+
+
+def _tool(read: Callable[[ToolCall], Any]) -> Callable[[PartRow], Any]:
+    return lambda row: read(row.part) if isinstance(row.part, ToolCall) else None
+
+
+def _part_text(row: PartRow) -> str | None:
+    if isinstance(row.part, ToolCall):
+        return row.part.error if row.part.error is not None else row.part.output
+    return getattr(row.part, "text", None)
+
+
+def _file(row: PartRow) -> str | None:
+    return row.part.filename or row.part.url if isinstance(row.part, Attachment) else None
+
+
+def _times(row: PartRow) -> float | None:
+    return _took(getattr(row.part, "start", None), getattr(row.part, "end", None))
+
+
+def _changed(name: str) -> Callable[[ToolCall], int | None]:
+    def total(tool: ToolCall) -> int | None:
+        counts = [getattr(d, name) for d in tool.diffs]
+        return sum(counts) if counts and None not in counts else None
+
+    return total
+
+
+_OWNER: Columns = {
+    "session": Column(WORD, _message(lambda m: m.session), "Its session."),
+    "message": Column(TEXT, _message(lambda m: m.id or None), "Its message."),
+}
+_WHO: Columns = {
+    "agent": Column(WORD, _message(lambda m: m.agent), "The agent at work."),
+    "provider": Column(WORD, _message(_model("provider")), "The model's provider."),
+    "model": Column(WORD, _message(_model("id")), "The model at work."),
+}
+_WHEN: Columns = {
+    "started": Column(TIME, _part("start"), "When it began; NA where nobody tells."),
+    "ended": Column(TIME, _part("end"), "When it ended."),
+    "duration": Column(NUMBER, _times, "Seconds from start to end."),
+}
+_COPY: Columns = {"duplicate_of": Column(TEXT, lambda r: None, _ABOUT_DUPLICATE), "key": _KEY}
+
+STEPS: Columns = {
+    **_OWNER,
+    "step": Column(COUNT, lambda r: r.at, "Its number in the message, from 0."),
+    "created": Column(TIME, _message(lambda m: m.created), "When its message began."),
+    "duration": Column(
+        NUMBER,
+        lambda r: _took(r.message.created, r.message.completed) if r.only else None,
+        "Seconds, tools included; NA where a message has several steps.",
+    ),
+    **_WHO,
+    "outcome": Column(WORD, _message(outcome), "How its message ended."),
+    "finish": Column(WORD, lambda r: r.reason, "Why the model stopped, in its words."),
+    **_usage(lambda r: r.usage, "USD as the server stored it; NA if aborted or unfinished."),
+    "total": Column(COUNT, lambda r: _total(r.usage), "The sum of the five kinds of tokens."),
+    "context": Column(
+        COUNT, lambda r: _context(r.usage), "Tokens of its prompt: input and both caches."
+    ),
+    **_COPY,
+}
+
+PARTS: Columns = {
+    **_OWNER,
+    "part": Column(TEXT, lambda r: r.part.id or None, "Its id."),
+    "index": Column(COUNT, lambda r: r.at, "Its place in the message, from 0."),
+    "role": Column(WORD, _message(lambda m: m.role or None), "Role of its message."),
+    "type": Column(
+        WORD, lambda r: _kind(r.part), "text, reasoning, tool, step-start, step-finish, file, ..."
+    ),
+    "text": Column(TEXT, _part_text, "What it says; of a tool what it gave back, or its error."),
+    "tool": Column(WORD, _tool(lambda t: t.tool), "Which tool."),
+    "status": Column(WORD, _tool(lambda t: t.status), "pending, running, completed or error."),
+    "title": Column(TEXT, _tool(lambda t: t.title), "The call in a line, by the server."),
+    "file": Column(TEXT, _file, "Name or address of an attachment."),
+    "created": Column(TIME, _message(lambda m: m.created), "When its message began."),
+    **_WHEN,
+    **_COPY,
+}
+
+TOOLS: Columns = {
+    **_OWNER,
+    "call": Column(TEXT, lambda r: r.part.call or None, "The model's id of the call."),
+    "tool": Column(WORD, lambda r: r.part.tool or None, "Which tool."),
+    "status": Column(
+        WORD,
+        lambda r: r.part.status,
+        "pending, running, completed or error; running for ever if the server was killed.",
+    ),
+    "title": Column(TEXT, lambda r: r.part.title, "The call in a line, by the server."),
+    "input": Column(OBJECT, lambda r: r.part.input, "What it was called with, a dict."),
+    "output": Column(TEXT, lambda r: r.part.output, "What it gave back."),
+    "error": Column(TEXT, lambda r: r.part.error, "Why it failed."),
+    "declined": Column(FLAG, lambda r: r.part.declined, "Somebody said no, and the turn stopped."),
+    "exit": Column(COUNT, lambda r: r.part.exit, "Exit code of a shell command."),
+    "additions": Column(COUNT, lambda r: _changed("additions")(r.part), "Lines it added."),
+    "deletions": Column(COUNT, lambda r: _changed("deletions")(r.part), "Lines it took away."),
+    "child": Column(TEXT, lambda r: r.part.child, "The session of the subagent it started."),
+    "created": Column(TIME, _message(lambda m: m.created), "When its message began."),
+    **_WHEN,
+    "waited": Column(
+        NUMBER, lambda r: None, "Seconds it waited for permission; 1.x does not store it: NA."
+    ),
+    **_WHO,
+    **_COPY,
+}
+
+
+class Kind(NamedTuple):
+    """A frame of a history: its columns, and how messages become its rows."""
+
+    columns: Columns
+    rows: Callable[[Iterable[Message]], Iterable[Any]]
+
+
+KINDS: Mapping[str, Kind] = {
+    "messages": Kind(MESSAGES, message_rows),
+    "steps": Kind(STEPS, step_rows),
+    "parts": Kind(PARTS, part_rows),
+    "tools": Kind(TOOLS, tool_rows),
+}
+
+
+# -- what a server offers, what waits --------------------------------------------------------------
 
 
 def _asks(request: Permission | Question) -> str:
@@ -140,24 +563,77 @@ def _options(request: Permission | Question) -> str | None:
     return " / ".join(offered)
 
 
-def _frame(columns: Mapping[str, Column], values: Iterable[Any]) -> pd.DataFrame:
-    import pandas as pd
+MODELS: Columns = {
+    "model": Column(TEXT, lambda m: str(m.ref), "`provider/model`, as prompts take it."),
+    "name": Column(TEXT, lambda m: m.name, "Its name."),
+    "variants": Column(TEXT, lambda m: ", ".join(m.variants), "Its variants."),
+    "default": Column(FLAG, lambda m: m.default, "The server's configured model."),
+    "context": Column(COUNT, lambda m: m.context, "Tokens that fit into a prompt."),
+    "output": Column(COUNT, lambda m: m.output, "Tokens that an answer may have."),
+    "price_input": Column(NUMBER, lambda m: m.price_input, "USD per million tokens."),
+    "price_output": Column(
+        NUMBER, lambda m: m.price_output, "USD per million tokens, reasoning included."
+    ),
+    "price_cache_read": Column(NUMBER, lambda m: m.price_cache_read, "USD per million tokens."),
+    "price_cache_write": Column(NUMBER, lambda m: m.price_cache_write, "USD per million tokens."),
+}
 
-    rows = list(values)
-    return pd.DataFrame(
-        {
-            name: _series(dtype, [read(row) for row in rows])
-            for name, (dtype, read) in columns.items()
-        }
+AGENTS: Columns = {
+    "agent": Column(TEXT, lambda a: a.name, "Its name, as prompts take it."),
+    "mode": Column(WORD, lambda a: a.mode, "primary, subagent or all."),
+    "model": Column(TEXT, lambda a: str(a.model) if a.model else None, "Its own model, if any."),
+    "description": Column(TEXT, lambda a: a.description, "What it is for."),
+}
+
+REQUESTS: Columns = {
+    "id": Column(TEXT, lambda r: r[0].id, "The request, for %oc_reply."),
+    "kind": Column(WORD, lambda r: type(r[0]).__name__.lower(), "permission or question."),
+    "session": Column(TEXT, lambda r: r[0].session, "Who asks."),
+    "title": Column(TEXT, lambda r: r[1].title, "The title of that session."),
+    "action": Column(WORD, lambda r: getattr(r[0], "action", None), "bash, edit, ..."),
+    "asks": Column(TEXT, lambda r: _asks(r[0]), "The command, the files, the question."),
+    "always": Column(
+        TEXT,
+        lambda r: ", ".join(getattr(r[0], "always", ())) or None,
+        "What `always` would allow.",
+    ),
+    "options": Column(TEXT, lambda r: _options(r[0]), "What a question offers."),
+}
+
+
+def sessions(
+    values: Iterable[Session],
+    status: Mapping[str, str] | None = None,
+    forks: Mapping[str, str] | None = None,
+    shown: Container[str] | None = None,
+) -> pd.DataFrame:
+    """Sessions as a frame, one row each, with their place in the tree of all that are given.
+
+    Args:
+        values: The sessions.
+        status: What some of them do, by id.
+        forks: Which session some of them are a copy of, by id.
+        shown: The ids of those that get a row; None means all.
+    """
+    told, copies = status or {}, forks or {}
+    rows = (
+        r._replace(status=told.get(r.session.id), fork_of=copies.get(r.session.id))
+        for r in in_tree(values)
+        if shown is None or r.session.id in shown
     )
+    return frame(SESSIONS, rows)
 
 
-def _series(dtype: str, values: list[Any]) -> pd.Series:
-    import pandas as pd
+def models(values: Iterable[Model]) -> pd.DataFrame:
+    """Models as a frame, one row each."""
+    return frame(MODELS, values)
 
-    if dtype == TIME:
-        times = pd.array(values, dtype="Int64").to_numpy("float64", na_value=float("nan"))
-        return pd.Series(pd.to_datetime(times, unit="ms", utc=True)).astype(TIME)
-    if dtype == WORD:
-        return pd.Series(values, dtype=TEXT).astype(WORD)
-    return pd.Series(values, dtype=dtype)
+
+def agents(values: Iterable[Agent]) -> pd.DataFrame:
+    """Agents as a frame, one row each."""
+    return frame(AGENTS, values)
+
+
+def requests(values: Iterable[tuple[Permission | Question, Session]]) -> pd.DataFrame:
+    """Permissions and questions that wait, one row each."""
+    return frame(REQUESTS, values)

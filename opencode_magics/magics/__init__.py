@@ -13,6 +13,7 @@ from traitlets import TraitError
 from ..notebook import formatters
 from .connection import ConnectionMagics
 from .diff import DiffMagics
+from .history import HistoryMagics
 from .inbox import InboxMagics
 from .offers import OfferMagics
 from .permissions import PermissionMagics
@@ -27,6 +28,7 @@ TOPICS = (
     PromptMagics,
     PermissionMagics,
     DiffMagics,
+    HistoryMagics,
     InboxMagics,
     OfferMagics,
 )

@@ -114,7 +114,7 @@ class ConnectionMagics(Magics):
 
         if parse(self.oc_models, line) is None:
             return None
-        return history.models(self.state.client.models())
+        return history.frames.models(self.state.client.models())
 
     @arguments
     @line_magic
@@ -129,4 +129,4 @@ class ConnectionMagics(Magics):
 
         if parse(self.oc_agents, line) is None:
             return None
-        return history.agents(self.state.client.agents())
+        return history.frames.agents(self.state.client.agents())

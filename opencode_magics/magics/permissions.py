@@ -93,7 +93,7 @@ class PermissionMagics(Magics):
         named = " ".join(options.session)
         everything = options.all or not (named or self.state.session)
         scope = None if everything else self._session(named)
-        return history.requests(sessions.pending(self.state.client, scope))
+        return history.frames.requests(sessions.pending(self.state.client, scope))
 
     @no_var_expand
     @arguments

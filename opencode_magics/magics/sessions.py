@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import time
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ..model import Session
-
-_UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 @magics_class
@@ -38,6 +34,7 @@ class SessionMagics(Magics):
     @argument("--search", help="Only titles with this text in them.")
     @argument("--limit", type=int, help="At most so many, the latest. Default: all.")
     @argument("--archived", action="store_true", help="Archived sessions too.")
+    @argument("--forks", action="store_true", help="Find out which is a fork of which: reads them.")
     @line_magic
     def oc_sessions(self, line: str) -> pd.DataFrame | None:
         """The sessions of this project as a DataFrame, latest first, with tokens and cost.
@@ -55,9 +52,14 @@ class SessionMagics(Magics):
         if options is None:
             return None
         keep = _filter(options)
-        where = self.state.folder(options.directory)
-        found = self.state.client.sessions(where, project=where is None, everywhere=options.all)
-        return history.sessions([s for s in found if keep(s)][: options.limit])
+        client, where = self.state.client, self.state.folder(options.directory)
+        found = client.sessions(where, project=where is None, everywhere=options.all)
+        forks = (
+            history.forks(client, found, cache=self.state.history_cache) if options.forks else {}
+        )
+        status = history.known_status(client, where or client.directory, found)
+        shown = [s for s in found if keep(s)][: options.limit]
+        return history.frames.sessions(found, status, forks, shown={s.id for s in shown})
 
     @no_var_expand
     @arguments
@@ -113,7 +115,7 @@ def _unquoted(text: str) -> str:
 
 
 def _filter(options: Any) -> Any:
-    since = None if options.start is None else _since(options.start)
+    since = _start(options.start)
     search = (options.search or "").casefold()
     if options.limit is not None and options.limit < 1:
         raise UsageError("--limit takes a number from 1 on")
@@ -124,22 +126,18 @@ def _filter(options: Any) -> Any:
         return (
             (options.archived or session.archived is None)
             and not (options.roots and session.parent)
-            and (since is None or (session.updated or 0) >= since)
+            and (session.updated or 0) >= since
             and search in session.title.casefold()
         )
 
     return keep
 
 
-def _since(text: str) -> float:
-    """Milliseconds since the epoch of `7d` (ago) or of a date in local time."""
-    if found := re.fullmatch(r"(\d+(?:\.\d+)?)([mhdw])", text):
-        return (time.time() - float(found[1]) * _UNITS[found[2]]) * 1000
-    from datetime import datetime
+def _start(text: str | None) -> int:
+    """Milliseconds since the epoch; 0 without a text."""
+    from ..history.times import moment, zone
 
     try:
-        return datetime.fromisoformat(text).timestamp() * 1000
-    except ValueError:
-        raise UsageError(
-            f"--start takes 7d, 12h, 30m or a date like 2026-11-29, not {text!r}"
-        ) from None
+        return 0 if text is None else moment(text, zone(None))
+    except ValueError as error:
+        raise UsageError(f"--start: {error}") from None

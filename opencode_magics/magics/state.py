@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
-from traitlets import Enum, Unicode
+from traitlets import Bool, Enum, Unicode
 from traitlets.config import Configurable
 
 from ..errors import AuthenticationError
@@ -44,6 +44,11 @@ class OpenCodeMagics(Configurable):
         ["auto", "widgets", "text"],
         "auto",
         help="How you are asked: buttons, typing where they don't work (auto); only one of them.",
+    ).tag(config=True)
+
+    history_cache = Bool(
+        True,
+        help="Keep the messages of unchanged sessions in a file of yours, for the next time.",
     ).tag(config=True)
 
     def __init__(self, shell: Any) -> None:

@@ -3,7 +3,11 @@
 // `spec` says what to show, {} hides the form. Whatever it holds is put into the page as text,
 // never as markup. An answer is sent once: the form is dead until a new spec comes. If that is the
 // same request again, its answer did not arrive, or what an answer does has changed: what was typed
-// and chosen is still there.
+// and chosen is still there. It is, too, when the form moves down in the cell, which is a new view.
+
+const TO_READ = 500; // ms in which nobody has read a request: what is pressed was meant for another
+const TO_HEAR = 5000; // ms in which a running cell hears an answer
+const UNHEARD = "Nothing has heard the answer yet. If the cell doesn't run any more: %oc_attach asks again.";
 
 function make(tag, text = "", props = {}) {
   const node = Object.assign(document.createElement(tag), props);
@@ -13,10 +17,16 @@ function make(tag, text = "", props = {}) {
 
 const LOOK = { "+": "added", "-": "removed", "@": "hunk" };
 
+// Neighbours of a kind share an element: 200,000 elements took a browser 6 s.
 function diff(lines) {
-  const pre = make("pre", "", { className: "oc-ask-diff" });
+  const runs = [];
   for (const [kind, text] of lines) {
-    pre.append(make("span", `${text}\n`, { className: `oc-ask-${LOOK[kind] ?? "plain"}` }));
+    if (kind !== runs.at(-1)?.kind) runs.push({ kind, texts: [] });
+    runs.at(-1).texts.push(`${text}\n`);
+  }
+  const pre = make("pre", "", { className: "oc-ask-diff" });
+  for (const { kind, texts } of runs) {
+    pre.append(make("span", texts.join(""), { className: `oc-ask-${LOOK[kind] ?? "plain"}` }));
   }
   return pre;
 }
@@ -102,7 +112,7 @@ function item(spec, question, number) {
 function questions(spec, send, say) {
   const form = make("form");
   const items = spec.items.map((question, number) => item(spec, question, number));
-  const effect = make("li", "Dismiss: no answer, and the turn stops.", { id: `${spec.id}-dismiss` });
+  const effect = make("li", spec.dismissal, { id: `${spec.id}-dismiss` });
   const answer = make("button", "Answer", { type: "submit" });
   const dismiss = make("button", "Dismiss", { type: "button" });
   dismiss.dataset.reply = "dismiss";
@@ -122,7 +132,11 @@ function questions(spec, send, say) {
   return { nodes: [form], update() {} };
 }
 
-function render({ model, el }) {
+const controlsOf = (root) => [...root.querySelectorAll("button, input")];
+
+// `begun` is what the views of one form share: which request a person looks at, since when, what
+// was typed and chosen, and which control has the focus: -1 for the form itself, null for none.
+function render({ model, el }, begun) {
   const root = make("div", "", { className: "oc-ask", tabIndex: -1 });
   root.setAttribute("role", "group");
   // Keys typed here are not the notebook's shortcuts. Notebook 7 hears them before we do.
@@ -138,36 +152,70 @@ function render({ model, el }) {
 
   let shown; // the id of what is asked
   let parts;
-  let focused = false; // the last answer was given with the focus in here
+  let sending = false;
+  let later, overdue;
   const say = (text) => { note.textContent = text; };
-  const enable = (on) => {
-    for (const control of root.querySelectorAll("button, input")) control.disabled = !on;
+  const enable = () => {
+    const unread = begun.since + TO_READ - performance.now();
+    for (const control of controlsOf(root)) {
+      control.disabled = sending || (unread > 0 && control.tagName === "BUTTON");
+    }
+    clearTimeout(later);
+    if (unread > 0) later = setTimeout(enable, unread);
   };
   const send = (answer) => {
-    focused = root.contains(document.activeElement);
-    enable(false);
+    sending = true;
+    enable();
     say("Sending the answer.");
+    overdue = setTimeout(() => say(UNHEARD), TO_HEAR);
     model.send({ kind: "answer", id: shown, ...answer });
+  };
+  const keep = () => {
+    begun.said = controlsOf(root).map(({ value, checked }) => ({ value, checked }));
+  };
+  root.addEventListener("input", keep);
+  root.addEventListener("change", keep);
+  root.addEventListener("focusin", (event) => {
+    begun.at = controlsOf(root).indexOf(event.target);
+  });
+  root.addEventListener("focusout", (event) => {
+    // Nothing gets the focus when what has it is taken away.
+    if (event.relatedTarget && !root.contains(event.relatedTarget)) begun.at = null;
+  });
+  // A new view is put into the page later, and only then can it have the focus.
+  const drawn = new ResizeObserver(() => {
+    drawn.disconnect();
+    if (begun.at !== null && document.activeElement === document.body) {
+      (controlsOf(root)[begun.at] ?? root).focus({ preventScroll: true });
+    }
+  });
+  const build = (spec) => {
+    title.id = `${spec.id}-title`;
+    root.setAttribute("aria-labelledby", title.id);
+    parts = spec.items ? questions(spec, send, say) : permission(spec, send);
+    body.replaceChildren(...parts.nodes);
+    if (begun.id === spec.id) {
+      for (const [n, control] of controlsOf(root).entries()) Object.assign(control, begun.said[n]);
+    } else {
+      // Who answers with keys finds the next request at once, but none of its buttons.
+      const at = begun.at === null ? null : -1;
+      Object.assign(begun, { id: spec.id, since: performance.now(), said: [], at });
+    }
   };
   const draw = () => {
     const spec = model.get("spec");
-    if (spec?.id !== shown) {
-      shown = spec?.id;
-      root.hidden = !shown;
-      title.textContent = spec?.title ?? "";
-      title.id = `${shown}-title`;
-      root.setAttribute("aria-labelledby", title.id);
-      parts = shown && (spec.items ? questions(spec, send, say) : permission(spec, send));
-      body.replaceChildren(...(parts?.nodes ?? []));
-    }
-    parts?.update(spec);
-    enable(true);
-    say(spec?.note ?? "");
-    // Who answers with keys finds the next request at once, though no button has the focus: a
-    // key pressed twice must not answer what was not read.
-    if (shown && focused && document.activeElement === document.body) {
-      root.focus({ preventScroll: true });
-    }
+    const other = spec?.id !== shown;
+    shown = spec?.id;
+    sending = false;
+    clearTimeout(overdue);
+    root.hidden = !shown;
+    title.textContent = spec?.title ?? "";
+    if (!shown) return;
+    if (other) build(spec);
+    parts.update(spec);
+    enable();
+    say(spec.note);
+    if (begun.at !== null) drawn.observe(root);
   };
   root.hidden = true;
   model.on("change:spec", draw);
@@ -176,4 +224,7 @@ function render({ model, el }) {
   return () => model.off("change:spec", draw);
 }
 
-export default { render };
+export default () => {
+  const begun = { id: null, since: 0, said: [], at: null };
+  return { render: (view) => render(view, begun) };
+};

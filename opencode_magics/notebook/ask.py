@@ -74,7 +74,11 @@ class Asker:
         return self.can_ask and (self.policy == "ask" or isinstance(request, Question))
 
     def permission(
-        self, permission: Permission, owner: str = "", always_means: str = ""
+        self,
+        permission: Permission,
+        owner: str = "",
+        always_means: str = "",
+        also_rejected: int = 0,
     ) -> Decided:
         """Decide a permission.
 
@@ -82,6 +86,7 @@ class Asker:
             permission: What is asked.
             owner: The subagent that asks, "" for the agent itself.
             always_means: How far "always" reaches on this server.
+            also_rejected: How many other waiting permissions a rejection rejects too.
 
         Raises:
             AnswerNeeded: Nobody can answer and the policy is "error".
@@ -90,7 +95,7 @@ class Asker:
             return Decided(self.policy, by=f"policy {self.policy!r}")
         if self.asks(permission):
             try:
-                return self._ask_permission(permission, owner, always_means)
+                return self._ask_permission(permission, owner, always_means, also_rejected)
             except (EOFError, NotImplementedError):
                 pass  # the front-end has no way to type after all
         if self.fallback == "error":
@@ -108,7 +113,10 @@ class Asker:
             raise _needed(f"question: {question.items[0].question!r}")
         return Answered(None, by="nobody can answer here")
 
-    def _ask_permission(self, permission: Permission, owner: str, always_means: str) -> Decided:
+    def _ask_permission(
+        self, permission: Permission, owner: str, always_means: str, also_rejected: int
+    ) -> Decided:
+        silent, told = words.rejection(owner, also_rejected)
         self.write(f"Permission{_owner(owner)}: {one_line(permission.action)}")
         self.write(_indented(permission.subject))
         if permission.diff is not None:
@@ -116,8 +124,8 @@ class Asker:
         self.write(
             "[1] Allow once\n"
             f"[2] Always allow {one_line(words.always(permission, always_means))}\n"
-            "[3] Reject, and stop the turn\n"
-            "[3 MESSAGE] Reject, and let the turn go on with this message"
+            f"[3] Reject: {silent}\n"
+            f"[3 MESSAGE] Reject with a message: {told}"
         )
         while (decided := _decided(self.read("1, 2, 3 or 3 MESSAGE: "))) is None:
             self.write("Please type 1, 2 or 3, or once, always or reject.")
@@ -128,16 +136,16 @@ class Asker:
             self.write(f"Question{_owner(owner)}")
         answers: list[tuple[str, ...]] = []
         for item in question.items:
-            answer = self._ask_item(item)
+            answer = self._ask_item(item, owner)
             while answer != (_DISMISS,) and (wrong := forms.complaint(item, answer)):
                 self.write(f"{one_line(wrong)}.")
-                answer = self._ask_item(item)
+                answer = self._ask_item(item, owner)
             if answer == (_DISMISS,):
                 return Answered(None)
             answers.append(answer)
         return Answered(tuple(answers))
 
-    def _ask_item(self, item: QuestionItem) -> tuple[str, ...]:
+    def _ask_item(self, item: QuestionItem, owner: str) -> tuple[str, ...]:
         self.write(printable(item.question))
         for number, option in enumerate(item.options, 1):
             description = f" - {option.description}" if option.description else ""
@@ -145,7 +153,7 @@ class Asker:
         own = ", or your own words" if item.custom else ""
         how = f"numbers, separated by commas{own}" if item.multiple else ""
         how = how or (f"number{own}" if item.options else "your answer")
-        how = f"{how} ({_DISMISS} to give none, and stop the turn)"
+        how = f"{how} ({_DISMISS} to give none: {words.stop(owner)})"
         while not (typed := self.read(f"{how}: ").strip()):
             continue
         return _chosen(item, typed)

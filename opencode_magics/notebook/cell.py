@@ -5,11 +5,8 @@ Everything happens in the main thread of the cell, so every output lands in it.
 
 from __future__ import annotations
 
-import signal
-import threading
+import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from ..errors import AnswerNeeded, OpenCodeError, TurnError, TurnInterrupted
@@ -17,6 +14,7 @@ from ..sessions import Run
 from ..turn import Turn
 from .ask import Asker
 from .desk import Desk, Ui
+from .interrupts import Held, interruptible
 from .live import View, view
 from .pump import NoPump, Pump, pump_for
 
@@ -39,7 +37,7 @@ def play(run: Run, shell: Any, asker: Asker, timeout: float | None = None, ui: U
         AnswerNeeded: Nobody could answer and the policy forbids to decide; the turn was stopped.
     """
     shown = view(shell)
-    with _interruptible(), pump_for(shell) as pump:
+    with interruptible(), pump_for(shell) as pump:
         desk = Desk(run, shown, asker, ui, pump.reason)
         try:
             run.start()
@@ -57,28 +55,12 @@ def play(run: Run, shell: Any, asker: Asker, timeout: float | None = None, ui: U
             run.leave(error.what)
             conclude(run.turn)
         finally:
-            run.close()
-            desk.close()
-            if run.sent:  # else there is nothing to show
-                shown.close(run.turn, _remark(run))
+            with Held(spare=sys.exc_info()[0]):  # how it ended is shown, whatever comes
+                run.close()
+                desk.close()
+                if run.sent:  # else there is nothing to show
+                    shown.close(run.turn, _remark(run))
     return run.turn
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Makes an interrupt an exception here and now.
-
-    In a cell with an `await` at its top, ipykernel's own SIGINT only leaves a note for the loop
-    that we block (6.31 to 7.4).
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before or signal.default_int_handler)
 
 
 def _follow(run: Run, shown: View, desk: Desk, pump: Pump | NoPump, timeout: float | None) -> None:

@@ -17,6 +17,7 @@ from ..model import Permission, Question
 from ..sessions import Run
 from . import words
 from .ask import Asker
+from .interrupts import Held
 
 if TYPE_CHECKING:
     from .form import Click, Form
@@ -50,7 +51,7 @@ class Desk:
         self._below: int | None = None  # outputs of the view when the form was placed
         self._place = ""  # the output that it was put into
         self._open: Permission | Question | None = None
-        self._others = 0  # that wait in the same session, as the form says
+        self._others = 0  # that would be rejected too, as the form says
         self._since = 0.0
 
     def attend(self) -> None:
@@ -85,7 +86,7 @@ class Desk:
         if self._open is None:
             self._open, self._since = request, time.monotonic()
             self._show(request, form)
-        elif self._others != self._others_of(request):
+        elif self._others != self._also_rejected(request):
             self._show(request, form)
         while (click := form.clicked()) is not None:
             if click.id == request.id:
@@ -98,9 +99,10 @@ class Desk:
         """The form, below the last output of the view: one is used again until there is more."""
         from .form import Form
 
-        if self._form is None:
-            self._form = Form()
-        if self._below != self._view.outputs:
+        if self._form is not None and self._below == self._view.outputs:
+            return self._form
+        with Held():  # what is lent and stays empty is lost to the view
+            self._form = self._form or Form()
             self._below, self._place = self._view.outputs, self._view.lend()
             self._form.place(self._place)
         return self._form
@@ -108,16 +110,18 @@ class Desk:
     def _show(self, request: Permission | Question, form: Form, note: str = "") -> None:
         from .form import permission_spec, question_spec
 
-        owner, self._others = self._owner(request), self._others_of(request)
+        owner, self._others = self._owner(request), self._also_rejected(request)
         if isinstance(request, Question):
             spec = question_spec(request, owner)
         else:
             spec = permission_spec(request, owner, self._run.always_means, self._others)
         form.show(spec | {"note": words.clean(note)})
 
-    def _others_of(self, request: Permission | Question) -> int:
-        """How many more requests of its session wait; a rejection rejects them, too."""
-        return sum(r.session == request.session for r in self._run.turn.waiting) - 1
+    def _also_rejected(self, request: Permission | Question) -> int:
+        """How many other permissions a rejection of this request rejects: those of its session."""
+        if isinstance(request, Question):
+            return 0
+        return sum(p.session == request.session for p in self._run.turn.permissions) - 1
 
     def _pass_on(self, request: Permission | Question, click: Click, form: Form) -> None:
         try:
@@ -162,7 +166,8 @@ class Desk:
         if self._asker.asks(request):
             self._view.step_aside()
         if isinstance(request, Permission):
-            decided = self._asker.permission(request, owner, self._run.always_means)
+            also = self._also_rejected(request)
+            decided = self._asker.permission(request, owner, self._run.always_means, also)
             decision, message = decided.decision, decided.message
             _insist(lambda: self._run.decide(request, decision, message, by=decided.by))
             return

@@ -168,9 +168,10 @@ def permission_spec(asked: Permission, whose: str, always_means: str, also_rejec
         asked: The permission.
         whose: The title of the subagent that asks; "" for the agent itself.
         always_means: How far "always" reaches on this server.
-        also_rejected: How many other waiting requests a rejection rejects too.
+        also_rejected: How many other waiting permissions a rejection rejects too.
     """
     changes = [] if asked.diff is None else list(_lines(asked.diff))
+    silent, told = words.rejection(whose, also_rejected)
     return {
         "id": asked.id,
         "title": words.request_title(Request(asked, whose=whose)),
@@ -184,7 +185,12 @@ def permission_spec(asked: Permission, whose: str, always_means: str, also_rejec
                 "label": "Always allow",
                 "effect": f"Always allow: {words.always(asked, always_means)}.",
             },
-            {"value": "reject", "label": "Reject", **_rejection(whose, also_rejected)},
+            {
+                "value": "reject",
+                "label": "Reject",
+                "effect": f"Reject without a message: {silent}.",
+                "with_message": f"Reject with this message: {told}.",
+            },
         ],
     }
 
@@ -210,15 +216,6 @@ def _lines(edit: FileDiff) -> Iterator[tuple[str, str]]:
                 yield kind, diff.visible(line.removesuffix("\r") if crlf else line)
 
 
-def _rejection(whose: str, also: int) -> dict[str, str]:
-    stops = "that subagent's task fails, and the parent goes on" if whose else "the turn stops"
-    more = f"; {words.count(also, 'other waiting request')} of it rejected too" if also else ""
-    return {
-        "effect": f"Reject without a message: {stops}{more}.",
-        "with_message": f"Reject with this message: the agent reads it and goes on{more}.",
-    }
-
-
 def question_spec(asked: Question, whose: str) -> Spec:
     """What the form says about a question."""
     nothing = Request(replace(asked, items=()), whose=whose)  # the items say it themselves
@@ -226,6 +223,7 @@ def question_spec(asked: Question, whose: str) -> Spec:
         "id": asked.id,
         "title": words.request_title(nothing).removesuffix(": "),
         "note": "",
+        "dismissal": f"Dismiss: no answer, and {words.stop(whose)}.",
         "items": [
             {
                 "header": words.clean(item.header),

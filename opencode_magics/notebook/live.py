@@ -18,6 +18,7 @@ from ..model import Reasoning, Text
 from ..turn import Turn
 from . import html, markdown, text, words
 from .blocks import Block, Recap, Request, blocks
+from .interrupts import Held
 
 Display = Callable[[dict[str, str], str, bool], None]
 MAX_OUTPUTS = 44
@@ -83,7 +84,8 @@ class LiveCell:
         urgent = first or turn.waiting != getattr(known, "waiting", ()) or note != known_note
         if now < self._next and not urgent:
             return
-        self._draw(turn, note, final=False)
+        with Held():  # what is half sent would be taken for sent
+            self._draw(turn, note, final=False)
         self._spoke = self._spoke or _speaks(turn)
         # What is large to send or slow to draw is drawn less often.
         took = time.monotonic() - now
@@ -110,8 +112,9 @@ class LiveCell:
     def close(self, turn: Turn, note: str = "") -> None:
         """Draw the last state, with the plain-text twins of all outputs."""
         if not self._closed:
-            self._closed = True
-            self._draw(turn, note, final=True)
+            with Held():
+                self._closed = True
+                self._draw(turn, note, final=True)
 
     def _draw(self, turn: Turn, note: str, final: bool) -> None:
         self._shown, self._drawn = (turn, note), 0

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import signal
 import sys
 import threading
 import time
@@ -22,8 +21,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from .interrupts import Held
 
 if TYPE_CHECKING:
     from zmq.eventloop.zmqstream import ZMQStream
@@ -109,7 +109,7 @@ class Pump:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        with _InterruptsHeld(spare=kind):
+        with Held(spare=kind):
             self._close()
 
     def poll(self, timeout: float = 0.0) -> bool:
@@ -130,7 +130,7 @@ class Pump:
         while True:
             left = max(0.0, deadline - time.monotonic())
             if self._arrives_within(left):
-                with _InterruptsHeld():
+                with Held():
                     self._receive()
             if self._through:
                 self._serve_all()
@@ -177,7 +177,7 @@ class Pump:
         try:
             while self._through:
                 # The callback is somebody's: it may take so long that one wants to be out of it.
-                with _InterruptsHeld(patience=1.0):
+                with Held(patience=1.0):
                     self._serve(self._through.popleft())
         finally:
             # The last word was "idle", which front-ends and servers take for the kernel's state
@@ -253,41 +253,6 @@ def _run_through(coroutine: Any) -> None:
         return
     coroutine.close()
     raise RuntimeError("The request was dropped: this kernel has to wait to answer it.")
-
-
-class _InterruptsHeld:
-    """Puts SIGINT off: raises it at the end, and not where it would tear a message apart.
-
-    Args:
-        patience: Seconds after which an interrupt isn't put off any more.
-        spare: The exception on its way. A second interrupt doesn't replace the first, whose
-            exception may say more.
-    """
-
-    def __init__(
-        self, patience: float = math.inf, spare: type[BaseException] | None = None
-    ) -> None:
-        self._until = time.monotonic() + patience
-        self._spare = spare
-        self._came = False
-
-    def __enter__(self) -> None:
-        self._before = signal.signal(signal.SIGINT, self._note)
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # None: what was there is not Python's, and can't be put back.
-        before = signal.default_int_handler if self._before is None else self._before
-        signal.signal(signal.SIGINT, before)
-        raised = kind or self._spare
-        if self._came and not (raised and issubclass(raised, KeyboardInterrupt)):
-            signal.raise_signal(signal.SIGINT)
-
-    def _note(self, signum: int, frame: FrameType | None) -> None:
-        # Noted in any case: IPython swallows what is raised in its pre_execute and post_execute
-        # events, and they are a part of every comm message (9.18).
-        self._came = True
-        if time.monotonic() > self._until and callable(self._before):
-            self._before(signum, frame)
 
 
 # -- the kernel's insides --------------------------------------------------------------------------

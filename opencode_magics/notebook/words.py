@@ -164,6 +164,23 @@ def always(permission: Permission, means: str) -> str:
     return f"{what} {means}".rstrip()
 
 
+def rejection(whose: str, also: int) -> tuple[str, str]:
+    """What follows a rejection without and with a message.
+
+    Args:
+        whose: The subagent that asks; "" for the agent itself.
+        also: How many other permissions of its session wait. They are rejected, too; its questions
+            are not (1.18.33).
+    """
+    more = f"; {count(also, 'other waiting permission')} of it rejected too" if also else ""
+    return f"{stop(whose)}{more}", f"the agent reads it and goes on{more}"
+
+
+def stop(whose: str) -> str:
+    """What follows when nothing is allowed or answered."""
+    return "that subagent's task fails, and the parent goes on" if whose else "the turn stops"
+
+
 def _whose(request: Request) -> str:
     title = re.sub(r" \(@[\w-]+ subagent\)$", "", one_line(request.whose, 80))
     return f" for subagent '{title}'" if title else ""

@@ -1,0 +1,95 @@
+"""Finds messages that are in a history twice, because their session was forked.
+
+A fork of 1.18.33 copies messages under new ids and says nowhere that it did, but in its title.
+What a copy keeps is in `frames.key`; and a copy is older than the session it is in, which no
+other message is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ..model import Session
+
+_FORK = re.compile(r" \(fork #\d+\)$")
+
+
+class Copies(NamedTuple):
+    """What was found: per row the original message or None, and sessions that are forks."""
+
+    originals: list[str | None]
+    forks: dict[str, str]
+
+
+class Place(NamedTuple):
+    """Where a row stands: its session, its message, when that began, and what a copy keeps."""
+
+    session: str
+    message: str | None
+    created: int | None
+    key: str | None
+
+
+def find_copies(rows: Sequence[Place], sessions: Mapping[str, Session]) -> Copies:
+    """Which rows belong to a copied message, and to which message of which session.
+
+    The original is in the session that was made first. Rows of the same session are never copies
+    of each other.
+    """
+    firsts: dict[str, tuple[str, str | None]] = {}
+    taken_from: dict[str, Counter[str]] = {}
+    originals: list[str | None] = [None] * len(rows)
+    for session, places in _by_age(rows, sessions):
+        made = sessions[session].created if session in sessions else None
+        for at in places:
+            row = rows[at]
+            if row.key is None:
+                continue
+            older = made is None or row.created is None or row.created < made
+            owner, message = firsts.setdefault(row.key, (session, row.message))
+            if older and owner != session:
+                originals[at] = message
+                taken_from.setdefault(session, Counter())[owner] += 1
+    return Copies(originals, {s: owners.most_common(1)[0][0] for s, owners in taken_from.items()})
+
+
+def _by_age(rows: Iterable[Place], sessions: Mapping[str, Session]) -> list[tuple[str, list[int]]]:
+    """Row numbers by session, the session that was made first at first."""
+    places: dict[str, list[int]] = {}
+    for at, row in enumerate(rows):
+        places.setdefault(row.session, []).append(at)
+
+    def age(item: tuple[str, list[int]]) -> int:
+        session = sessions.get(item[0])
+        return (session.created if session else None) or 0
+
+    return sorted(places.items(), key=age)
+
+
+def is_fork(session: Session) -> bool:
+    """Whether a session is titled as a fork."""
+    return _FORK.search(session.title) is not None
+
+
+def families(everyone: Iterable[Session], asked: Iterable[Session]) -> list[Session]:
+    """Sessions that are forks by their titles, and what they may be forks of, if asked about.
+
+    1.18.33 titles a fork of "work" "work (fork #1)", and a fork of that "work (fork #2)".
+    """
+    found: dict[tuple[str | None, str], list[Session]] = {}
+    for session in everyone:
+        found.setdefault(_family(session), []).append(session)
+    wanted = {_family(s) for s in asked}
+    forked = [
+        family
+        for name, family in found.items()
+        if name in wanted and len(family) > 1 and any(is_fork(s) for s in family)
+    ]
+    return [session for family in forked for session in family]
+
+
+def _family(session: Session) -> tuple[str | None, str]:
+    return session.project, _FORK.sub("", session.title)

@@ -1,0 +1,364 @@
+"""Collects what is added up: from the list of sessions where that will do, else from messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+from ..client import Client
+from ..errors import UnknownNameError
+from ..model import Session, Usage, total_usage
+from .cache import Cache
+from .copies import families, is_fork
+from .frames import in_tree
+from .load import Loaded, load
+from .prices import Price, listed
+from .sums import TOKENS, Entry, exact
+from .tables import copies_of
+from .times import PERIODS, moment, period, zone
+
+OF_SESSION = ("session", "root", "project", "directory")
+OF_MESSAGE = ("agent", "provider", "model", "variant")
+KEYS = ("total", *PERIODS, *OF_SESSION, *OF_MESSAGE, "tool")
+UNKNOWN = "(unknown)"
+
+_DAY = 86_400_000  # ms
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: by which keys, of which time, by which clock."""
+
+    by: tuple[str, ...]
+    where: ZoneInfo
+    since: int | None = None
+    until: int | None = None
+    keep_duplicates: bool = False
+
+    @property
+    def of_sessions(self) -> bool:
+        """Whether the list of sessions can answer it."""
+        return set(self.by) <= {*OF_SESSION}
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is about all time."""
+        return self.since is None and self.until is None
+
+    def within(self, time: int | None) -> bool:
+        """Whether a time lies in the period; an unknown one lies only in all time."""
+        if time is None:
+            return self.whole
+        return (self.since or 0) <= time and (self.until is None or time < self.until)
+
+    def covers(self, session: Session) -> bool:
+        """Whether all of a session lies in the period, as far as the list tells."""
+        if self.whole:
+            return True
+        if self.keep_duplicates and is_fork(session):
+            return False  # its copies are older than it is
+        if session.created is None or session.updated is None:
+            return False
+        # A turn ends before `updated` is set again: what still runs is looked into.
+        end = session.updated if self.until is None else session.updated + _DAY
+        return self.within(session.created) and self.within(end)
+
+    def misses(self, session: Session) -> bool:
+        """Whether nothing of a session lies in the period."""
+        if session.created is None or session.updated is None:
+            return False
+        if self.keep_duplicates and is_fork(session):
+            return False
+        late = self.since is not None and session.updated + _DAY < self.since
+        return late or (self.until is not None and session.created >= self.until)
+
+
+def ask(
+    by: str | Iterable[str],
+    since: str | datetime | None,
+    until: str | datetime | None,
+    tz: str | None,
+    keep_duplicates: bool,
+) -> Question:
+    """Read what a person asks for.
+
+    Raises:
+        UnknownNameError: There is no such key or time zone; it lists those that there are.
+        ValueError: A time can't be read.
+    """
+    names = tuple(dict.fromkeys([by] if isinstance(by, str) else by))
+    for name in names:
+        if name not in KEYS:
+            raise UnknownNameError(
+                f"Usage can't be added up by {name!r}.", f"It can be by: {', '.join(KEYS)}."
+            )
+    where = zone(tz)
+    begin, end = (t if t is None else moment(t, where) for t in (since, until))
+    return Question(tuple(n for n in names if n != "total"), where, begin, end, keep_duplicates)
+
+
+class _Said(NamedTuple):
+    """A message or a tool call, as much of it as counts."""
+
+    session: str
+    created: int | None
+    who: Mapping[str, str | None]
+    usage: Usage | None
+    is_call: bool
+    is_turn: bool
+    is_error: bool
+    copy: bool
+
+
+class Reading:
+    """Collects entries, and what a person should know about them.
+
+    Args:
+        client: The server.
+        everyone: All sessions that may be originals or roots of those that are asked about.
+        prices: What models cost.
+        cache, refresh, progress: How messages are loaded.
+
+    Attributes:
+        warnings: Sentences.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        everyone: Sequence[Session],
+        prices: Mapping[tuple[str, str], Price],
+        *,
+        cache: Cache | None,
+        refresh: bool,
+        progress: bool,
+    ) -> None:
+        self._client = client
+        self._everyone = everyone
+        self._places = {row.session.id: row for row in in_tree(everyone)}
+        self._prices = prices
+        self._cache, self._refresh, self._progress = cache, refresh, progress
+        self.warnings: list[str] = []
+
+    def entries(self, question: Question, chosen: Iterable[Session]) -> list[Entry]:
+        """What is added up to answer a question about some sessions."""
+        asked = [s for s in chosen if not question.misses(s)]
+        if question.of_sessions:
+            return self._of_sessions(question, asked)
+        kind = "tools" if "tool" in question.by else "messages"
+        return self._of_messages(question, asked, kind)
+
+    # -- whole sessions --------------------------------------------------------------------------
+
+    def _of_sessions(self, question: Question, asked: Sequence[Session]) -> list[Entry]:
+        """An entry per session."""
+        across = [s for s in asked if not question.covers(s)]
+        forks = [] if question.keep_duplicates else families(self._everyone, asked)
+        said = self._said(_once((*across, *forks)), "messages")
+        copied = _usages(m for m in said if m.copy and m.is_call and not question.keep_duplicates)
+        inside = _usages(
+            m
+            for m in said
+            if m.is_call and question.within(m.created) and (question.keep_duplicates or not m.copy)
+        )
+        if not question.keep_duplicates:
+            self.warnings.append(
+                "A fork with a new title can't be told by the list of sessions, and counts in "
+                "full here; by day, agent or model it is found."
+            )
+        crossing = {s.id for s in across}
+        found: list[Entry] = []
+        usage: Usage | None
+        for session in asked:
+            copies = copied.get(session.id, [])
+            if session.id not in crossing:
+                usage = self._less(session, copies)
+            elif session.id in inside:
+                usage = total_usage(inside[session.id])
+            else:  # nothing of it lies in the period
+                continue
+            found.append(self._session_entry(question, session, usage, len(copies)))
+        return found
+
+    def _session_entry(
+        self, question: Question, session: Session, usage: Usage | None, copies: int
+    ) -> Entry:
+        ref = session.model
+        price = None
+        if usage is not None and not usage.empty:
+            known = self._prices.get((ref.provider, ref.id)) if ref else None
+            price = listed(known, usage, usage.cost)
+        key = tuple(self._of_session(session.id, name) for name in question.by)
+        return Entry(key, session.id, usage, price, None, None, None, None, copies)
+
+    def _less(self, session: Session, copies: Sequence[Usage | None]) -> Usage | None:
+        """A session's usage without that of its copied messages."""
+        copied = total_usage(copies)
+        if session.usage is None or copied is None:
+            return session.usage
+        left = {n: _less(getattr(session.usage, n), getattr(copied, n)) for n in TOKENS}
+        cost = _less(session.usage.cost, copied.cost)
+        if cost is not None and cost < 0:
+            self.warnings.append(
+                f"Session {session.id} tells less cost than its copied messages have: 0 is taken."
+            )
+        return Usage(**left, cost=cost and max(exact([cost]), 0.0))
+
+    # -- messages and tool calls -----------------------------------------------------------------
+
+    def _of_messages(self, question: Question, asked: Sequence[Session], kind: str) -> list[Entry]:
+        """An entry per message, or per tool call."""
+        originals = [] if question.keep_duplicates else families(self._everyone, asked)
+        wanted = {s.id for s in asked}
+        said = self._said(_once((*asked, *originals)), kind)
+        said = [m for m in said if m.session in wanted]
+        if kind == "messages" and question.whole:
+            self._compare(asked, said)
+        said = [m for m in said if question.within(m.created)]
+        dates = {n: _dates(said, n, question) for n in question.by if n in PERIODS}
+        return [
+            self._entry(question, m, tuple(self._key(m, n, at, dates) for n in question.by), kind)
+            for at, m in enumerate(said)
+        ]
+
+    def _entry(self, question: Question, said: _Said, key: tuple[Any, ...], kind: str) -> Entry:
+        if said.copy and not question.keep_duplicates:
+            return Entry(key, said.session, copies=int(said.is_call))
+        if kind == "tools":
+            return Entry(key, said.session, None, None, None, 1, int(said.is_error), None)
+        if not said.is_call:
+            root = self._places.get(said.session)
+            turn = said.is_turn and (root is None or root.session.parent is None)
+            return Entry(key, said.session, turns=int(turn))
+        usage, who = said.usage, said.who
+        name = (who["provider"] or "", who["model"] or "")
+        price = listed(self._prices.get(name), usage or Usage(), usage.cost if usage else None)
+        unknown = int(usage is None or usage.cost is None or usage.total is None)
+        return Entry(key, said.session, usage, price, 0, 1, int(said.is_error), unknown)
+
+    def _key(self, said: _Said, name: str, at: int, dates: Mapping[str, list[Any]]) -> Any:
+        if name in PERIODS:
+            return dates[name][at]
+        if name in OF_SESSION:
+            return self._of_session(said.session, name)
+        return said.who[name] or UNKNOWN
+
+    def _of_session(self, session: str, name: str) -> str:
+        place = self._places.get(session)
+        if name == "session" or place is None:
+            return session
+        if name == "root":
+            return place.root or session
+        return getattr(place.session, name) or UNKNOWN
+
+    def _compare(self, asked: Sequence[Session], said: Sequence[_Said]) -> None:
+        """Say what sessions cost beyond their messages, or the other way round."""
+        told = exact(s.usage.cost for s in asked if s.usage and s.usage.cost is not None)
+        summed = exact(m.usage.cost for m in said if m.usage and m.usage.cost is not None)
+        if told - summed > _CENT:
+            self.warnings.append(
+                f"${told - summed:.6f} of what these sessions cost is in none of their messages."
+            )
+        elif summed - told > _CENT:
+            self.warnings.append(
+                f"The messages of these sessions cost ${summed - told:.6f} more than the sessions "
+                "tell."
+            )
+
+    # -- loading ---------------------------------------------------------------------------------
+
+    def _said(self, sessions: Sequence[Session], kind: str) -> list[_Said]:
+        loaded = load(
+            self._client,
+            sessions,
+            kind,
+            cache=self._cache,
+            refresh=self._refresh,
+            progress=self._progress,
+        )
+        self.warnings += loaded.warnings
+        originals = copies_of(loaded, self._everyone).originals
+        read = _tool_calls if kind == "tools" else _messages
+        said = [*read(loaded, originals)]
+        self._warn_of_lone_copies(said)
+        return said
+
+    def _warn_of_lone_copies(self, said: Iterable[_Said]) -> None:
+        made = {id: row.session.created for id, row in self._places.items()}
+        lone = sum(
+            m.is_call and not m.copy and (m.created or 0) < (made.get(m.session) or 0) for m in said
+        )
+        if lone:
+            self.warnings.append(
+                f"{lone} calls are older than their session: copies whose original is gone or not "
+                "among these sessions. They are counted."
+            )
+
+
+_CENT = 1e-9  # USD
+
+
+def _once(sessions: Iterable[Session]) -> list[Session]:
+    return [*{s.id: s for s in sessions}.values()]
+
+
+def _usages(said: Iterable[_Said]) -> dict[str, list[Usage | None]]:
+    found: dict[str, list[Usage | None]] = {}
+    for message in said:
+        found.setdefault(message.session, []).append(message.usage)
+    return found
+
+
+def _less(whole: Any, part: Any) -> Any:
+    return None if whole is None else whole - (part or 0)
+
+
+def _dates(said: Sequence[_Said], name: str, question: Question) -> list[Any]:
+    import pandas as pd
+
+    times = pd.to_datetime(pd.Series([m.created for m in said], dtype="Int64"), unit="ms", utc=True)
+    return [*period(times, name, question.where)]
+
+
+def _messages(loaded: Loaded, originals: Sequence[str | None]) -> Iterator[_Said]:
+    lists = loaded.lists
+    tokens = zip(*(lists[name] for name in (*TOKENS, "cost")), strict=True)
+    who = zip(*(lists[name] for name in OF_MESSAGE), strict=True)
+    other = ("session", "created", "role", "outcome", "synthetic")
+    rest = zip(*(lists[name] for name in other), strict=True)
+    for used, names, (session, created, role, outcome, synthetic), original in zip(
+        tokens, who, rest, originals, strict=True
+    ):
+        yield _Said(
+            session,
+            created,
+            dict(zip(OF_MESSAGE, names, strict=True)),
+            None if all(v is None for v in used) else Usage(*used),
+            is_call=role == "assistant",
+            is_turn=role == "user" and not synthetic,
+            is_error=outcome == "failed",
+            copy=original is not None,
+        )
+
+
+def _tool_calls(loaded: Loaded, originals: Sequence[str | None]) -> Iterator[_Said]:
+    lists = loaded.lists
+    names = ("agent", "provider", "model", "tool")
+    who = zip(*(lists[name] for name in names), strict=True)
+    rest = zip(lists["session"], lists["created"], lists["status"], lists["declined"], strict=True)
+    for named, (session, created, status, declined), original in zip(
+        who, rest, originals, strict=True
+    ):
+        yield _Said(
+            session,
+            created,
+            {"variant": None} | dict(zip(names, named, strict=True)),
+            None,
+            is_call=True,
+            is_turn=False,
+            is_error=status == "error" and not declined,
+            copy=original is not None,
+        )

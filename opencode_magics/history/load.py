@@ -1,0 +1,218 @@
+"""Loads the messages of many sessions from a server into columns.
+
+Four threads read, one session each; the order is kept, and a session's messages are dropped as
+soon as their rows are taken. Four is what keeps a server of 1.18.33 at work: more brought nothing.
+What could not be read is counted in `Loaded.warnings`, and an interrupt keeps what was loaded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice
+from typing import NamedTuple, TypeVar
+
+from ..client import Client
+from ..errors import NotFoundError, OpenCodeError, StatusError, StreamError
+from ..model import Message, Session
+from .cache import Cache, Rows
+from .frames import KINDS, Lists, taken
+
+T = TypeVar("T")
+Q = TypeVar("Q")
+
+_WORKERS = 4
+_AHEAD = 12  # sessions that are read before their turn comes
+_BAR_AFTER = 0.5  # seconds
+
+
+@dataclass
+class Loaded:
+    """The columns of many sessions.
+
+    Attributes:
+        lists: The columns.
+        rows: How many rows each session has, in order.
+        unread: Fields and parts that could not be read, counted by their wire names.
+        failed: Sessions that could not be read at all, and why.
+        kept: How many sessions came from the cache, and from when the oldest of these is.
+        stopped: How many sessions were left when it was interrupted.
+    """
+
+    lists: Lists
+    rows: dict[str, int] = field(default_factory=dict)
+    unread: Counter[str] = field(default_factory=Counter)
+    failed: dict[str, OpenCodeError] = field(default_factory=dict)
+    kept: int = 0
+    oldest: float | None = None
+    stopped: int = 0
+
+    def add(self, session: str, rows: Rows) -> None:
+        """Append a session's rows."""
+        for name, values in rows.lists.items():
+            self.lists[name].extend(values)
+        self.rows[session] = len(rows.lists["session"])
+        self.unread.update(rows.unread)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a person should know about these rows, a sentence each."""
+        told = [
+            f"{name} could not be read in {number} place{'s' * (number > 1)}: NA there."
+            for name, number in sorted(self.unread.items())
+        ]
+        for reason, number in sorted(Counter(_why(e) for e in self.failed.values()).items()):
+            told.append(f"{number} session{'s' * (number > 1)} could not be read: {reason}")
+        if self.stopped:
+            told.append(f"Interrupted: {self.stopped} sessions were not loaded.")
+        if self.kept and self.oldest is not None:
+            since = datetime.fromtimestamp(self.oldest, UTC).astimezone()
+            told.append(
+                f"{self.kept} sessions came from the cache, read at {since:%Y-%m-%d %H:%M} or "
+                "later; a shell run or an edited part since can't be seen: refresh reads again."
+            )
+        return told
+
+
+def load(
+    client: Client,
+    sessions: Sequence[Session],
+    kind: str,
+    *,
+    cache: Cache | None = None,
+    refresh: bool = False,
+    progress: bool = True,
+) -> Loaded:
+    """The rows of one kind ("messages", "steps", "parts", "tools") of sessions, in their order.
+
+    Args:
+        client: The server.
+        sessions: As it lists them now; what differs from the cached list is read again.
+        kind: Which frame.
+        cache: Where rows are kept; None keeps none.
+        refresh: Read all again, and cache that.
+        progress: Show a bar if it takes a while.
+    """
+    loaded = Loaded({name: [] for name in KINDS[kind].columns})
+    kept = cache.get(kind, sessions) if cache is not None and not refresh else {}
+    wanted = [s for s in sessions if s.id not in kept]
+
+    def read(session: Session) -> _Read:
+        return _read(client, session, kind)
+
+    with _Bar(len(wanted), progress) as bar, _in_order(read, wanted) as fresh:
+        try:
+            for session in sessions:
+                rows = kept.pop(session.id, None)
+                if rows is not None:
+                    loaded.kept += 1
+                    loaded.oldest = min(loaded.oldest or rows.read_at, rows.read_at)
+                else:
+                    rows, size, error = next(fresh)
+                    bar.advance(size)
+                    if error is not None:
+                        loaded.failed[session.id] = error
+                    elif cache is not None and rows.finished:
+                        cache.put(kind, session, rows)
+                loaded.add(session.id, rows)
+        except KeyboardInterrupt:
+            loaded.stopped = len(sessions) - len(loaded.rows)
+        finally:
+            if cache is not None:
+                cache.flush()
+    return loaded
+
+
+class _Read(NamedTuple):
+    """What came of reading one session."""
+
+    rows: Rows
+    size: int = 0
+    error: OpenCodeError | None = None
+
+
+def _read(client: Client, session: Session, kind: str) -> _Read:
+    columns, rows_of = KINDS[kind]
+    try:
+        transcript = client.transcript(session)
+    except (StatusError, StreamError) as error:  # deleted meanwhile, or unreadable for ever
+        return _Read(Rows(taken(columns, ())), error=error)
+    messages = transcript.messages
+    unread = Counter(name for m in messages for name in m.unread)
+    rows = Rows(taken(columns, rows_of(messages)), unread, is_finished(messages))
+    return _Read(rows, transcript.size)
+
+
+def is_finished(messages: Sequence[Message]) -> bool:
+    """Whether nothing of a session is still being written, or about to be.
+
+    What was left half done when a server died counts as unfinished, too.
+    """
+    if not messages:
+        return True
+    last = messages[-1]
+    goes_on = last.finish == "tool-calls" and not any(t.declined for t in last.tools)
+    return (
+        last.role == "assistant"
+        and (last.error is not None or not goes_on)
+        and all(m.completed is not None for m in messages if m.role == "assistant")
+        and all(t.status in ("completed", "error") for m in messages for t in m.tools)
+    )
+
+
+@contextmanager
+def _in_order(read: Callable[[Q], T], wanted: Iterable[Q]) -> Iterator[Iterator[T]]:
+    """The results of some threads that are a few items ahead; they end with the block."""
+    pool = ThreadPoolExecutor(_WORKERS, "opencode-history")
+    coming = iter(wanted)
+
+    def results() -> Iterator[T]:
+        reading = deque(pool.submit(read, item) for item in islice(coming, _AHEAD))
+        while reading:
+            result = reading.popleft().result()
+            reading.extend(pool.submit(read, item) for item in islice(coming, 1))
+            yield result
+
+    try:
+        yield results()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+class _Bar:
+    """Sessions and megabytes read, where it takes a while."""
+
+    def __init__(self, total: int, shown: bool) -> None:
+        from tqdm import tqdm
+
+        self._size = 0
+        self._bar = tqdm(
+            total=total,
+            desc="Reading sessions",
+            unit=" sessions",
+            delay=_BAR_AFTER,
+            leave=False,
+            disable=not shown,
+        )
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._bar.close()
+
+    def advance(self, size: int) -> None:
+        """One more session, of so many bytes."""
+        self._size += size
+        self._bar.set_postfix_str(f"{self._size / 1e6:.0f} MB", refresh=False)
+        self._bar.update()
+
+
+def _why(error: OpenCodeError) -> str:
+    if isinstance(error, NotFoundError):
+        return "deleted meanwhile."
+    return error.what

@@ -1,0 +1,93 @@
+"""What calls would cost by a price list, beside what the server stored; and why they differ.
+
+The list is the server's own, which needs no network, or a mapping. The stored cost stays what it
+is: a subscription stores 0, and a price that changed since makes no invoice wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from ..model import Model, PriceTier, Usage
+
+PER = 1e6  # tokens that a price is for
+_SAME = 1e-9  # USD
+
+
+class Listed(NamedTuple):
+    """A cost by the list (None if it can't be known), and why it isn't the stored one."""
+
+    cost: float | None
+    reason: str | None
+
+
+class Price(NamedTuple):
+    """A model's prices: of calls with a short prompt, and of longer ones."""
+
+    base: PriceTier
+    tiers: tuple[PriceTier, ...] = ()
+
+    def of(self, prompt: int) -> PriceTier:
+        """Those that hold for a prompt of so many tokens."""
+        return next((t for t in reversed(self.tiers) if prompt > t.above), self.base)
+
+
+def of_models(models: Iterable[Model]) -> dict[tuple[str, str], Price]:
+    """The server's own list."""
+    return {
+        (m.provider, m.id): Price(
+            PriceTier(0, m.price_input, m.price_output, m.price_cache_read, m.price_cache_write),
+            m.tiers,
+        )
+        for m in models
+    }
+
+
+def of_mapping(prices: Mapping[str, Mapping[str, float]]) -> dict[tuple[str, str], Price]:
+    """A list like `{"provider/model": {"input": 3, "output": 15, "cache_read": 0.3}}`.
+
+    Raises:
+        ValueError: A name is no `provider/model`, or a price no known kind.
+    """
+    read: dict[tuple[str, str], Price] = {}
+    for name, given in prices.items():
+        provider, slash, model = name.partition("/")
+        if not slash or not given.keys() <= _KINDS:
+            raise ValueError(
+                f"prices takes {{'provider/model': {{{', '.join(sorted(_KINDS))}}}}} in USD per "
+                f"million tokens, not {{{name!r}: {dict(given)!r}}}"
+            )
+        read[provider, model] = Price(PriceTier(0, **given))
+    return read
+
+
+_KINDS = {"input", "output", "cache_read", "cache_write"}
+
+
+def listed(price: Price | None, usage: Usage, stored: float | None) -> Listed:
+    """What one call costs by the list, reasoning at the output price as OpenCode bills it."""
+    if usage.input is None or usage.output is None:
+        return Listed(None, "usage unknown")
+    free = stored == 0 and bool(usage.total)
+    if price is None:
+        return Listed(None, "not metered" if free else "unknown model")
+    read, written = usage.cache_read or 0, usage.cache_write or 0
+    now = price.of(usage.input + read + written)
+    if now.input is None or now.output is None:
+        return Listed(None, "unknown model")
+    cost = (
+        usage.input * now.input
+        + (usage.output + (usage.reasoning or 0)) * now.output
+        + read * (now.cache_read or 0)
+        + written * (now.cache_write or 0)
+    ) / PER
+    if not now.input and not now.output:
+        return Listed(cost, "zero-priced" if stored == 0 else "price changed")
+    if free and cost:
+        return Listed(cost, "subscription")
+    if (read and not now.cache_read) or (written and not now.cache_write):
+        return Listed(cost, "cache price missing")
+    if stored is None:
+        return Listed(cost, "stored cost unknown")
+    return Listed(cost, None if abs(cost - stored) < _SAME else "price changed")

@@ -1,0 +1,156 @@
+"""The frames of a server's history: sessions, and what is in their messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from ..client import Client
+from ..model import Session
+from . import frames
+from .cache import Cache
+from .copies import Copies, Place, families, find_copies
+from .frames import KINDS, Columns, built
+from .load import Loaded, load
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_HIDDEN = ("key",)
+_ARGUMENTS = """
+
+    Copies that forks made are rows like all others, with `duplicate_of` set. `attrs["warnings"]`
+    tells what could not be read and what came from the cache, a sentence each.
+
+    Args:
+        client: The server.
+        sessions: Which, by value or id; default: all of the client's project.
+        everywhere: All of all directories that the server knows.
+        cache: Where the rows of unchanged sessions are kept; False reads all and keeps none.
+        refresh: Read all again.
+        progress: Show a bar if it takes a while.
+
+    Raises:
+        NotFoundError: There is no session of that id.
+        ServerConnectionError: The server went away; what was read is in the cache.
+"""
+
+
+def described(columns: Columns, more: str = "") -> Callable[[F], F]:
+    """Completes a docstring by what each column is."""
+
+    def complete(function: F) -> F:
+        told = (f"{n} ({c.dtype}): {c.about}" for n, c in columns.items() if n not in _HIDDEN)
+        listed = "\n        ".join(told)
+        function.__doc__ = f"{function.__doc__}{more}\n    Columns:\n        {listed}\n"
+        return function
+
+    return complete
+
+
+class Table(Protocol):
+    """A function that loads one kind of frame."""
+
+    def __call__(
+        self,
+        client: Client,
+        sessions: Iterable[Session | str] | None = None,
+        *,
+        everywhere: bool = False,
+        cache: Cache | bool = True,
+        refresh: bool = False,
+        progress: bool = True,
+    ) -> pd.DataFrame:
+        """Load it."""
+
+
+@described(frames.SESSIONS)
+def sessions(
+    client: Client, *, directory: str | None = None, everywhere: bool = False
+) -> pd.DataFrame:
+    """Sessions as a frame, one row each, latest first; archived and subagents' ones too.
+
+    Args:
+        client: The server.
+        directory: Those of its project; default: the client's directory.
+        everywhere: Those of all directories that the server knows.
+    """
+    where = directory or client.directory
+    listed = client.sessions(where, everywhere=everywhere)
+    return frames.sessions(listed, known_status(client, where, listed))
+
+
+def known_status(client: Client, directory: str, listed: Iterable[Session]) -> dict[str, str]:
+    """What the sessions of one directory do. Others are not asked: that would wake them all."""
+    busy = client.statuses(directory)
+    here = (s.id for s in listed if s.directory == directory)
+    return {s: busy[s].name if s in busy else "idle" for s in here}
+
+
+def forks(
+    client: Client, everyone: Sequence[Session], *, cache: Cache | bool = True
+) -> dict[str, str]:
+    """Which sessions are forks of which, of those that their titles give away.
+
+    The messages of these families are read: 1.x stores no link.
+    """
+    members = families(everyone, everyone)
+    return copies_of(load(client, members, "messages", cache=kept_in(cache)), members).forks
+
+
+def kept_in(cache: Cache | bool) -> Cache | None:
+    """The cache that is meant: True is the user's own, False none."""
+    return Cache() if cache is True else cache or None
+
+
+def _table(kind: str, what: str) -> Table:
+    def table(
+        client: Client,
+        sessions: Iterable[Session | str] | None = None,
+        *,
+        everywhere: bool = False,
+        cache: Cache | bool = True,
+        refresh: bool = False,
+        progress: bool = True,
+    ) -> pd.DataFrame:
+        everyone = client.sessions(everywhere=everywhere) if sessions is None else None
+        chosen = everyone or choose(client, sessions or ())
+        loaded = load(
+            client, chosen, kind, cache=kept_in(cache), refresh=refresh, progress=progress
+        )
+        return finished(kind, loaded, chosen)
+
+    table.__name__ = table.__qualname__ = kind
+    table.__doc__ = what
+    return described(KINDS[kind].columns, _ARGUMENTS)(table)
+
+
+messages = _table("messages", "Messages as a frame, one row each, those of a session oldest first.")
+steps = _table("steps", "Steps (model calls) as a frame, one row each; tokens and cost are theirs.")
+parts = _table("parts", "Parts of messages as a frame, one row each, in the order of the messages.")
+tools = _table("tools", "Tool calls as a frame, one row each, in the order of the messages.")
+
+
+def choose(client: Client, sessions: Iterable[Session | str]) -> tuple[Session, ...]:
+    """The sessions that are meant, each once; an id is looked up."""
+    chosen = (s if isinstance(s, Session) else client.session(s) for s in sessions)
+    return tuple({s.id: s for s in chosen}.values())
+
+
+def finished(kind: str, loaded: Loaded, sessions: Sequence[Session]) -> pd.DataFrame:
+    """The frame of what was loaded, with its copies marked."""
+    copies = copies_of(loaded, sessions)
+    loaded.lists["duplicate_of"] = copies.originals
+    frame = built({n: c for n, c in KINDS[kind].columns.items() if n not in _HIDDEN}, loaded.lists)
+    frame.attrs["warnings"] = loaded.warnings
+    frame.attrs["forks"] = copies.forks
+    return frame
+
+
+def copies_of(loaded: Loaded, sessions: Sequence[Session]) -> Copies:
+    """Which rows are copies, of what was loaded."""
+    lists = loaded.lists
+    places = map(Place, lists["session"], lists["message"], lists["created"], lists["key"])
+    return find_copies(list(places), {s.id: s for s in sessions})

@@ -1,0 +1,189 @@
+"""What agents used and what it cost, by whatever you ask.
+
+Two ways lead there. What the list of sessions tells (cost and tokens of whole sessions) is taken
+from it; only forks, whose copies would count twice, and sessions across the border of a period
+have their messages read. Everything else is added up from messages. `cost` is what the server
+stored; the list price stands beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..client import Client
+from ..model import Session
+from . import prices as price_lists
+from .cache import Cache
+from .entries import Question, Reading, ask
+from .frames import COUNT, DAY, NUMBER, TEXT, Column, Columns, frame
+from .prices import of_mapping
+from .sums import Entry, Sum, added, rolled_up, summed
+from .tables import choose, described, kept_in
+from .times import PERIODS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Row(NamedTuple):
+    """A line of the frame: what was added up, and with the subagents below it."""
+
+    sum: Sum
+    whole: Sum | None = None
+    title: str | None = None
+
+
+def _of(name: str) -> Callable[[Row], Any]:
+    return lambda row: getattr(row.sum, name)
+
+
+USAGE: Columns = {
+    "sessions": Column(COUNT, _of("sessions"), "How many sessions have a part in it."),
+    "turns": Column(COUNT, _of("turns"), "Prompts that people sent, not those to subagents."),
+    "calls": Column(COUNT, _of("calls"), "Calls of a model; by tool, calls of the tool."),
+    "errors": Column(COUNT, _of("errors"), "Calls that failed; stopped ones are no errors."),
+    "retries": Column(COUNT, lambda r: None, "1.x does not store them: NA."),
+    "unknown": Column(
+        COUNT, _of("unknown"), "Calls whose usage nobody knows: stopped, failed, unfinished."
+    ),
+    "input": Column(COUNT, _of("input"), "Tokens of prompts that did not come from the cache."),
+    "output": Column(COUNT, _of("output"), "Tokens of answers, without reasoning."),
+    "reasoning": Column(COUNT, _of("reasoning"), "Tokens of reasoning."),
+    "cache_read": Column(COUNT, _of("cache_read"), "Prompt tokens read from the cache."),
+    "cache_write": Column(COUNT, _of("cache_write"), "Prompt tokens written to the cache."),
+    "cache_share": Column(
+        NUMBER, _of("cache_share"), "cache_read as a part of all prompt tokens, 0 to 1."
+    ),
+    "cost": Column(NUMBER, _of("cost"), "USD as the server stored it."),
+    "cost_listed": Column(
+        NUMBER, _of("cost_listed"), "USD by the price list, where it can be known."
+    ),
+    "gap": Column(NUMBER, _of("gap"), "cost_listed less cost, where both are known."),
+    "gap_reason": Column(
+        TEXT,
+        _of("gap_reason"),
+        "Why, with the number of calls (or sessions): zero-priced, subscription, not metered, "
+        "price changed, unknown model, cache price missing, usage unknown.",
+    ),
+    "duplicates": Column(COUNT, _of("copies"), "Calls that forks copied, left out elsewhere."),
+}
+
+_TITLE: Columns = {"title": Column(TEXT, lambda r: r.title, "Its title.")}
+_WHOLE: Columns = {
+    "subagents": Column(
+        COUNT, lambda r: r.whole.sessions - r.sum.sessions, "Sessions of subagents below it."
+    ),
+    "cost_inclusive": Column(NUMBER, lambda r: r.whole.cost, "USD, with all subagents below it."),
+}
+
+
+@described(USAGE)
+def usage(
+    client: Client,
+    by: str | Iterable[str] = "session",
+    *,
+    since: str | datetime | None = None,
+    until: str | datetime | None = None,
+    tz: str | None = None,
+    sessions: Iterable[Session | str] | None = None,
+    everywhere: bool = False,
+    keep_duplicates: bool = False,
+    prices: Mapping[str, Mapping[str, float]] | None = None,
+    cache: Cache | bool = True,
+    refresh: bool = False,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Usage as a frame: a line per session, day, model, ..., or per combination of these.
+
+    By session, root, project or directory the messages are not downloaded: turns, calls, errors
+    and unknown are NA then. By session there are also `title`, `subagents` (how many are below it)
+    and `cost_inclusive` (USD, with all of them). By tool, tokens and cost are NA: they belong to
+    steps. A message counts when it began.
+
+    Args:
+        client: The server.
+        by: One or several of total, day, week, month, session, root, project, directory, agent,
+            provider, model, variant, tool.
+        since: From then on: `7d`, `12h`, `30m` (ago), a date or time in `tz`, or a datetime.
+        until: Up to then, itself not included.
+        tz: By the clocks of which zone (`Europe/Berlin`); default: this machine's.
+        sessions: Only these, by value or id; default: all of the client's project.
+        everywhere: All of all directories that the server knows.
+        keep_duplicates: Count messages that forks copied like all others.
+        prices: A price list, `{"provider/model": {"input": 3, "output": 15, "cache_read": 0.3,
+            "cache_write": 3.75}}` in USD per million tokens; default: the server's own.
+        cache: Where the rows of unchanged sessions are kept; False reads all and keeps none.
+        refresh: Read all messages again.
+        progress: Show a bar if it takes a while.
+
+    Returns:
+        A frame, the most expensive lines first, or by time. Its `attrs` have `total` (a dict: in
+        it nothing counts twice), `tz`, and `warnings`, a sentence each.
+
+    Raises:
+        UnknownNameError: There is no such key or time zone.
+        ValueError: A time or a price can't be read.
+        NotFoundError: There is no session of that id.
+    """
+    question = ask(by, since, until, tz, keep_duplicates)
+    given = None if prices is None else of_mapping(prices)
+    chosen = None if sessions is None else choose(client, sessions)
+    with ThreadPoolExecutor(1) as beside:
+        models = None if given is not None else beside.submit(client.models)
+        everyone = client.sessions(everywhere=everywhere or chosen is not None)
+        listing = price_lists.of_models(models.result()) if models else given or {}
+    kept = kept_in(cache)
+    reading = Reading(client, everyone, listing, cache=kept, refresh=refresh, progress=progress)
+    entries = reading.entries(question, everyone if chosen is None else chosen)
+    shown = _framed(question, entries, everyone)
+    shown.attrs["total"] = _total(entries)
+    shown.attrs["tz"] = str(question.where)
+    shown.attrs["warnings"] = reading.warnings
+    return shown
+
+
+def _framed(
+    question: Question, entries: Sequence[Entry], sessions: Sequence[Session]
+) -> pd.DataFrame:
+    """A line per sum: its keys, whose session it is, and what it comes to."""
+    keys: Columns = {
+        name: Column(DAY if name in PERIODS else TEXT, _key(at), f"The {name}.")
+        for at, name in enumerate(question.by)
+    }
+    titles = {s.id: s.title for s in sessions}
+    sums = summed(entries) or ([] if question.by else [added((), ())])
+    whole = rolled_up(sums, sessions) if question.by == ("session",) else {}
+    titled = next((at for at, name in enumerate(question.by) if name in ("session", "root")), None)
+    rows = [
+        Row(one, whole.get(one.key[0]) if whole else None, _title(titles, one, titled))
+        for one in sorted(sums, key=_order(question))
+    ]
+    title = {} if titled is None else _TITLE
+    return frame({**keys, **title, **(_WHOLE if whole else {}), **USAGE}, rows)
+
+
+def _key(at: int) -> Callable[[Row], Any]:
+    return lambda row: row.sum.key[at]
+
+
+def _title(titles: Mapping[str, str], one: Sum, at: int | None) -> str | None:
+    return None if at is None else titles.get(one.key[at])
+
+
+def _order(question: Question) -> Callable[[Sum], Any]:
+    """By time where that is asked for, else what costs most first."""
+    times = [at for at, name in enumerate(question.by) if name in PERIODS]
+
+    def order(one: Sum) -> Any:
+        return ([str(one.key[at]) for at in times], -(one.cost or 0), str(one.key))
+
+    return order
+
+
+def _total(entries: Sequence[Entry]) -> dict[str, Any]:
+    """The grand total: of entries, of which each is there once, and never of sums."""
+    row = Row(added((), entries))
+    return {name: column.read(row) for name, column in USAGE.items()}

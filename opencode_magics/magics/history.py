@@ -1,0 +1,167 @@
+"""Magics about what was done, and what it cost: messages, usage, old conversations."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument
+
+from .options import arguments, parse
+from .state import OpenCodeMagics
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..model import Session
+
+_KINDS = ("messages", "steps", "parts", "tools")
+
+
+@magics_class
+class HistoryMagics(Magics):
+    """%oc_history, %oc_usage, %oc_show."""
+
+    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
+        super().__init__(shell)
+        self.state = state
+
+    @no_var_expand
+    @arguments
+    @argument("-a", "--all", action="store_true", help="All sessions of this project.")
+    @argument("--everywhere", action="store_true", help="All sessions of all directories.")
+    @argument("--messages", action="store_true", help="A row per message (the default).")
+    @argument("--steps", action="store_true", help="A row per call of a model.")
+    @argument("--parts", action="store_true", help="A row per part, with all that was said.")
+    @argument("--tools", action="store_true", help="A row per tool call.")
+    @argument("--refresh", action="store_true", help="Read again what is in the cache.")
+    @argument("session", nargs="*", help="Ids or a title; default: the current session.")
+    @line_magic
+    def oc_history(self, line: str) -> pd.DataFrame | None:
+        """What was said and done in sessions, as a DataFrame: messages, steps, parts or tool calls.
+
+        Without options, the messages of the current session. Messages that a fork copied are
+        marked (`duplicate_of`). What is not known is NA and never 0: an aborted message has no
+        tokens, and 1.x stores neither retries nor how long a permission was waited for. Sessions
+        that did not change come from a cache; what came from when is said, and --refresh reads
+        all again. `opencode_magics.history.messages` and its kin tell what each column is.
+
+        Example::
+
+            %oc_history
+            tools = %oc_history --all --tools
+        """
+        from .. import history
+
+        options = parse(self.oc_history, line)
+        if options is None:
+            return None
+        load = getattr(history, _kind(options))
+        found: pd.DataFrame = load(
+            self.state.client,
+            self._sessions(options),
+            everywhere=options.everywhere,
+            cache=self.state.history_cache,
+            refresh=options.refresh,
+        )
+        _say(found.attrs["warnings"])
+        return found
+
+    @no_var_expand
+    @arguments
+    @argument(
+        "-b",
+        "--by",
+        action="append",
+        help="total, day, week, month, session, root, project, directory, agent, provider, model, "
+        "variant or tool; several, with commas: agent,model,day. Default: session.",
+    )
+    @argument("--since", help="From then on: 7d, 12h, 30m (ago), or a date.")
+    @argument("--until", help="Up to then, itself not included.")
+    @argument("--tz", help="Whose days: Europe/Berlin, UTC. Default: this machine's.")
+    @argument("--all-projects", action="store_true", help="Of all directories.")
+    @argument("-s", "--session", action="append", help="Only of this session; may be repeated.")
+    @argument("--keep-duplicates", action="store_true", help="Count copies in forks as well.")
+    @argument("--refresh", action="store_true", help="Read again what is in the cache.")
+    @line_magic
+    def oc_usage(self, line: str) -> pd.DataFrame | None:
+        """Tokens and cost as a DataFrame: by session, day, model, agent, ... or several of these.
+
+        What forks copied is left out and counted in `duplicates`; subagents are sessions of their
+        own, and by session `cost_inclusive` has those below it. `cost` is what the server stored;
+        `cost_listed` is by its price list, and `gap_reason` says why they differ. By session,
+        root, project and directory no message is downloaded, so that turns and calls are NA.
+
+        Example::
+
+            %oc_usage --by model --since 7d
+            df = %oc_usage --by agent,model,day --all-projects
+        """
+        from .. import history
+
+        options = parse(self.oc_usage, line)
+        if options is None:
+            return None
+        try:
+            found = history.usage(
+                self.state.client,
+                _names(options.by) or "session",
+                since=options.since,
+                until=options.until,
+                tz=options.tz,
+                sessions=self._named(options.session),
+                everywhere=options.all_projects,
+                keep_duplicates=options.keep_duplicates,
+                cache=self.state.history_cache,
+                refresh=options.refresh,
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        _say([_total(found), *found.attrs["warnings"]])
+        return found
+
+    def _sessions(self, options: argparse.Namespace) -> list[Session] | None:
+        """Those that are named, the current one, or (None) all."""
+        if options.all or options.everywhere:
+            if options.session:
+                raise UsageError("Give sessions, --all or --everywhere: one of these")
+            return None
+        return self._named(options.session) or [self.state.need_session()]
+
+    def _named(self, names: list[str] | None) -> list[Session] | None:
+        """Sessions by ids, one each, or by one title of several words."""
+        from ..sessions import find
+
+        if not names:
+            return None
+        ids = all(name.startswith("ses_") for name in names)
+        return [find(self.state.client, name) for name in (names if ids else [" ".join(names)])]
+
+
+def _kind(options: argparse.Namespace) -> str:
+    chosen = [kind for kind in _KINDS if getattr(options, kind)]
+    if len(chosen) > 1:
+        raise UsageError(f"Give one of {', '.join('--' + k for k in _KINDS)}")
+    return chosen[0] if chosen else "messages"
+
+
+def _names(given: list[str] | None) -> list[str]:
+    return [name.strip() for text in given or () for name in text.split(",") if name.strip()]
+
+
+def _say(sentences: list[str]) -> None:
+    for sentence in sentences:
+        print(sentence)
+
+
+def _total(usage: pd.DataFrame) -> str:
+    total, zone = usage.attrs["total"], usage.attrs["tz"]
+    cost = "of unknown cost" if total["cost"] is None else f"${total['cost']:,.4f}"
+    left = f" {total['duplicates']} copied calls left out." if total["duplicates"] else ""
+    blind = f" {total['unknown']} calls of unknown usage." if total["unknown"] else ""
+    return (
+        f"{total['sessions']:,} sessions, {cost} (USD as stored; days of {zone}).{left}{blind} "
+        "What was deleted, and titles that the server made up, are in no figure."
+    )

@@ -1,0 +1,263 @@
+"""What it costs to load a long history: against the least that a server's answers can cost.
+
+A real server's database is filled with a thousand sessions. The floor is a raw-socket download of
+the same bodies by four threads; frames are made from it again and again between such downloads, and
+medians are compared. Memory is the peak above what the process had before. At last the sums of the
+frames are compared with those that the database itself gives.
+
+    python tests/benchmarks/history.py [--sessions 1000] [--messages 33] [--rounds 3]
+
+Memory is measured in a process of its own, after everything is imported and the sessions listed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import gc
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import httpx
+import psutil
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import corpus
+
+from opencode_magics import history, server
+from opencode_magics.client import Client
+from opencode_magics.history import Cache
+from opencode_magics.practice.install import opencode
+from opencode_magics.practice.world import Practice
+
+LIMITS = {
+    "messages / floor": 1.10,
+    "parts / floor": 1.15,
+    "usage by session / raw list": 2.0,
+    "cached messages / raw list": 8.0,
+    "memory of messages / bytes": 0.6,
+    "memory of parts / bytes": 1.5,
+}
+WORKERS = 4
+ZONE = "Europe/Berlin"
+
+
+class Raw:
+    """Downloads with sockets and nothing else.
+
+    Args:
+        url: The server.
+        password: Its password.
+    """
+
+    def __init__(self, url: str, password: str) -> None:
+        self._host = urlsplit(url).hostname or ""
+        self._port = urlsplit(url).port or 0
+        token = base64.b64encode(f"opencode:{password}".encode()).decode()
+        self._headers = f"Host: {self._host}:{self._port}\r\nAuthorization: Basic {token}\r\n"
+
+    def get(self, paths: Sequence[str]) -> int:
+        """The bytes of some bodies, one after another on one connection."""
+        size = 0
+        address = (self._host, self._port)
+        with socket.create_connection(address) as sock, sock.makefile("rb", 1 << 20) as reader:
+            for path in paths:
+                sock.sendall(f"GET {path} HTTP/1.1\r\n{self._headers}\r\n".encode())
+                size += self._body(reader)
+        return size
+
+    def get_all(self, paths: Sequence[str]) -> int:
+        """The bytes of many bodies, by four threads."""
+        with ThreadPoolExecutor(WORKERS) as pool:
+            return sum(pool.map(self.get, [paths[n::WORKERS] for n in range(WORKERS)]))
+
+    @staticmethod
+    def _body(reader: Any) -> int:
+        length, chunked = 0, False
+        while (line := reader.readline().strip().lower()) != b"":
+            name, _, value = line.partition(b":")
+            length = int(value) if name == b"content-length" else length
+            chunked = chunked or (name == b"transfer-encoding" and b"chunked" in value)
+        if not chunked:
+            return len(reader.read(length))
+        size = 0
+        while (chunk := int(reader.readline(), 16)) > 0:
+            size += len(reader.read(chunk))
+            reader.readline()
+        reader.readline()
+        return size
+
+
+def timed(work: Callable[[], Any]) -> float:
+    """Seconds of a piece of work; what it gives is dropped."""
+    gc.collect()
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def peak(url: str, directory: str, password: str, kind: str) -> int:
+    """Bytes by which a fresh process grows at most while it loads a frame."""
+    command = [sys.executable, __file__, "--peak", kind, "--url", url, "--directory", directory]
+    env = os.environ | {"OPENCODE_SERVER_PASSWORD": password}
+    done = subprocess.run(command, env=env, check=True, capture_output=True, text=True)
+    return int(done.stdout)
+
+
+def own_peak(url: str, directory: str, kind: str) -> int:
+    """What `peak` asks of its process."""
+    process, done = psutil.Process(), threading.Event()
+    with Client(
+        url, directory=directory, password=os.environ["OPENCODE_SERVER_PASSWORD"]
+    ) as client:
+        sessions = client.sessions()
+        load = getattr(history, kind)
+        load(client, sessions[:2], cache=False, progress=False)  # everything is imported now
+        gc.collect()
+        before = most = process.memory_info().rss
+
+        def watch() -> None:
+            nonlocal most
+            while not done.wait(0.005):
+                most = max(most, process.memory_info().rss)
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        frame = load(client, sessions, cache=False, progress=False)
+        most = max(most, process.memory_info().rss)
+        done.set()
+        watcher.join()
+        assert len(frame)
+    return most - before
+
+
+def main() -> int:
+    """Print the figures and those that are over their limit."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--sessions", type=int, default=1000)
+    options.add_argument("--messages", type=int, default=33)
+    options.add_argument("--rounds", type=int, default=3)
+    for name in ("--peak", "--url", "--directory"):
+        options.add_argument(name, help=argparse.SUPPRESS)
+    given = options.parse_args()
+    if given.peak:
+        print(own_peak(given.url, given.directory, given.peak))
+        return 0
+    with ExitStack() as closing:
+        world = closing.enter_context(Practice())
+        with Client(world.url, directory=str(world.directory), password=world.password) as first:
+            first.create("The first of many")
+        world.server.stop()
+        database = world.root / "home/.local/share/opencode/opencode.db"
+        made = corpus.fill(database, given.sessions, given.messages)
+        running = server.start(directory=world.directory, command=opencode(), env=world.env)
+        closing.callback(running.stop)
+        client = closing.enter_context(
+            Client(running.url, directory=str(world.directory), password=running.password)
+        )
+        raw = Raw(running.url, running.password)
+        figures = measure(client, raw, running.password, given.rounds)
+        bad = [name for name, limit in LIMITS.items() if figures[name] > limit]
+        print(f"{made.sessions} sessions, {made.messages} messages, {made.parts} parts")
+        for name, value in figures.items():
+            print(
+                f"  {name:32} {value:10.3f}"
+                + (f"   (limit {LIMITS[name]})" if name in LIMITS else "")
+            )
+        fork_some(client, running.password)
+        wrong = compare(client, database)
+        print(
+            "  sums by session, model and day   " + ("; ".join(wrong) or "equal to the database's")
+        )
+    print("over: " + ", ".join(bad) if bad else "all within limits")
+    return len(bad) + len(wrong)
+
+
+def measure(client: Client, raw: Raw, password: str, rounds: int) -> dict[str, float]:
+    """Times and memory, medians of interleaved rounds."""
+    sessions = client.sessions()
+    where = urlencode({"directory": client.directory})
+    paths = [f"/session/{s.id}/message?{where}" for s in sessions]
+    listing = [f"/session?{where}&limit=1000000&scope=project"]
+    size = raw.get_all(paths)
+
+    def load(kind: str) -> Callable[[], Any]:
+        return lambda: getattr(history, kind)(client, sessions, cache=False, progress=False)
+
+    def usage() -> Any:
+        return history.usage(client, cache=False, progress=False)
+
+    with tempfile.TemporaryDirectory() as folder:
+        cache = Cache(Path(folder) / "history.db")
+        history.messages(client, sessions, cache=cache, progress=False)
+        works: dict[str, Callable[[], Any]] = {
+            "floor": lambda: raw.get_all(paths),
+            "messages": load("messages"),
+            "floor again": lambda: raw.get_all(paths),
+            "parts": load("parts"),
+            "raw list": lambda: raw.get(listing),
+            "usage": usage,
+            "raw list again": lambda: raw.get(listing),
+            "cached": lambda: history.messages(client, cache=cache, progress=False),
+        }
+        times: dict[str, list[float]] = {name: [] for name in works}
+        for _ in range(rounds):
+            for name, work in works.items():
+                times[name].append(timed(work))
+    floor = median(times["floor"] + times["floor again"])
+    listed = median(times["raw list"] + times["raw list again"])
+    grown = {
+        kind: peak(client.url, client.directory, password, kind) for kind in ("messages", "parts")
+    }
+    return {
+        "MB of bodies": size / 1e6,
+        "floor s": floor,
+        "raw list s": listed,
+        "messages / floor": median(times["messages"]) / floor,
+        "parts / floor": median(times["parts"]) / floor,
+        "usage by session / raw list": median(times["usage"]) / listed,
+        "cached messages / raw list": median(times["cached"]) / listed,
+        "memory of messages / bytes": grown["messages"] / size,
+        "memory of parts / bytes": grown["parts"] / size,
+    }
+
+
+def fork_some(client: Client, password: str) -> None:
+    """Let the server fork some sessions, and one of the forks."""
+    with httpx.Client(base_url=client.url, auth=("opencode", password), timeout=60) as http:
+        for session in client.sessions()[:20]:
+            fork = http.post(f"/session/{session.id}/fork", json={}).raise_for_status().json()
+        http.post(f"/session/{fork['id']}/fork", json={}).raise_for_status()
+
+
+def compare(client: Client, database: Path) -> list[str]:
+    """Which sums differ from the database's own, forks excluded and included."""
+    wrong: list[str] = []
+    for copies in (False, True):
+        for by in ("session", "model", "day"):
+            found = history.usage(
+                client, by, tz=ZONE, keep_duplicates=copies, cache=False, progress=False
+            )
+            key = found[by].dt.strftime("%Y-%m-%d") if by == "day" else found[by]
+            ours = {k: round(c, 6) for k, c in zip(key, found["cost"], strict=True) if c}
+            told = corpus.spent(database, by, ZONE, copies)
+            differ = ours.items() ^ {(k, c) for k, c in told.items() if c}
+            if differ:
+                wrong.append(f"by {by}, copies {copies}: {len(differ)} differ")
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main())

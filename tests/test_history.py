@@ -1,0 +1,668 @@
+"""Histories as frames and usage as sums: the right numbers, and NA where nobody knows."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from fake import CUT, FakeServer, one_x
+
+from opencode_magics import history
+from opencode_magics.client import Client
+from opencode_magics.errors import ServerConnectionError, UnknownNameError
+from opencode_magics.history import Cache, frames
+from opencode_magics.history.load import load
+from opencode_magics.history.sums import Entry, added, exact
+from opencode_magics.model import Session, Usage
+
+CASES = Path(__file__).parent / "cases"
+MINUTE = 60_000
+T0 = 1_796_000_000_000
+TOKENS = ["input", "output", "reasoning", "cache_read", "cache_write"]
+
+Wire = dict[str, Any]
+
+
+def case(name: str) -> Any:
+    return json.loads((CASES / name).read_text(encoding="utf-8"))
+
+
+def wire_session(session: str, **fields: Any) -> Wire:
+    """A session as a list has it."""
+    time = {"created": T0, "updated": T0 + MINUTE} | fields.pop("time", {})
+    return (
+        {"id": session, "title": session, "directory": "/work/p", "projectID": "p"}
+        | fields
+        | {"time": time}
+    )
+
+
+def said(message: str, session: str, at: int, cost: float | None = 0.01, **fields: Any) -> Wire:
+    """An answer with its usage."""
+    tokens = {"input": 10, "output": 2, "reasoning": 0, "cache": {"read": 0, "write": 0}}
+    info = {"id": message, "sessionID": session, "role": "assistant", "agent": "build"}
+    info |= {"providerID": "acme", "modelID": "m-1", "finish": "stop", "cost": cost}
+    info |= {"time": {"created": at, "completed": at + 1000}, "tokens": tokens}
+    parts = fields.pop("parts", [])
+    return {"info": info | fields, "parts": parts}
+
+
+def asked(message: str, session: str, at: int) -> Wire:
+    """A prompt."""
+    info = {"id": message, "sessionID": session, "role": "user", "time": {"created": at}}
+    info |= {"agent": "build", "model": {"providerID": "acme", "modelID": "m-1"}}
+    return {"info": info, "parts": [{"id": f"prt_{message}", "type": "text", "text": "hi"}]}
+
+
+@contextmanager
+def serving(
+    sessions: Sequence[Wire], messages: Mapping[str, Any], **routes: Any
+) -> Iterator[tuple[Client, FakeServer]]:
+    """A client of a server with these sessions and messages."""
+    told = {f"GET /session/{s['id']}/message": messages.get(s["id"], []) for s in sessions}
+    told |= {f"GET /session/{s['id']}": s for s in sessions}
+    told["GET /experimental/session"] = list(sessions)
+    with (
+        FakeServer(one_x(sessions=list(sessions), **routes) | told) as fake,
+        Client(fake.url, directory="/work/p") as client,
+    ):
+        yield client, fake
+
+
+def all_messages(messages: Sequence[Any], **session: Any) -> pd.DataFrame:
+    """The messages frame of one session."""
+    with serving([wire_session("ses_A", **session)], {"ses_A": messages}) as (client, _):
+        return history.messages(client, cache=False)
+
+
+def usage(client: Client, by: Any = "session", **options: Any) -> pd.DataFrame:
+    return history.usage(client, by, **{"cache": False, "tz": "UTC"} | options)
+
+
+# -- the dtypes of every frame ---------------------------------------------------------------------
+
+ONE = [said("m1", "ses_A", T0, parts=[{"id": "p", "type": "text", "text": "hi"}])]
+
+
+@pytest.mark.parametrize("kind", ["messages", "steps", "parts", "tools"])
+def test_a_frame_has_the_same_columns_and_dtypes_whatever_is_in_it(kind: str) -> None:
+    shapes = []
+    for messages in ([], ONE, case("messages_v1_usage.json"), [None, {}, {"info": {"id": 5}}]):
+        with serving([wire_session("ses_A")], {"ses_A": messages}) as (client, _):
+            frame = getattr(history, kind)(client, cache=False)
+        shapes.append([(name, getattr(d, "name", d)) for name, d in frame.dtypes.items()])
+        wanted = {n: c.dtype for n, c in frames.KINDS[kind].columns.items() if n != "key"}
+        assert dict(shapes[-1]) == wanted
+        for name, column in frame.items():
+            if wanted[name] == "category":
+                assert str(column.cat.categories.dtype).startswith("str")
+    assert len({tuple(shape) for shape in shapes}) == 1
+
+
+def test_sessions_without_anything_have_their_columns_too() -> None:
+    with serving([], {}) as (client, _):
+        frame = history.sessions(client)
+    assert {n: d.name for n, d in frame.dtypes.items()} == {
+        n: c.dtype for n, c in frames.SESSIONS.items()
+    }
+
+
+def test_help_tells_every_column() -> None:
+    for kind, table in frames.KINDS.items():
+        told = getattr(history, kind).__doc__
+        for name, column in table.columns.items():
+            assert (f"{name} ({column.dtype}): {column.about}" in told) == (name != "key")
+
+
+def test_the_readme_has_every_column() -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    tables = {"sessions": frames.SESSIONS, "usage": history.usage_columns}
+    tables |= {kind: table.columns for kind, table in frames.KINDS.items()}
+    for kind, columns in tables.items():
+        for name, column in columns.items():
+            if name != "key":
+                assert f"| {kind} | `{name}` | {column.dtype} | {column.about} |" in readme
+
+
+# -- tokens and cost -------------------------------------------------------------------------------
+
+
+def test_g2_03_04_05_06_09_10_19_21_every_message_has_the_tokens_it_took() -> None:
+    expected = case("messages_v1_usage.expected.json")
+    frame = all_messages(case("messages_v1_usage.json")).set_index("message")
+    answers = frame[frame["role"] == "assistant"]
+    assert len(answers) == expected["usage_rows"]
+    for message, tokens in expected[
+        "per_message_tokens[input,output,reasoning,cache_read,cache_write]"
+    ].items():
+        assert [None if pd.isna(v) else v for v in frame.loc[message, TOKENS]] == tokens
+    assert frame.loc["m1", "total"] == expected["m1_total"]
+    assert frame.loc["m2", "total"] == expected["m2_total"]
+    assert pd.isna(frame.loc["m5", "total"])
+    assert frame.loc["m1", "steps"] == 2
+    assert frame.loc["m2", "context"] == 375 + 15856
+    assert math.isclose(exact(frame["cost"].dropna()), expected["cost_sum"], abs_tol=1e-12)
+    assert frame.loc["m8", "cost"] == 0.0000041
+    assert frame.loc["m4", "cost"] == 0.0
+    unknown = answers[answers["cost"].isna()]
+    assert [*unknown.index] == ["m3", "m5", "m6"]
+    assert [*unknown["outcome"]] == ["aborted", "interrupted", "unfinished"]
+    assert pd.isna(frame.loc["m6", "completed"])
+    assert pd.isna(frame.loc["m6", "reasoning"])
+
+
+def test_the_steps_of_a_message_have_their_own_tokens() -> None:
+    messages = case("messages_v1_usage.json")
+    with serving([wire_session("ses_A")], {"ses_A": messages}) as (client, _):
+        steps = history.steps(client, cache=False).set_index(["message", "step"])
+    assert [*steps.loc[("m1", 0), TOKENS]] == [1200, 300, 60, 0, 11000]
+    assert [*steps.loc[("m1", 1), TOKENS]] == [900, 150, 40, 12000, 0]
+    assert steps.loc[("m1", 0), "cost"] == 0.02
+    assert steps.loc[("m2", 0), "total"] == 16423
+
+
+def test_a_large_count_keeps_its_last_digit() -> None:
+    tokens = {"input": 9007199254740993, "output": 1, "reasoning": 0, "cache": {}}
+    frame = all_messages([said("m1", "ses_A", T0, tokens=tokens), said("m2", "ses_A", T0, None)])
+    assert frame.loc[0, "input"] == 9007199254740993
+
+
+def test_what_cannot_be_read_is_na_and_counted() -> None:
+    bad: list[Any] = [
+        said("m1", "ses_A", T0, tokens={"input": "12", "output": -1, "cache": {"read": 1e30}}),
+        said("m2", "ses_A", T0, cost="free"),
+        said("m3", "ses_A", T0, cost=-5),
+        said("m4", "ses_A", T0, time={"created": T0, "completed": T0 - 5000}),
+        said("m5", "ses_A", T0, time={"created": 10**20}),
+        said("m6", "ses_A", T0, role="oracle", agent=7, parts=[{"type": "hologram", "id": "p"}]),
+        said("m7", "ses_A", T0, parts=[{"type": "tool", "id": "p"}, "not a part", None]),
+        said("m8", "ses_A", T0, tokens=[1, 2]),
+        {"info": {"id": "m9", "role": "user"}},
+        {"info": None, "parts": None},
+        "not a message",
+    ]
+    frame = all_messages(bad)
+    assert len(frame) == len(bad)
+    first = frame.iloc[0]
+    assert pd.isna(first["input"])
+    assert pd.isna(first["output"])
+    assert pd.isna(first["cache_read"])
+    assert pd.isna(frame.loc[1, "cost"])
+    assert pd.isna(frame.loc[2, "cost"])
+    assert pd.isna(frame.loc[3, "duration"])
+    assert pd.isna(frame.loc[4, "created"])
+    assert frame.loc[5, "role"] == "oracle"
+    assert frame.loc[6, "parts"] == 3
+    assert pd.isna(frame.loc[7, "input"])
+    assert frame.loc[8, "parts"] == 0
+    assert frame["message"].isna().sum() == 2
+    warnings = "\n".join(frame.attrs["warnings"])
+    for name in ("tokens.input", "tokens.output", "tokens.cache.read", "cost", "role", "agent"):
+        assert f"{name} could not be read" in warnings
+    assert "cost could not be read in 2 places: NA there." in warnings
+    assert "part could not be read in 3 places: NA there." in warnings
+
+
+def test_lone_surrogates_can_be_shown_and_saved(tmp_path: Path) -> None:
+    text = json.dumps([said("m1", "ses_A", T0, parts=[{"id": "p", "type": "text", "text": "x"}])])
+    body = text.replace('"x"', '"bad \\ud800 half, good \\ud83d\\ude00"').encode()
+    answer = (200, {"content-type": "application/json"}, body)
+    with serving([wire_session("ses_A")], {"ses_A": answer}) as (client, _):
+        frame = history.messages(client, cache=Cache(tmp_path / "h.db"))
+        again = history.messages(client, cache=Cache(tmp_path / "h.db"))
+    assert frame.loc[0, "text"] == "bad � half, good 😀" == again.loc[0, "text"]
+    frame.to_csv(tmp_path / "out.csv", encoding="utf-8")
+    assert "😀" in repr(frame["text"].tolist())
+
+
+# -- speed -----------------------------------------------------------------------------------------
+
+
+def text(start: int, end: int | None, words: str = "hi") -> Wire:
+    return {"id": f"p{start}", "type": "text", "text": words, "time": {"start": start, "end": end}}
+
+
+def tool(start: int, **state: Any) -> Wire:
+    state = {"status": "completed", "input": {}, "output": "", "time": {"start": start}} | state
+    return {
+        "id": f"t{start}",
+        "type": "tool",
+        "tool": "bash",
+        "callID": f"c{start}",
+        "state": state,
+    }
+
+
+SLOW = {"time": {"created": T0, "completed": T0 + 9000}}
+
+
+@pytest.mark.parametrize(
+    ("parts", "first", "rate", "why"),
+    [
+        ([text(T0 + 500, T0 + 2500)], 0.5, 1.0, None),
+        ([text(T0 + 500, T0 + 1500), tool(T0 + 4500)], 0.5, 0.5, None),
+        ([tool(T0 + 4500)], None, None, "no text"),
+        ([text(T0 + 500, T0 + 510)], 0.5, None, "too short"),
+        ([text(T0 - 500, T0 + 1500)], None, 1.0, None),
+        ([], None, None, "no text"),
+    ],
+)
+def test_the_speed_is_told_where_it_can_be_known(
+    parts: list[Wire], first: float | None, rate: float | None, why: str | None
+) -> None:
+    row = all_messages([said("m1", "ses_A", T0, parts=parts, **SLOW)]).iloc[0]
+    assert (None if pd.isna(row["first_token"]) else row["first_token"]) == first
+    assert (None if pd.isna(row["tokens_per_second"]) else row["tokens_per_second"]) == rate
+    assert pd.isna(row["rate_note"]) if why is None else row["rate_note"].startswith(why)
+
+
+def test_an_unfinished_message_has_no_speed_and_says_why() -> None:
+    parts = [text(T0 + 500, None)]
+    row = all_messages([said("m1", "ses_A", T0, parts=parts, time={"created": T0})]).iloc[0]
+    assert row["rate_note"] == "unfinished"
+    assert pd.isna(row["tokens_per_second"])
+
+
+# -- tools and parts -------------------------------------------------------------------------------
+
+
+def test_tool_calls_are_rows_with_their_input_as_it_was() -> None:
+    given = {"command": "ls", "nested": [{"a": 1}]}
+    parts = [
+        tool(
+            T0, input=given, output="x", metadata={"exit": 3}, time={"start": T0, "end": T0 + 250}
+        ),
+        tool(T0 + 1, status="error", error="No."),
+        tool(T0 + 2, status="running"),
+    ]
+    with serving([wire_session("ses_A")], {"ses_A": [said("m1", "ses_A", T0, parts=parts)]}) as (
+        client,
+        _,
+    ):
+        tools = history.tools(client, cache=False)
+        all_parts = history.parts(client, cache=False)
+    assert tools.loc[0, "input"] == given
+    assert tools.loc[0, "exit"] == 3
+    assert tools.loc[0, "duration"] == 0.25
+    assert tools.loc[1, "error"] == "No."
+    assert [*tools["status"]] == ["completed", "error", "running"]
+    assert tools["waited"].isna().all()
+    assert [*all_parts["text"]] == ["x", "No.", ""]
+
+
+# -- sessions --------------------------------------------------------------------------------------
+
+
+def test_g2_02_a_tree_has_roots_depths_and_sums_in_which_nothing_counts_twice() -> None:
+    tree = case("sessions_tree.json")
+    sessions = [wire_session(**{"session": s.pop("id"), **s}) for s in tree["sessions"]]
+    with serving(sessions, {}) as (client, _):
+        listed = history.sessions(client).set_index("id")
+        found = usage(client).set_index("session")
+    expected = tree["expected"]
+    for session in ("ses_R", "ses_C1"):
+        assert found.loc[session, "cost"] == expected[session]["own"]
+        assert found.loc[session, "cost_inclusive"] == expected[session]["inclusive"]
+    assert found.attrs["total"]["cost"] == expected["grand_total_all_sessions"]
+    assert exact(found["cost"]) == expected["grand_total_all_sessions"]
+    assert found.loc["ses_R", "subagents"] == 3
+    assert [*listed.loc[["ses_R", "ses_C1", "ses_G"], "depth"]] == [0, 1, 2]
+    assert {*listed.loc[["ses_R", "ses_C1", "ses_C2", "ses_G"], "root"]} == {"ses_R"}
+    assert listed.loc[["ses_loop", "ses_orphan"], "depth"].isna().all()
+    # G2-16: what is archived was paid for as well.
+    assert listed.loc["ses_C2", "archived"] is not pd.NaT
+    assert found.loc["ses_C2", "cost"] == 0.5
+
+
+def test_by_root_a_tree_is_one_line() -> None:
+    tree = case("sessions_tree.json")
+    sessions = [wire_session(**{"session": s.pop("id"), **s}) for s in tree["sessions"]]
+    with serving(sessions, {}) as (client, _):
+        found = usage(client, "root").set_index("root")
+    assert found.loc["ses_R", "cost"] == 6.75
+    assert found.loc["ses_R", "sessions"] == 4
+    assert len(found) == 3
+
+
+# -- forks -----------------------------------------------------------------------------------------
+
+
+def forks() -> tuple[list[Wire], dict[str, Any], dict[str, Any]]:
+    given = case("messages_fork.json")
+    made = {"ses_P": T0, "ses_F1": T0 + MINUTE, "ses_F2": T0 + 2 * MINUTE}
+    sessions = [
+        wire_session(**{"session": s.pop("id"), **s}, time={"created": made[s_id]})
+        for s_id, s in ((s["id"], s) for s in given["sessions"])
+    ]
+    return sessions, given["messages"], given["expected"]
+
+
+@pytest.mark.parametrize("by", ["session", "root", "model", "day", "total", ["agent", "day"]])
+def test_g2_01_what_a_fork_copied_is_counted_once(by: Any) -> None:
+    sessions, messages, expected = forks()
+    with serving(sessions, messages) as (client, _):
+        found = usage(client, by)
+        doubled = usage(client, by, keep_duplicates=True)
+    assert exact(found["cost"].dropna()) == expected["billed_total"]
+    assert found.attrs["total"]["input"] == expected["input_tokens"]
+    assert exact(doubled["cost"].dropna()) == expected["naive_wrong_total"]
+    assert found.attrs["total"]["duplicates"] == 4
+    assert doubled.attrs["total"]["duplicates"] == 0
+    if by == "session":
+        assert dict(zip(found[by], found["cost"], strict=True)) == expected["per_session_new"]
+
+
+def test_copies_stay_in_the_history_and_are_marked() -> None:
+    sessions, messages, _ = forks()
+    with serving(sessions, messages) as (client, _fake):
+        frame = history.messages(client, cache=False)
+        listed = history.forks(client, client.sessions(), cache=False)
+    copies = frame[frame["duplicate_of"].notna()]
+    assert len(frame) == sum(len(m) for m in messages.values())
+    assert {*copies["session"]} == {"ses_F1", "ses_F2"}
+    assert {*copies["duplicate_of"]} <= {"p1", "p2", "p3"}
+    assert listed == {"ses_F1": "ses_P", "ses_F2": "ses_P"} == frame.attrs["forks"]
+
+
+def test_two_sessions_that_say_the_same_at_the_same_time_are_no_copies() -> None:
+    sessions = [wire_session("ses_A"), wire_session("ses_B")]
+    messages = {s: [asked(f"u{s}", s, T0), said(f"m{s}", s, T0 + 1)] for s in ("ses_A", "ses_B")}
+    with serving(sessions, messages) as (client, _):
+        frame = history.messages(client, cache=False)
+    assert frame["duplicate_of"].isna().all()
+
+
+def test_only_forks_and_their_families_are_read_for_sums_of_sessions() -> None:
+    sessions, messages, _ = forks()
+    others = [wire_session(f"ses_{n}", cost=1.0) for n in range(5)]
+    with serving([*sessions, *others], messages) as (client, fake):
+        found = usage(client)
+    read = {s.path for s in fake.seen if s.path.endswith("/message")}
+    assert read == {f"/session/{s}/message" for s in ("ses_P", "ses_F1", "ses_F2")}
+    assert found["turns"].isna().all()
+    assert any("new title" in warning for warning in found.attrs["warnings"])
+
+
+def test_a_fork_without_its_original_is_counted_and_said() -> None:
+    sessions, messages, _ = forks()
+    with serving(sessions[1:2], messages) as (client, _):
+        found = usage(client, "model")
+    assert found.attrs["total"]["cost"] == 0.45
+    assert any("2 calls are older than their session" in w for w in found.attrs["warnings"])
+
+
+# -- time ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "UTC", "Asia/Shanghai", "Pacific/Auckland"])
+def test_g2_08_days_are_those_of_the_zone(zone: str) -> None:
+    given = case("messages_day_boundaries.json")
+    first = min(m["info"]["time"]["created"] for m in given["messages"])
+    sessions = [wire_session("ses_A", time={"created": first})]
+    with serving(sessions, {"ses_A": given["messages"]}) as (client, _):
+        found = usage(client, "day", tz=zone)
+    days = dict(zip(found["day"].dt.strftime("%Y-%m-%d"), found["calls"], strict=True))
+    assert days == given["expected_rows_per_day"][zone]
+    assert found.attrs["tz"] == zone
+
+
+def test_weeks_begin_on_monday_and_months_on_the_first() -> None:
+    at = [1_793_502_000_000 + n * 86_400_000 for n in (0, 1, 2, 31)]  # Sunday, 1 November 2026
+    messages = [said(f"m{n}", "ses_A", t) for n, t in enumerate(at)]
+    with serving([wire_session("ses_A", time={"created": at[0]})], {"ses_A": messages}) as (
+        client,
+        _,
+    ):
+        weeks, months = usage(client, "week"), usage(client, "month")
+    assert [str(w.date()) for w in weeks["week"]] == ["2026-10-26", "2026-11-02", "2026-11-30"]
+    assert [str(m.date()) for m in months["month"]] == ["2026-11-01", "2026-12-01"]
+    assert [*weeks["calls"]] == [1, 2, 1]
+
+
+def test_g2_07_only_what_happened_in_the_period_counts() -> None:
+    old, new = T0 - 41 * 86_400_000, T0
+    sessions = [wire_session("ses_A", cost=0.30, time={"created": old, "updated": new + 2000})]
+    messages = {"ses_A": [said("m1", "ses_A", old, 0.29), said("m2", "ses_A", new, 0.01)]}
+    since = pd.Timestamp(new - 86_400_000, unit="ms", tz="UTC").to_pydatetime()
+    with serving(sessions, messages) as (client, _):
+        for by in ("session", "day", "model"):
+            found = usage(client, by, since=since)
+            assert exact(found["cost"]) == 0.01, by
+            assert exact(usage(client, by, until=since)["cost"]) == 0.29, by
+        assert exact(usage(client, since="2020-01-01")["cost"]) == 0.30
+
+
+def test_sessions_wholly_inside_or_outside_a_period_are_not_read() -> None:
+    day = 86_400_000
+    sessions = [
+        wire_session("ses_in", cost=1.0, time={"created": T0, "updated": T0 + 5}),
+        wire_session("ses_out", cost=2.0, time={"created": T0 - 9 * day, "updated": T0 - 8 * day}),
+        wire_session("ses_x", cost=4.0, time={"created": T0 - 3 * day, "updated": T0}),
+    ]
+    messages = {"ses_x": [said("m1", "ses_x", T0 - 3 * day, 1.5), said("m2", "ses_x", T0, 2.5)]}
+    with serving(sessions, messages) as (client, fake):
+        since = pd.Timestamp(T0 - day, unit="ms", tz="UTC").to_pydatetime()
+        found = usage(client, since=since).set_index("session")
+    assert {s.path for s in fake.seen if s.path.endswith("/message")} == {"/session/ses_x/message"}
+    assert dict(found["cost"]) == {"ses_in": 1.0, "ses_x": 2.5}
+
+
+def test_a_zone_or_a_key_that_is_not_there_is_answered_with_those_that_are() -> None:
+    with serving([], {}) as (client, _):
+        with pytest.raises(UnknownNameError, match="total, day, week, month, session"):
+            usage(client, "colour")
+        with pytest.raises(UnknownNameError, match="Europe/Berlin"):
+            usage(client, tz="Mars/Base")
+        with pytest.raises(ValueError, match="no point in time"):
+            usage(client, since="yesterday")
+
+
+# -- sums ------------------------------------------------------------------------------------------
+
+
+def test_g2_19_a_million_tiny_costs_add_up() -> None:
+    assert exact([0.0000041] * 1_000_000) == 4.1
+    entry = Entry((), "s", Usage(cost=0.0000041), calls=1)
+    assert added((), [entry] * 1000).cost == 0.0041
+    assert exact([0.1, 0.2, -0.3]) == 0
+
+
+def test_g2_09_a_subscription_is_named_and_divides_nothing_by_zero() -> None:
+    m4 = next(m for m in case("messages_v1_usage.json") if m["info"]["id"] == "m4")
+    with serving([wire_session("ses_A")], {"ses_A": [m4]}) as (client, _):
+        found = usage(client, "model")
+        empty = usage(client, "total")
+    assert found.loc[0, "cost"] == 0.0
+    assert found.loc[0, "gap_reason"] == "not metered (1)"
+    assert found.loc[0, "cache_share"] == 0.0
+    assert pd.isna(empty.loc[0, "cache_share"]) or empty.loc[0, "cache_share"] == 0.0
+
+
+def test_g2_10_a_stopped_call_is_unknown_and_counted() -> None:
+    messages = case("messages_v1_usage.json")
+    with serving([wire_session("ses_A")], {"ses_A": messages}) as (client, _):
+        found = usage(client, ["session", "model"])
+        by_model = usage(client, "model").set_index("model")
+    assert found.attrs["total"]["unknown"] == 3
+    assert found.attrs["total"]["calls"] == 8
+    assert found.attrs["total"]["cost"] == 0.0854041
+    assert by_model.loc["(unknown)", "cost"] == 0.0031
+
+
+def test_a_group_of_unknown_calls_costs_na_and_not_0() -> None:
+    error = {"name": "MessageAbortedError", "data": {"message": "Aborted"}}
+    gone = said("m1", "ses_A", T0, 0, error=error, tokens={"input": 0, "output": 0})
+    with serving([wire_session("ses_A")], {"ses_A": [gone]}) as (client, _):
+        found = usage(client, "model")
+    assert pd.isna(found.loc[0, "cost"])
+    assert pd.isna(found.loc[0, "input"])
+    assert found.loc[0, "unknown"] == 1
+    assert found.loc[0, "errors"] == 0
+
+
+@pytest.mark.parametrize(
+    ("cost", "told"),
+    [(0.503, "$0.003000 of what these sessions cost is in none"), (0.4, "$0.100000 more than")],
+)
+def test_g2_15_the_difference_between_sessions_and_messages_is_said(cost: float, told: str) -> None:
+    messages = {"ses_A": [said("m1", "ses_A", T0, 0.5)]}
+    with serving([wire_session("ses_A", cost=cost)], messages) as (client, _):
+        found = usage(client, "model")
+    assert found.attrs["total"]["cost"] == 0.5
+    assert any(told in warning for warning in found.attrs["warnings"])
+
+
+def test_turns_are_prompts_of_people() -> None:
+    sessions = [wire_session("ses_A"), wire_session("ses_B", parentID="ses_A")]
+    made = asked("u2", "ses_A", T0 + 5)
+    made["parts"][0]["synthetic"] = True
+    messages = {
+        "ses_A": [asked("u1", "ses_A", T0), said("m1", "ses_A", T0 + 1), made],
+        "ses_B": [asked("u3", "ses_B", T0), said("m2", "ses_B", T0 + 1)],
+    }
+    with serving(sessions, messages) as (client, _):
+        found = usage(client, "model")
+    assert found.loc[0, "turns"] == 1
+    assert found.loc[0, "calls"] == 2
+
+
+def test_by_tool_calls_are_counted_and_cost_is_not_made_up() -> None:
+    parts = [tool(T0), tool(T0 + 1, status="error", error="No.")]
+    messages = {"ses_A": [said("m1", "ses_A", T0, parts=parts)]}
+    with serving([wire_session("ses_A")], messages) as (client, _):
+        found = usage(client, ["tool", "model"])
+    assert [*found.loc[0, ["tool", "model", "calls", "errors"]]] == ["bash", "m-1", 2, 1]
+    assert found.loc[0, ["cost", "turns", *TOKENS]].isna().all()
+
+
+# -- prices ----------------------------------------------------------------------------------------
+
+CACHED = {"input": 1000, "output": 100, "reasoning": 50, "cache": {"read": 4000, "write": 0}}
+FULL = {"input": 3.0, "output": 15.0, "cache_read": 0.3, "cache_write": 3.75}
+BILLED = (1000 * 3 + 150 * 15 + 4000 * 0.3) / 1e6
+
+
+@pytest.mark.parametrize(
+    ("stored", "prices", "listed", "reason"),
+    [
+        (BILLED, FULL, BILLED, None),
+        (BILLED, FULL | {"output": 30.0}, BILLED + 150 * 15 / 1e6, "price changed (1)"),
+        (0, FULL, BILLED, "subscription (1)"),
+        (0, {"input": 0, "output": 0}, 0.0, "zero-priced (1)"),
+        (0.5, {"input": 0, "output": 0}, 0.0, "price changed (1)"),
+        (BILLED, {"input": 3.0, "output": 15.0}, BILLED - 0.0012, "cache price missing (1)"),
+        (None, FULL, BILLED, "stored cost unknown (1)"),
+        (0.5, None, None, "unknown model (1)"),
+        (0, None, None, "not metered (1)"),
+    ],
+)
+def test_the_listed_cost_stands_beside_the_stored_one_with_a_reason(
+    stored: float | None, prices: Any, listed: float | None, reason: str | None
+) -> None:
+    messages = {"ses_A": [said("m1", "ses_A", T0, stored, tokens=CACHED)]}
+    with serving([wire_session("ses_A")], messages) as (client, _):
+        given = {"acme/other": FULL} if prices is None else {"acme/m-1": prices}
+        row = usage(client, "model", prices=given).iloc[0]
+    assert (None if pd.isna(row["cost"]) else row["cost"]) == stored
+    assert (None if pd.isna(row["gap_reason"]) else row["gap_reason"]) == reason
+    if listed is None:
+        assert pd.isna(row["cost_listed"])
+    else:
+        assert math.isclose(row["cost_listed"], listed, abs_tol=1e-9)
+
+
+def test_a_long_prompt_has_the_price_of_its_tier() -> None:
+    price = {"input": 1, "output": 2, "cache": {"read": 0.1, "write": 0}}
+    long = {"input": 2, "output": 4, "cache": {"read": 0.2, "write": 0}}
+    tier = {"type": "context", "size": 1500}
+    model = {"name": "M", "cost": price | {"tiers": [long | {"tier": tier}]}}
+    providers = {"providers": [{"id": "acme", "models": {"m-1": model}}]}
+    messages = {"ses_A": [said("m1", "ses_A", T0, 0.01, tokens=CACHED)]}
+    with serving([wire_session("ses_A")], messages, providers=providers) as (client, _):
+        row = usage(client, "model").iloc[0]
+    assert math.isclose(row["cost_listed"], (1000 * 2 + 150 * 4 + 4000 * 0.2) / 1e6)
+
+
+def test_a_price_list_that_cannot_be_meant_is_refused() -> None:
+    with serving([], {}) as (client, _):
+        for bad in ({"m-1": {"input": 1}}, {"acme/m-1": {"price": 1}}):
+            with pytest.raises(ValueError, match="prices takes"):
+                usage(client, prices=bad)
+
+
+# -- loading ---------------------------------------------------------------------------------------
+
+
+def many(number: int) -> tuple[list[Wire], dict[str, Any]]:
+    sessions = [wire_session(f"ses_{n:02}", cost=0.01) for n in range(number)]
+    return sessions, {s["id"]: [said(f"m{s['id']}", s["id"], T0 + 1)] for s in sessions}
+
+
+GONE = {"name": "NotFoundError", "data": {"message": "Session not found: ses_01"}}
+NO = {"name": "BadRequest", "data": {"message": "Expected string"}}
+
+
+def answer(status: int, body: Any) -> tuple[int, dict[str, str], bytes]:
+    return status, {"content-type": "application/json"}, json.dumps(body).encode()
+
+
+def test_a_session_that_cannot_be_read_costs_what_the_list_says(tmp_path: Path) -> None:
+    """After a prompt with `format`, 1.18.33 answers 400 to its message list for ever."""
+    sessions, messages = many(3)
+    messages["ses_00"], messages["ses_01"] = answer(400, NO), answer(404, GONE)
+    with serving(sessions, messages) as (client, _):
+        frame = history.messages(client, cache=Cache(tmp_path / "h.db"))
+        found = usage(client, ["session", "model"])
+        whole = usage(client, "session")
+    assert [*frame["session"].unique()] == ["ses_02"]
+    assert any("HTTP 400: Expected string" in w for w in frame.attrs["warnings"])
+    assert any("1 session could not be read: deleted" in w for w in frame.attrs["warnings"])
+    assert any("$0.020000 of what these" in w for w in found.attrs["warnings"])
+    assert whole.attrs["total"]["cost"] == 0.03
+
+
+def test_a_server_that_goes_away_is_an_error_and_what_was_read_is_kept(tmp_path: Path) -> None:
+    sessions, messages = many(20)
+    with serving(sessions, messages | {"ses_19": CUT}) as (client, fake):
+        cache = Cache(tmp_path / "h.db")
+        with pytest.raises(ServerConnectionError):
+            history.messages(client, cache=cache)
+        fake.seen.clear()
+        fake.routes["GET /session/ses_19/message"] = messages["ses_19"]
+        assert len(history.messages(client, cache=cache)) == 20
+        read = [s for s in fake.seen if s.path.endswith("/message")]
+    assert [s.path for s in read] == ["/session/ses_19/message"]
+
+
+def test_an_interrupt_keeps_what_was_loaded(tmp_path: Path) -> None:
+    sessions, messages = many(40)
+    with serving(sessions, messages) as (client, _):
+        listed = client.sessions()
+        calls = 0
+
+        class Stop(Cache):
+            def put(self, kind: str, session: Session, rows: Any) -> None:
+                nonlocal calls
+                calls += 1
+                if calls == 11:
+                    raise KeyboardInterrupt
+                super().put(kind, session, rows)
+
+        loaded = load(client, listed, "messages", cache=Stop(tmp_path / "h.db"), progress=False)
+    assert len(loaded.rows) == 10
+    assert loaded.warnings == ["Interrupted: 30 sessions were not loaded."]
+
+
+def test_rows_stay_in_the_order_of_the_sessions() -> None:
+    sessions, messages = many(30)
+    with serving(sessions, messages) as (client, _):
+        frame = history.messages(client, cache=False)
+        some = history.messages(client, ["ses_05", "ses_03", "ses_05"], cache=False)
+    assert [*frame["session"]] == [s["id"] for s in sessions]
+    assert [*some["session"]] == ["ses_05", "ses_03"]
