@@ -19,6 +19,7 @@ from opencode_magics.errors import ServerConnectionError, UnknownNameError
 from opencode_magics.history import Cache, frames
 from opencode_magics.history.load import load
 from opencode_magics.history.sums import Entry, added, exact
+from opencode_magics.history.usage import USAGE
 from opencode_magics.model import Session, Usage
 
 CASES = Path(__file__).parent / "cases"
@@ -122,7 +123,7 @@ def test_help_tells_every_column() -> None:
 
 def test_the_readme_has_every_column() -> None:
     readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    tables = {"sessions": frames.SESSIONS, "usage": history.usage_columns}
+    tables = {"sessions": frames.SESSIONS, "usage": USAGE}
     tables |= {kind: table.columns for kind, table in frames.KINDS.items()}
     for kind, columns in tables.items():
         for name, column in columns.items():
@@ -272,6 +273,9 @@ def test_an_unfinished_message_has_no_speed_and_says_why() -> None:
 # -- tools and parts -------------------------------------------------------------------------------
 
 
+QUARTER = {"start": T0, "end": T0 + 250}
+
+
 def test_tool_calls_are_rows_with_their_input_as_it_was() -> None:
     given = {"command": "ls", "nested": [{"a": 1}]}
     parts = [
@@ -333,12 +337,24 @@ def test_by_root_a_tree_is_one_line() -> None:
 # -- forks -----------------------------------------------------------------------------------------
 
 
+def _tokens_of(messages: Sequence[Wire]) -> Wire:
+    told = [m["info"]["tokens"] for m in messages]
+    sums = {name: sum(t[name] for t in told) for name in ("input", "output", "reasoning")}
+    return sums | {"cache": {"read": 0, "write": 0}}
+
+
 def forks() -> tuple[list[Wire], dict[str, Any], dict[str, Any]]:
     given = case("messages_fork.json")
     made = {"ses_P": T0, "ses_F1": T0 + MINUTE, "ses_F2": T0 + 2 * MINUTE}
     sessions = [
-        wire_session(**{"session": s.pop("id"), **s}, time={"created": made[s_id]})
-        for s_id, s in ((s["id"], s) for s in given["sessions"])
+        wire_session(
+            s["id"],
+            title=s["title"],
+            cost=s["cost"],
+            tokens=_tokens_of(given["messages"][s["id"]]),
+            time={"created": made[s["id"]]},
+        )
+        for s in given["sessions"]
     ]
     return sessions, given["messages"], given["expected"]
 

@@ -64,7 +64,7 @@ def period(times: pd.Series, name: str, where: ZoneInfo) -> pd.Series:
     days = times.dt.tz_convert(where).dt.tz_localize(None).dt.normalize()
     match name:
         case "week":
-            days = days - pd.to_timedelta(days.dt.dayofweek, unit="D")
+            days = days - pd.to_timedelta(days.dt.day_of_week, unit="D")
         case "month":
             days = days - pd.to_timedelta(days.dt.day - 1, unit="D")
     return days.astype("datetime64[ms]")
