@@ -509,9 +509,9 @@ def test_instructions_come_and_go(client: Client, session: Session) -> None:
 
 def test_mcp_servers_come_and_go(client: Client) -> None:
     client.add_mcp("tools", {"type": "local", "command": ["tools"]})
-    assert [(m.name, m.status) for m in client.mcp()] == [("tools", "connected")]
+    assert ("tools", "connected") in [(m.name, m.status) for m in client.mcp()]
     client.remove_mcp("tools")
-    assert client.mcp() == ()
+    assert "tools" not in [m.name for m in client.mcp()]
     with pytest.raises(NotFoundError):
         client.remove_mcp("tools")
 

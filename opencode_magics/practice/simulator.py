@@ -76,6 +76,8 @@ class Simulator:
     `METHOD /path`.
     """
 
+    name = "simulated OpenCode"
+    what = "A simulator of OpenCode 2.x, not the real one,"
     version = VERSION
 
     def __init__(
