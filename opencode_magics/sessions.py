@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import NoReturn, TypeVar
 
 from .client import Client, Lost, Opened, Stream, Unusable
@@ -65,6 +66,7 @@ _RESTART = 20.0  # nothing listens any more: how long a restart may take
 _OUTAGE = 120.0  # any other loss of the stream
 _HALF_DONE = 3.0  # idle for so long with an unfinished answer: it will never be finished
 _STOP_WITHIN = 30.0
+_SHELLS_EVERY = 0.5
 
 
 # -- finding ---------------------------------------------------------------------------------------
@@ -369,6 +371,8 @@ class Run:
         self._wait = _SOON
         self._idle_since: float | None = None
         self._errand: threading.Thread | None = None
+        self._shells_read = 0.0
+        self._printed: dict[str, tuple[str, int]] = {}  # by call: text and bytes so far
 
     @property
     def always_means(self) -> str:
@@ -511,6 +515,7 @@ class Run:
                     self._watch(event)
                     batch.append(event)
         self._fold(batch)
+        self._read_shells()
         self._look_if_due()
         self._give_up_if_lost()
 
@@ -568,6 +573,28 @@ class Run:
             self._strangers.update(s.id for s in line)
             return []
         return [SessionChanged(s) for s in reversed(line)]
+
+    def _read_shells(self) -> None:
+        """What running commands print: 2.x doesn't send it, but gives it to who asks."""
+        running = [
+            (m.id, t)
+            for m in self.turn.answers
+            for t in m.tools
+            if t.shell and t.status == "running"
+        ]
+        if not running or time.monotonic() - self._shells_read < _SHELLS_EVERY:
+            return
+        self._shells_read = time.monotonic()
+        for message, tool in running:
+            text, cursor = self._printed.get(tool.call, ("", 0))
+            try:
+                new = self.client.shell_output(tool.shell or "", cursor, self.session.directory)
+            except OpenCodeError:
+                continue  # it is over, and its result on the way
+            if new.text:
+                self._printed[tool.call] = (text + new.text, new.cursor)
+                shown = replace(tool, tool="", output=text + new.text)
+                self._fold([PartChanged(self.session.id, message, shown)])
 
     # -- the store --------------------------------------------------------------------------------
 

@@ -314,6 +314,63 @@ def test_an_overflow_is_compacted_in_the_turn(client: Client, session: Session) 
     assert [m.summary for m in turn.answers] == [True, False]
 
 
+def test_what_a_command_prints_is_shown_while_it_runs(client: Client, session: Session) -> None:
+    seen = []
+    with sessions.prepare(client, session, "#bash echo one; sleep 2; echo two") as run:
+        run.start()
+        for turn in run:
+            for permission in turn.permissions:
+                run.decide(permission, "once")
+            seen += [t.output for t in turn.tools if t.status == "running"]
+    assert "one\n" in seen
+    assert run.turn.tools[0].output == "one\ntwo\n"
+
+
+@pytest.mark.parametrize("reason", ["shutdown", "superseded", "inactivity"])
+def test_what_the_server_cuts_off_is_interrupted(
+    client: Client, session: Session, simulator: Simulator, reason: str
+) -> None:
+    with sessions.prepare(client, session, "#slow 40 .1") as run:
+        run.start()
+        until(lambda: next(iter(run)).text)
+        simulator.shop.running[session.id].interrupt(reason)
+        turn = finish(run)
+    assert turn.outcome == "interrupted"
+    assert turn.text.startswith("slow0")
+    # Of a shutdown no end is stored: that, too, tells.
+    fresh = Turn(session.id, turn.prompt, verdict="unknown")
+    stored = "interrupted" if reason == "shutdown" else "aborted"
+    assert sessions.refresh(client, fresh).outcome == stored
+
+
+def test_a_cold_directory_has_its_models_all_the_same(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "cold").mkdir()
+    assert [m.id for m in client.models(str(tmp_path / "cold"))] == ["frugal", "scripted", "small"]
+
+
+def test_a_restarted_attachment_sees_what_was_asked_before(
+    client: Client, session: Session
+) -> None:
+    """G1-14."""
+    client.prompt(session, Prompt("msg_0014", "#bash echo hi"))
+    until(lambda: client.permissions())
+    with sessions.attach(client, session) as run:
+        run.start()
+        turn = finish(run)
+    assert (turn.prompt, turn.outcome) == ("msg_0014", "succeeded")
+    assert [s.reply for s in turn.settled_requests] == ["once"]
+
+
+def test_a_second_answer_does_nothing(client: Client, session: Session) -> None:
+    """G1-15."""
+    with sessions.prepare(client, session, "#bash sleep 1") as run:
+        run.start()
+        permission = until(lambda: next(iter(run)).permissions)[0]
+        client.reply(permission, session.directory, "once")
+        assert run.decide(permission, "reject") is False
+        assert finish(run).outcome == "succeeded"
+
+
 # -- faults of the stream --------------------------------------------------------------------------
 
 

@@ -430,8 +430,8 @@ class V2(Generation):
     # -- what a directory offers -----------------------------------------------------------------
 
     def models(self, directory: str | None) -> Flow[tuple[Model, ...]]:
-        """The models of a directory. A cold one lists none for up to 1.5 s: see `settled`."""
-        listed = _data((yield Request("GET", "/api/model", _scope(directory))))
+        """The models of a directory."""
+        listed = yield from self._catalog("/api/model", directory)
         default: Any = None
         with suppress(StatusError):
             default = _data((yield Request("GET", "/api/model/default", _scope(directory))))
@@ -439,8 +439,19 @@ class V2(Generation):
 
     def agents(self, directory: str | None) -> Flow[tuple[Agent, ...]]:
         """The agents of a directory that a person may name."""
-        listed = _data((yield Request("GET", "/api/agent", _scope(directory))))
-        return decode("its agents", _agents, listed)
+        return decode("its agents", _agents, (yield from self._catalog("/api/agent", directory)))
+
+    def _catalog(self, path: str, directory: str | None) -> Flow[Any]:
+        """What a directory offers. A cold one offers nothing until its plugins are loaded.
+
+        The list of integrations is answered no sooner than that (2.0.24).
+        """
+        request = Request("GET", path, _scope(directory))
+        if listed := _data((yield request)):
+            return listed
+        with suppress(StatusError):
+            yield Request("GET", "/api/integration", _scope(directory))
+        return _data((yield request))
 
     def commands(self, directory: str | None) -> Flow[tuple[Command, ...]]:
         """The commands of a directory."""
@@ -1162,6 +1173,11 @@ def _on_tool(status: Literal["pending", "running", "completed", "error"]) -> _Re
     return read
 
 
+def _on_content(d: Wire, f: Wire) -> Iterator[Event]:
+    for part in _content(d["content"], _at(f)):
+        yield PartChanged(d["sessionID"], d["messageID"], part)
+
+
 def _on_started(d: Wire, f: Wire) -> Iterator[Event]:
     yield StatusChanged(d["sessionID"], _BUSY)
 
@@ -1272,6 +1288,7 @@ _EVENTS: dict[str, _Read] = {
     "session.step.ended": _on_step_ended,
     "session.step.failed": _on_step_failed,
     "session.retry.scheduled": _on_retry,
+    "session.message.content.updated": _on_content,
     "session.text.started": _on_part(Text, closed=False),
     "session.text.delta": _on_delta("text"),
     "session.text.ended": _on_part(Text, closed=True),

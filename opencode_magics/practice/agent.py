@@ -120,6 +120,7 @@ class Workshop:
         self.saved: list[SavedRule] = []
         self.shells: dict[str, Shell] = {}
         self.snapshots: dict[str, dict[str, str]] = {}
+        self.warm: set[str] = set()  # directories whose plugins are loaded
         self.lock = threading.RLock()
 
     def open(self, body: Wire, directory: str) -> Record:

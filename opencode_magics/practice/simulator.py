@@ -414,8 +414,9 @@ class Api:
 
     @route("GET", "/api/model")
     def models(self) -> Wire:
-        """The models."""
-        return self._located([_model(provider, key) for provider, key in sorted(MODELS)])
+        """The models; none yet where nothing was loaded."""
+        known = sorted(MODELS) if self._here() in self.shop.warm else []
+        return self._located([_model(provider, key) for provider, key in known])
 
     @route("GET", "/api/model/default")
     def default_model(self) -> Wire:
@@ -444,7 +445,8 @@ class Api:
 
     @route("GET", "/api/integration")
     def integrations(self) -> Wire:
-        """The accounts that could be used."""
+        """The accounts that could be used; all else is loaded when this is answered."""
+        self.shop.warm.add(self._here())
         method = {"type": "key", "id": "key", "label": "API key"}
         held = {"type": "env", "name": "PRACTICE_KEY"}
         return self._located(
