@@ -71,7 +71,10 @@ class MessageRemoved:
 
 @dataclass(frozen=True, slots=True)
 class PartChanged:
-    """A snapshot of one part; of a tool call without a name, only what is new about it."""
+    """A snapshot of one part; of a tool call without a name, only what is new about it.
+
+    `message` may be "" for a call that was told of before.
+    """
 
     session: str
     message: str

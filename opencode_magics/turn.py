@@ -330,6 +330,7 @@ def advance(turn: Turn, event: Event) -> Turn:
         case MessageRemoved(session, removed) if session == turn.session:
             return _removed(turn, removed)
         case PartChanged(session, owner, part) if session in turn.tree:
+            owner = owner or _owner(turn, part)
             turn = _retracted(turn, owner, part)
             ours = session == turn.session
             return _parts(turn, owner, lambda parts: _put(parts, part)) if ours else turn
@@ -479,6 +480,10 @@ def _ours(turn: Turn, request: Permission | Question) -> bool:
     while current is not None and current not in called:
         current = parents.get(current)
     return current is not None
+
+
+def _owner(turn: Turn, part: Part) -> str:
+    return next((m.id for m in turn.log if any(p.id == part.id for p in m.parts)), "")
 
 
 def _retracted(turn: Turn, owner: str, part: Part) -> Turn:
