@@ -325,6 +325,9 @@ def test_g1_06_what_happened_in_a_gap_is_read_from_the_store() -> None:
 
 def test_a_route_that_is_missing_is_no_empty_answer() -> None:
     routes = two_x() | {"GET /api/model": (404, {}, b"")}
-    with FakeServer(routes) as fake, Client(fake.url, directory="/work/p") as client:
-        with pytest.raises(StatusError):
-            client.models()
+    with (
+        FakeServer(routes) as fake,
+        Client(fake.url, directory="/work/p") as client,
+        pytest.raises(StatusError),
+    ):
+        client.models()
