@@ -371,6 +371,7 @@ class Run:
         self._wait = _SOON
         self._idle_since: float | None = None
         self._errand: threading.Thread | None = None
+        self._withdrawn = False
         self._shells_read = 0.0
         self._printed: dict[str, tuple[str, int]] = {}  # by call: text and bytes so far
 
@@ -731,7 +732,7 @@ class Run:
         An abort right after the prompt can be lost, and one that cancels a subagent lets the
         parent go on (1.18.33), so it is repeated until the session and its subagents are seen
         idle twice. Requests that still wait are then rejected, since the server leaves them in
-        its lists.
+        its lists. A prompt that waits in the inbox is taken back, and nothing else is stopped.
 
         Returns:
             The turn: "aborted", or how it ended if it was quicker; "unknown" if it could not be
@@ -741,6 +742,8 @@ class Run:
             return self._end("aborted", None)
         before = self.turn
         self.call_off().join()
+        if self._withdrawn:
+            return self._end("aborted", None)
         try:
             if not self._stopped():
                 reason = f"it was not seen to stop within {_STOP_WITHIN:.0f} s"
@@ -768,13 +771,20 @@ class Run:
 
         def run() -> None:
             with suppress(OpenCodeError):
-                self.client.abort(self.session)
-                self._reject_leftovers()
+                self._withdrawn = self._withdraw()
+                if not self._withdrawn:
+                    self.client.abort(self.session)
+                    self._reject_leftovers()
 
         if self._errand is None:
             self._errand = threading.Thread(target=run, name="opencode-abort", daemon=True)
             self._errand.start()
         return self._errand
+
+    def _withdraw(self) -> bool:
+        """Take a prompt back that waits in the inbox: what runs there is another turn."""
+        waits = any(m.id == self.turn.prompt for m in self.turn.inbox)
+        return waits and self.client.cancel(self.session, self.turn.prompt)
 
     def _stopped(self) -> bool:
         """Abort until nothing of the tree is seen to work, twice; False if that takes too long.

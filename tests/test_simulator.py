@@ -212,6 +212,20 @@ def test_a_cancelled_prompt_ends_its_turn(client: Client, session: Session) -> N
         assert first.abort().outcome == "aborted"
 
 
+def test_a_queued_prompt_is_taken_back_without_stopping_the_turn_before_it(
+    client: Client, session: Session
+) -> None:
+    with sessions.prepare(client, session, "#slow 15 .1") as first:
+        first.start()
+        until(lambda: session.id in client.statuses())
+        with sessions.prepare(client, session, "#text 2", queue=True) as second:
+            second.start()
+            until(lambda: next(iter(second)).inbox)
+            assert second.abort().outcome == "aborted"
+        assert finish(first).outcome == "succeeded"
+    assert len([m for m in client.messages(session) if m.role == "user"]) == 1
+
+
 def test_a_steered_prompt_joins_and_a_queued_one_waits(client: Client, session: Session) -> None:
     with sessions.prepare(client, session, "#bash sleep 1") as first:
         first.start()
