@@ -286,7 +286,7 @@ def pending(
     )
     known = {session.id: session} if session else {}
     if session and waiting:
-        known |= {s.id: s for s in _descendants(client, session, 0)}
+        known |= {s.id: s for s in descendants(client, session, 0)}
     elif waiting:
         known |= {r.session: client.session(r.session) for r in waiting}
     return tuple((r, known[r.session]) for r in waiting if r.session in known)
@@ -828,7 +828,7 @@ def read_store(client: Client, session: Session, turn: Turn) -> Reread:
     status = client.statuses(session.directory).get(session.id)
     messages = client.messages(session)
     began = next((m.created for m in messages if m.id == turn.prompt), None) or 0
-    below = tuple(_descendants(client, session, began))
+    below = tuple(descendants(client, session, began))
     tree = turn.tree | {s.id for s in below}
     where = session.directory
     over = status is None and any(m.parent == turn.prompt for m in messages)
@@ -843,9 +843,9 @@ def read_store(client: Client, session: Session, turn: Turn) -> Reread:
     )
 
 
-def _descendants(client: Client, session: Session, since: int) -> Iterator[Session]:
-    """Subagent sessions at any depth that did something since the turn began."""
+def descendants(client: Client, session: Session, since: int) -> Iterator[Session]:
+    """Subagent sessions at any depth that did something since then; parents come first."""
     for child in client.children(session):
         if (child.updated or since) >= since:
             yield child
-            yield from _descendants(client, child, since)
+            yield from descendants(client, child, since)

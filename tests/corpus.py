@@ -12,7 +12,7 @@ import os
 import random
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 DAY = 86_400_000
+_NANO = Decimal("1e-9")
 NOW = 1_796_000_000_000
 # provider, model, and USD per million tokens: input, output, cache read, cache write
 MODELS = (
@@ -224,8 +225,18 @@ def _source() -> str:
 # -- what the database says ------------------------------------------------------------------------
 
 
-def calls(database: Path) -> Iterator[tuple[str, str, int, Decimal, bool]]:
-    """Session, model, time, cost of every call that has one, and whether a fork copied it."""
+class Call(NamedTuple):
+    """A call of a model: whose, of what, when (ms), for how much (USD), copied by a fork or not."""
+
+    session: str
+    model: str
+    time: int
+    cost: Decimal
+    copied: bool
+
+
+def calls(database: Path) -> Iterator[Call]:
+    """Every call that the database has."""
     query = """
         select s.id, json_extract(m.data, '$.modelID'), m.time_created,
                json_extract(m.data, '$.cost'), m.time_created < s.time_created
@@ -234,16 +245,25 @@ def calls(database: Path) -> Iterator[tuple[str, str, int, Decimal, bool]]:
     """
     with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as db:
         for session, model, time, cost, copied in db.execute(query):
-            yield session, model, time, Decimal(repr(cost)), bool(copied)
+            yield Call(session, model, time, Decimal(repr(cost)), bool(copied))
     db.close()
 
 
-def spent(database: Path, by: str, zone: str, copies: bool) -> dict[str, float]:
+def spent(database: Path, by: str, zone: str, copies: bool) -> dict[str, Decimal]:
     """USD by "session", "model" or "day" of a zone, with or without what forks copied."""
     sums: dict[str, Decimal] = defaultdict(Decimal)
-    for session, model, time, cost, copied in calls(database):
-        if copied and not copies:
+    for call in calls(database):
+        if call.copied and not copies:
             continue
-        day = f"{datetime.fromtimestamp(time / 1000, ZoneInfo(zone)):%Y-%m-%d}"
-        sums[{"session": session, "model": model, "day": day}[by]] += cost
-    return {key: round(float(value), 6) for key, value in sums.items()}
+        day = f"{datetime.fromtimestamp(call.time / 1000, ZoneInfo(zone)):%Y-%m-%d}"
+        sums[{"session": call.session, "model": call.model, "day": day}[by]] += call.cost
+    return sums
+
+
+def differences(
+    ours: Iterable[tuple[str, float]], theirs: Mapping[str, Decimal]
+) -> dict[str, tuple[float, Decimal]]:
+    """Sums that differ by a thousandth of a micro-dollar or more; what is not there is 0."""
+    found = {key: (cost, theirs.get(key, Decimal())) for key, cost in ours}
+    found |= {key: (0.0, cost) for key, cost in theirs.items() if key not in found}
+    return {k: (a, b) for k, (a, b) in found.items() if abs(Decimal(repr(float(a))) - b) >= _NANO}

@@ -84,6 +84,7 @@ def lone_shell(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("OPENCODE_SERVER_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
     monkeypatch.setenv("IPYTHONDIR", str(home / "ipython"))
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])

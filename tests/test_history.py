@@ -672,7 +672,7 @@ def test_an_interrupt_keeps_what_was_loaded(tmp_path: Path) -> None:
 
         loaded = load(client, listed, "messages", cache=Stop(tmp_path / "h.db"), progress=False)
     assert len(loaded.rows) == 10
-    assert loaded.warnings == ["Interrupted: 30 sessions were not loaded."]
+    assert loaded.warnings == ["Interrupted: 30 sessions not loaded."]
 
 
 def test_rows_stay_in_the_order_of_the_sessions() -> None:

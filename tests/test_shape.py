@@ -25,6 +25,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("turn", "dialects"),
     ("client", "server", "service"),
     ("sessions",),
+    ("conversation",),
     ("history", "notebook"),
     ("offers",),
     ("magics",),

@@ -62,18 +62,19 @@ class Loaded:
     def warnings(self) -> list[str]:
         """What a person should know about these rows, a sentence each."""
         told = [
-            f"{name} could not be read in {number} place{'s' * (number > 1)}: NA there."
+            f"{name} could not be read in {_counted(number, 'place')}: NA there."
             for name, number in sorted(self.unread.items())
         ]
         for reason, number in sorted(Counter(_why(e) for e in self.failed.values()).items()):
-            told.append(f"{number} session{'s' * (number > 1)} could not be read: {reason}")
+            told.append(f"{_counted(number, 'session')} could not be read: {reason}")
         if self.stopped:
-            told.append(f"Interrupted: {self.stopped} sessions were not loaded.")
+            told.append(f"Interrupted: {_counted(self.stopped, 'session')} not loaded.")
         if self.kept and self.oldest is not None:
             since = datetime.fromtimestamp(self.oldest, UTC).astimezone()
             told.append(
-                f"{self.kept} sessions came from the cache, read at {since:%Y-%m-%d %H:%M} or "
-                "later; a shell run or an edited part since can't be seen: refresh reads again."
+                f"{_counted(self.kept, 'session')} came from the cache, read at "
+                f"{since:%Y-%m-%d %H:%M} or later; a shell run or an edited part since can't be "
+                "seen: refresh reads again."
             )
         return told
 
@@ -210,6 +211,10 @@ class _Bar:
         self._size += size
         self._bar.set_postfix_str(f"{self._size / 1e6:.0f} MB", refresh=False)
         self._bar.update()
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def _why(error: OpenCodeError) -> str:

@@ -15,6 +15,7 @@ from .state import OpenCodeMagics
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..conversation import Conversation
     from ..model import Session
 
 _KINDS = ("messages", "steps", "parts", "tools")
@@ -122,6 +123,34 @@ class HistoryMagics(Magics):
         _say([_total(found), *found.attrs["warnings"]])
         return found
 
+    @no_var_expand
+    @arguments
+    @argument("-n", "--last", type=int, default=20, help="At most so many turns; default: 20.")
+    @argument("session", nargs="*", help="Id or title of a session; default: the current one.")
+    @line_magic
+    def oc_show(self, line: str) -> Conversation | None:
+        """An old conversation, each turn as it looked when it was over, as a Conversation.
+
+        `.turns` are its turns: text, tools, diffs, usage, cost. How permissions were answered and
+        what was tried again is stored nowhere and can't be shown.
+
+        Example::
+
+            %oc_show
+            old = %oc_show fix the login page --last 3
+        """
+        from ..conversation import read
+
+        options = parse(self.oc_show, line)
+        if options is None:
+            return None
+        if options.last < 1:
+            raise UsageError("--last takes a number from 1 on")
+        sessions = self._named(options.session) or [self.state.need_session()]
+        if len(sessions) > 1:
+            raise UsageError("%oc_show shows one session")
+        return read(self.state.client, sessions[0], options.last)
+
     def _sessions(self, options: argparse.Namespace) -> list[Session] | None:
         """Those that are named, the current one, or (None) all."""
         if options.all or options.everywhere:
@@ -159,9 +188,10 @@ def _say(sentences: list[str]) -> None:
 def _total(usage: pd.DataFrame) -> str:
     total, zone = usage.attrs["total"], usage.attrs["tz"]
     cost = "of unknown cost" if total["cost"] is None else f"${total['cost']:,.4f}"
-    left = f" {total['duplicates']} copied calls left out." if total["duplicates"] else ""
-    blind = f" {total['unknown']} calls of unknown usage." if total["unknown"] else ""
+    sessions = f"{total['sessions']:,} session{'s' * (total['sessions'] != 1)}"
+    left = f" Left out: {total['duplicates']} copied by forks." if total["duplicates"] else ""
+    blind = f" Of unknown usage: {total['unknown']}." if total["unknown"] else ""
     return (
-        f"{total['sessions']:,} sessions, {cost} (USD as stored; days of {zone}).{left}{blind} "
+        f"{sessions}, {cost} (USD as stored; days of {zone}).{left}{blind} "
         "What was deleted, and titles that the server made up, are in no figure."
     )

@@ -12,6 +12,7 @@ from typing import Any
 _LOOKS = {
     "opencode_magics.turn.Turn": ("turn", "render"),
     "opencode_magics.turn.Settled": ("settled", "settled"),
+    "opencode_magics.conversation.Conversation": ("conversation", "conversation"),
     "opencode_magics.model.Session": ("session", "session"),
     "opencode_magics.model.Permission": ("request", "request"),
     "opencode_magics.model.Question": ("request", "request"),

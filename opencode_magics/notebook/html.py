@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from html import escape
 from itertools import groupby
 
+from ..conversation import Conversation
 from ..diffs import ChangedFile, Diff
 from ..model import (
     Failure,
@@ -382,6 +383,21 @@ def session(session: Session) -> str:
             f'<div style="{_SMALL};{_QUIET}">{told}</div>'
         ]
     )
+
+
+def conversation(told: Conversation) -> str:
+    """An old session: what was asked, and each turn as it looks when it is over."""
+    above = [session(told.session)]
+    if told.left_out:
+        above.append(_line("↑", _WARN, esc(words.left_out(told)), quiet=True))
+    return page([*above, *(_prompt(t) + turn(t) for t in told.turns)])
+
+
+def _prompt(told: Turn) -> str:
+    style = (
+        "margin:1.4em 0 .4em;padding:.5em .8em;border-radius:4px;background:rgba(128,128,128,.09)"
+    )
+    return f'<div style="{style};white-space:pre-wrap">{esc(words.prompt(told))}</div>'
 
 
 def request(asked: Permission | Question) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 
+from ..conversation import Conversation
 from ..diffs import ChangedFile, Diff
 from ..model import Failure, FileDiff, Permission, Question, Reasoning, Session, Text, ToolCall
 from ..patches import Change
@@ -215,6 +216,13 @@ def session(session: Session) -> str:
     """A session in two lines."""
     title = words.one_line(session.title) or "(untitled)"
     return f"{title} [{clean(session.id)}]\n{words.session_line(session)}"
+
+
+def conversation(told: Conversation) -> str:
+    """An old session: what was asked, and each turn as it looks when it is over."""
+    above = [session(told.session), *([words.left_out(told)] if told.left_out else [])]
+    turns = (f"> {words.prompt(t)}".replace("\n", "\n> ") + f"\n\n{render(t)}" for t in told.turns)
+    return "\n\n".join([*above, *turns])
 
 
 def request(asked: Permission | Question) -> str:

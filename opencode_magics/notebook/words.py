@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Literal
 
+from ..conversation import Conversation
 from ..model import Failure, FileDiff, Permission, Question, Session, ToolCall, Usage, total_usage
 from ..patches import changes
 from ..turn import Retry, Turn
@@ -277,6 +278,17 @@ def _cost(turn: Turn, usage: Usage | None, least: str) -> str:
     text = money(None) if cost is None or (least and not cost) else least + money(cost)
     helped = len(turn.subagents)
     return f"{text} (incl. {count(helped, 'subagent')})" if helped else text
+
+
+def prompt(turn: Turn) -> str:
+    """The prompt of a turn, in full."""
+    return clean(turn.question_text).strip() or "(a prompt without text)"
+
+
+def left_out(told: Conversation) -> str:
+    """That earlier turns are not shown, and how to have them."""
+    everything = told.left_out + len(told.turns)
+    return f"{count(told.left_out, 'earlier turn')} left out: --last {everything} shows all."
 
 
 def session_line(session: Session) -> str:

@@ -251,10 +251,8 @@ def compare(client: Client, database: Path) -> list[str]:
                 client, by, tz=ZONE, keep_duplicates=copies, cache=False, progress=False
             )
             key = found[by].dt.strftime("%Y-%m-%d") if by == "day" else found[by]
-            ours = {k: round(c, 6) for k, c in zip(key, found["cost"], strict=True) if c}
             told = corpus.spent(database, by, ZONE, copies)
-            differ = ours.items() ^ {(k, c) for k, c in told.items() if c}
-            if differ:
+            if differ := corpus.differences(zip(key, found["cost"], strict=True), told):
                 wrong.append(f"by {by}, copies {copies}: {len(differ)} differ")
     return wrong
 
