@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from both import tool_names
 from front import FrontEnd, front_end
 from shell import Shell, lone_shell, take_practice_server
 
@@ -52,6 +53,12 @@ def simulator() -> Iterator[Simulator]:
 def generation() -> str:
     """Which server a test works with; `@both` gives one after the other."""
     return "1.x"
+
+
+@pytest.fixture
+def bash(generation: str) -> str:
+    """How the generation calls the tool that 1.x calls bash."""
+    return tool_names(generation, "bash")[0]
 
 
 @pytest.fixture

@@ -547,6 +547,7 @@ class _Call:
                 case "drop":
                     error = {"type": "provider.transport", "message": "The connection broke."}
                 case "garbage":
+                    self._half(step.text, step)
                     raise Failed("provider.invalid-output", "The provider's answer is no JSON.")
                 case "page":
                     return Step(finish="unknown")
@@ -589,6 +590,14 @@ class _Call:
             self.open = (kind, self.open[1] + piece)
         self.open = None
         self.say(f"{kind}.ended", ordinal=0, text=text, **state)
+
+    def _half(self, text: str, step: Step) -> None:
+        """Say what comes before an answer breaks off."""
+        self.begin()
+        self.say("text.started", ordinal=0)
+        some = pieces(text, step.deltas)
+        self.open = ("text", "".join(some[: len(some) // 2 + 1]))
+        self.say("text.delta", ordinal=0, delta=self.open[1])
 
     # -- tools -----------------------------------------------------------------------------------
 
