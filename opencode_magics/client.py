@@ -14,7 +14,7 @@ import threading
 import time
 from base64 import b64encode
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +24,7 @@ import httpx
 import httpx_sse
 
 from . import dialects
-from .dialects import Delivery, Dialect, Flow, Place, Prompt, Reply, Request
+from .dialects import Delivery, Dialect, Flow, Place, Prompt, Reply, Request, SessionOptions
 from .diffs import Diff
 from .errors import OpenCodeError, ServerConnectionError, StreamError
 from .events import Event
@@ -266,9 +266,21 @@ class Client:
         """The subagent sessions directly below a session."""
         return self.run(self.dialect.children(session))
 
-    def create(self, title: str | None = None, directory: str | None = None) -> Session:
-        """A new session in a directory (default: the client's)."""
-        return self.run(self.dialect.create(directory or self.directory, title))
+    def create(
+        self,
+        title: str | None = None,
+        directory: str | None = None,
+        options: SessionOptions | None = None,
+    ) -> Session:
+        """A new session in a directory (default: the client's).
+
+        Raises:
+            UnsupportedOperation: Options, which only 2.x has.
+        """
+        where = directory or self.directory
+        if options is None:
+            return self.run(self.dialect.create(where, title))
+        return self.run(self.dialect.create_as(where, title, options))
 
     def messages(self, session: Session) -> tuple[Message, ...]:
         """Every message of a session, oldest first."""
@@ -414,6 +426,10 @@ class Client:
     def delete_instruction(self, session: Session, key: str) -> None:
         """Take back what a session's agent was told."""
         self.run(self.dialect.delete_instruction(session, key))
+
+    def set_metadata(self, session: Session, metadata: Mapping[str, Any]) -> None:
+        """Replace what stays with a session on the server."""
+        self.run(self.dialect.set_metadata(session, metadata))
 
     def set_rules(self, session: Session, rules: Sequence[Rule]) -> None:
         """Replace the permission rules of a session; they come after those of its agent."""

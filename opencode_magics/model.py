@@ -317,6 +317,7 @@ class Session:
 
     Attributes:
         rules: Permission rules of its own, which come after those of the agent.
+        metadata: What a client left with it (2.x).
         forked_from, forked_at: The session that it was copied from, and before which message.
         outcome: How its last turn ended, where the server tells (2.x).
         revert: The message it was taken back to, while it can still be brought forward again.
@@ -339,6 +340,7 @@ class Session:
     additions: int | None = None
     deletions: int | None = None
     rules: tuple[Rule, ...] = ()
+    metadata: dict[str, Any] = field(default_factory=dict)
     forked_from: str | None = None
     forked_at: str | None = None
     outcome: str | None = None

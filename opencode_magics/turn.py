@@ -333,9 +333,10 @@ def advance(turn: Turn, event: Event) -> Turn:
             owner = owner or _owner(turn, part)
             turn = _retracted(turn, owner, part)
             ours = session == turn.session
+            turn = turn if _closed(part) or not ours else _going_on(turn)
             return _parts(turn, owner, lambda parts: _put(parts, part)) if ours else turn
         case PartDelta(session, owner, part_id, text) if session == turn.session:
-            return _parts(turn, owner, lambda parts: _append(parts, part_id, text))
+            return _parts(_going_on(turn), owner, lambda parts: _append(parts, part_id, text))
         case PartRemoved(session, owner, part_id) if session == turn.session:
             return _parts(turn, owner, lambda ps: tuple(p for p in ps if p.id != part_id))
         case StatusChanged(session, status) if session == turn.session:
@@ -442,6 +443,12 @@ def _below(turn: Turn, session: Session) -> bool:
     return session.parent in turn.tree or any(s.id == session.id for s in turn.sessions)
 
 
+def _going_on(turn: Turn) -> Turn:
+    """The turn when something comes: a retry that was waited for is under way."""
+    waited = turn.status is not None and turn.status.name == "retry"
+    return replace(turn, status=Status("busy")) if waited else turn
+
+
 def _child(turn: Turn, session: Session) -> Turn:
     others = tuple(s for s in turn.sessions if s.id != session.id)
     known = next((s for s in turn.sessions if s.id == session.id), session)
@@ -520,6 +527,7 @@ def _reread(turn: Turn, event: Reread) -> Turn:
     log = tuple(_merge(known.get(m.id), m) for m in stored) if stored else turn.log
     turn = replace(
         turn,
+        inbox=tuple(m for m in turn.inbox if m.id not in {s.id for s in stored}),
         log=_ordered(log),
         sessions=_by_age(event.sessions or turn.sessions),
         permissions=(),

@@ -207,6 +207,24 @@ def test_zeros_that_hold_the_place_are_unknown() -> None:
     )
 
 
+def test_after_a_retry_something_that_comes_means_busy_again() -> None:
+    """No status says so."""
+    told = [
+        ("session.inbox.delivered", {"inboxID": "msg_1"}),
+        ("session.step.started", {"assistantMessageID": "m", "agent": "build", "model": None}),
+        ("session.retry.scheduled", {"attempt": 2, "at": 9, "error": {"message": "busy"}}),
+        ("session.text.started", {"assistantMessageID": "m", "ordinal": 0}),
+    ]
+    turn = Turn("s", "msg_1")
+    names = []
+    for n, (kind, data) in enumerate(told, 1):
+        frame = {"type": kind, "id": f"evt_{n}", "created": n, "data": data | {"sessionID": "s"}}
+        turn = advance_all(turn, V2().events(frame))
+        names.append(turn.status.name if turn.status else "")
+    assert names == ["", "", "retry", "busy"]
+    assert [(r.attempt, r.message, r.next) for r in turn.retries] == [(2, "busy", 9)]
+
+
 # -- what 2.x is sent ------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from opencode_magics import server, sessions
 from opencode_magics.client import Client
-from opencode_magics.dialects import Prompt, Request
+from opencode_magics.dialects import Prompt, Request, SessionOptions
 from opencode_magics.errors import (
     AuthenticationError,
     NotFoundError,
@@ -25,7 +25,7 @@ from opencode_magics.errors import (
     UnsupportedOperation,
 )
 from opencode_magics.events import MessageChanged, PromptDelivered
-from opencode_magics.model import InboxItem, Rule, Session
+from opencode_magics.model import InboxItem, ModelRef, Rule, Session
 from opencode_magics.practice.simulator import Fault, Simulator
 from opencode_magics.practice.workspace import reset_workspace
 from opencode_magics.sessions import Run
@@ -492,6 +492,27 @@ def test_a_long_list_is_read_to_its_end(client: Client, session: Session) -> Non
     assert len(users) == 205
 
 
+def test_a_session_is_made_with_all_that_one_can_have(client: Client, session: Session) -> None:
+    options = SessionOptions(
+        id="ses_mine",
+        parent=session.id,
+        agent="plan",
+        model=ModelRef("practice", "frugal"),
+        metadata={"notebook": "tour"},
+        rules=(Rule("shell", "*", "deny"),),
+    )
+    made = client.create("all of it", options=options)
+    assert (made.id, made.parent, made.agent) == ("ses_mine", session.id, "plan")
+    assert (made.model, made.metadata) == (options.model, {"notebook": "tour"})
+    assert made.rules == options.rules
+    assert client.create("again", options=options).title == "all of it"
+    client.set_metadata(made, {"other": 1})
+    assert client.session("ses_mine").metadata == {"other": 1}
+    assert [s.id for s in client.children(session)] == ["ses_mine"]
+    with pytest.raises(NotFoundError):
+        client.create(options=SessionOptions(parent="ses_nowhere"))
+
+
 def test_an_archived_session_is_listed_and_says_so(client: Client, session: Session) -> None:
     client.run(client.dialect.archive(session, True))  # type: ignore[attr-defined]
     assert next(s for s in client.sessions() if s.id == session.id).archived
@@ -646,6 +667,8 @@ def test_the_output_of_a_shell_is_read_by_bytes(client: Client, session: Session
         lambda c, s: c.put_instruction(s, "k", 1),
         lambda c, s: c.delete_instruction(s, "k"),
         lambda c, s: c.set_rules(s, []),
+        lambda c, s: c.set_metadata(s, {}),
+        lambda c, s: c.create("x", options=SessionOptions(parent=s.id)),
         lambda c, s: c.saved_rules(),
         lambda c, s: c.delete_saved_rule("psv_1"),
         lambda c, s: c.remove_mcp("x"),

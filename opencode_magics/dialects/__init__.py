@@ -126,6 +126,26 @@ class Prompt:
     resume: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """What a 2.x session can be made with, besides its title and its directory.
+
+    Attributes:
+        id: The id that it gets; a session that has it already is returned as it is.
+        parent: The session that it is below; it works in that one's directory.
+        agent, model: Who answers. The server doesn't check the names.
+        metadata: What stays with it on the server.
+        rules: Permission rules of its own.
+    """
+
+    id: str | None = None
+    parent: str | None = None
+    agent: str | None = None
+    model: ModelRef | None = None
+    metadata: Mapping[str, Any] | None = None
+    rules: tuple[Rule, ...] = ()
+
+
 class Place(NamedTuple):
     """An event's own id, and the number that a durable one has in its session."""
 
@@ -239,6 +259,14 @@ class Dialect(Protocol):
 
     # What only one generation has; the others raise UnsupportedOperation.
 
+    def create_as(
+        self, directory: str | None, title: str | None, options: SessionOptions
+    ) -> Flow[Session]:
+        """A new session that is more than a title in a directory."""
+
+    def set_metadata(self, session: Session, metadata: Mapping[str, Any]) -> Flow[None]:
+        """Replace what stays with a session on the server."""
+
     def inbox(self, session: Session) -> Flow[tuple[InboxItem, ...]]:
         """What waits to be delivered to a session, in the order in which it came."""
 
@@ -325,6 +353,16 @@ class Generation:
         """What the turn of a prompt changed: the prompt itself tells."""
         return ()
         yield
+
+    def create_as(
+        self, directory: str | None, title: str | None, options: SessionOptions
+    ) -> Flow[Session]:
+        """A new session that is more than a title in a directory."""
+        raise self._missing("session with an id, a parent, rules or metadata of one's own")
+
+    def set_metadata(self, session: Session, metadata: Mapping[str, Any]) -> Flow[None]:
+        """Replace what stays with a session on the server."""
+        raise self._missing("metadata of a session")
 
     def inbox(self, session: Session) -> Flow[tuple[InboxItem, ...]]:
         """What waits to be delivered to a session."""

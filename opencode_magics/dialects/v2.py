@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal
@@ -70,7 +70,19 @@ from ..model import (
     Transcript,
     Usage,
 )
-from . import Flow, Generation, Place, Prompt, Query, Request, decode, json_object, log, many
+from . import (
+    Flow,
+    Generation,
+    Place,
+    Prompt,
+    Query,
+    Request,
+    SessionOptions,
+    decode,
+    json_object,
+    log,
+    many,
+)
 from .values import count, fields, integer, moment, money, number, string
 
 Wire = dict[str, Any]
@@ -147,9 +159,23 @@ class V2(Generation):
 
     def create(self, directory: str | None, title: str | None) -> Flow[Session]:
         """A new session. The server takes its directory from the body only."""
-        body: Wire = {"title": title} if title else {}
-        if directory:
-            body["location"] = {"directory": directory}
+        return (yield from self.create_as(directory, title, SessionOptions()))
+
+    def create_as(
+        self, directory: str | None, title: str | None, options: SessionOptions
+    ) -> Flow[Session]:
+        """A new session that is more than a title in a directory."""
+        told: Wire = {
+            "title": title,
+            "location": {"directory": directory} if directory else None,
+            "id": options.id,
+            "parentID": options.parent,
+            "agent": options.agent,
+            "model": _ref_out(options.model) if options.model else None,
+            "metadata": dict(options.metadata) if options.metadata else None,
+            "permissions": [_rule_out(r) for r in options.rules],
+        }
+        body = {name: value for name, value in told.items() if value}
         reply = yield Request("POST", "/api/session", {}, body)
         return decode("a session", _session, _data(reply))
 
@@ -172,6 +198,10 @@ class V2(Generation):
         yield Request(
             "PATCH", _path(session.id), {}, {"permissions": [_rule_out(r) for r in rules]}
         )
+
+    def set_metadata(self, session: Session, metadata: Mapping[str, Any]) -> Flow[None]:
+        """Replace what stays with a session on the server."""
+        yield Request("PATCH", _path(session.id), {}, {"metadata": dict(metadata)})
 
     def delete(self, session: Session) -> Flow[None]:
         """Delete a session and its subagents' sessions for good."""
@@ -586,6 +616,7 @@ def _session(w: Wire) -> Session:
         archived=moment(time.get("archived")) or None,
         usage=_usage(w),
         rules=_rules(w.get("permissions")),
+        metadata=fields(w.get("metadata")),
         forked_from=string(fork.get("sessionID")) or None,
         forked_at=string(fields(fork.get("boundary")).get("messageID")) or None,
         outcome=string(w.get("outcome")) or None,
