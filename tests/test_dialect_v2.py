@@ -19,7 +19,17 @@ from opencode_magics.dialects import Prompt, Reply, Request
 from opencode_magics.dialects.v2 import V2, _messages, _readable
 from opencode_magics.errors import StatusError, StreamError, TurnError, UnknownNameError
 from opencode_magics.events import PermissionAsked, Reread
-from opencode_magics.model import Attachment, Message, ModelRef, Rule, Session, Status, Text, Usage
+from opencode_magics.model import (
+    Attachment,
+    Message,
+    ModelRef,
+    Rule,
+    Session,
+    Status,
+    StepEnd,
+    Text,
+    Usage,
+)
 from opencode_magics.sessions import Run
 from opencode_magics.turn import Turn, advance, advance_all
 
@@ -70,7 +80,10 @@ def test_a_stream_cut_at_any_frame_and_reread_ends_in_the_same_turn(name: str, p
 
 @pytest.mark.parametrize("name", V2_FLOWS)
 def test_a_whole_stream_tells_what_the_store_holds(name: str) -> None:
-    """Apart from what 2.0.16 doesn't store: the times of texts, why a turn failed."""
+    """Apart from what 2.0.16 doesn't store: the times of texts, why a turn failed.
+
+    And from a step that was refused: only the store, with all of it, tells that from an abort.
+    """
     recorded = transcript(name)
     turn = advance_all(Turn(recorded.session, recorded.prompts[0]), recorded.heard())
     assert comparable(turn.log) == comparable(advance(turn, recorded.stored()).log)
@@ -81,8 +94,11 @@ def comparable(log: tuple[Message, ...]) -> list[Message]:
         return replace(part, start=None, end=0) if isinstance(part, Text) else part
 
     def told(message: Message) -> Message:
-        failure = None if message.role == "system" else message.error
-        return replace(message, error=failure, parts=tuple(map(bare, message.parts)))
+        refused = any(t.declined for t in message.tools)
+        failure = None if message.role == "system" or refused else message.error
+        finish = "tool-calls" if refused else message.finish
+        parts = [bare(p) for p in message.parts if not (refused and isinstance(p, StepEnd))]
+        return replace(message, error=failure, finish=finish, parts=tuple(parts))
 
     return [told(m) for m in log]
 

@@ -671,8 +671,7 @@ def _messages(
             prompt = message.id
         if message.error is not None and message.error.aborted and _unsaid(rows[place + 1 :]):
             cut_off = Failure("Interrupted", "the server stopped, and the turn with it")
-            declined = any(t.declined for t in message.tools)
-            message = message if declined else replace(message, error=cut_off)
+            message = replace(message, error=cut_off)
         found.append(message)
     return tuple(found)
 
@@ -737,6 +736,9 @@ def _assistant(
     usage, finish = _call_usage(w), string(w.get("finish")) or None
     error = _failure(w["error"]) if w.get("error") else None
     parts: list[Part] = [StepStart(":start"), *_content(w.get("content") or (), done)]
+    if error is not None and error.aborted and _declined(parts):
+        # A refusal ends the step as aborted, although the model had come to its end.
+        finish, error = "tool-calls", None
     if finish and error is None:
         parts.append(StepEnd(":end", finish, usage))
     return Message(
@@ -753,6 +755,10 @@ def _assistant(
         reported=usage,
         parts=tuple(parts),
     )
+
+
+def _declined(parts: Iterable[Part]) -> bool:
+    return any(isinstance(p, ToolCall) and p.declined for p in parts)
 
 
 def _compaction(

@@ -22,6 +22,7 @@ from typing import Any
 from ..model import Rule, SavedRule
 from ..patches import compared, ended
 from ..rules import decide
+from .home import environment
 from .journal import Journal, Record, Wire, now
 from .model import SUMMARY, TITLE, PracticeModel, Request, pieces, usage
 from .script import OVERFLOW, Call, Failure, Step
@@ -120,6 +121,7 @@ class Workshop:
         self.saved: list[SavedRule] = []
         self.shells: dict[str, Shell] = {}
         self.snapshots: dict[str, dict[str, str]] = {}
+        self.mcp: dict[str, str] = {}  # servers and how they stand
         self.warm: set[str] = set()  # directories whose plugins are loaded
         self.lock = threading.RLock()
 
@@ -296,15 +298,12 @@ class Execution(threading.Thread):
         try:
             self._work()
         except Stopped as stop:
-            self._end("execution.interrupted", reason=stop.reason)
+            self._say("execution.interrupted", reason=stop.reason)
         except Failed as failed:
-            self._end("execution.failed", error=failed.error)
+            self._say("execution.failed", error=failed.error)
         else:
-            self._end("execution.succeeded")
+            self._say("execution.succeeded")
         self._leave()
-
-    def _end(self, kind: str, **data: Any) -> None:
-        self._say(kind, **data)
 
     def _leave(self) -> None:
         """The line of the end is written before the session counts as idle."""
@@ -351,7 +350,7 @@ class Execution(threading.Thread):
         item = self.record.items[key]
         self._say("inbox.delivered", inboxID=key)
         if item["type"] == "compaction":
-            self._compact("manual", key)
+            self.compact("manual", key)
 
     def _turn(self) -> None:
         """Step until the model has nothing more to do; what steers joins in between."""
@@ -380,10 +379,10 @@ class Execution(threading.Thread):
         key, before = self.shop.journal.ids.new("msg"), self.shop.snapshot(self.record.directory)
         data: Wire = {"agent": agent, "model": {"variant": "default"} | model, "started": now()}
         data |= {"snapshot": before} if before else {}
-        request = self._request(str(model["id"]))
+        request = self.conversation(str(model["id"]))
         return _Call(self, key, data, request).run()
 
-    def _request(self, model: str) -> Request:
+    def conversation(self, model: str) -> Request:
         """The conversation as the model gets it."""
         messages: list[Wire] = [{"role": "system", "content": "You are a simulated agent."}]
         for row in self.record.rows:
@@ -399,7 +398,8 @@ class Execution(threading.Thread):
                     messages = [messages[0], {"role": "user", "content": row["summary"]}, *kept]
         return Request(model, self.record.id, tuple(messages), True)
 
-    def _compact(self, reason: str, key: str | None = None) -> None:
+    def compact(self, reason: str, key: str | None = None) -> None:
+        """Sum the conversation up, as asked (`key` is the item of the inbox) or to make room."""
         extra = {"inputID": key} if key else {}
         self._say("compaction.started", reason=reason, **extra)
         if not any(r["type"] == "assistant" for r in self.record.rows) and reason == "manual":
@@ -466,7 +466,7 @@ class _Call:
         self.execution = execution
         self.shop, self.record = execution.shop, execution.record
         self.key, self.head, self.request = key, head, request
-        self.begun = self.said = False
+        self.begun = False
         self.billed: Wire = {}
         self.open: tuple[str, str] | None = None  # kind and text of the part that streams
 
@@ -533,8 +533,8 @@ class _Call:
                 return step
             match step.failure:
                 case Failure() as failure if failure == OVERFLOW:
-                    self.execution._compact("auto")
-                    self.request = self.execution._request(self.request.model)
+                    self.execution.compact("auto")
+                    self.request = self.execution.conversation(self.request.model)
                     self.key = self.shop.journal.ids.new("msg")
                     self.head |= {"started": now()}
                     continue
@@ -576,8 +576,7 @@ class _Call:
         cost, tokens = _bill(usage(self.request, step), self.request.model)
         self.billed = {"cost": cost, "tokens": tokens}
         self.say("step.streamed")
-        if not self.said:
-            self.execution.entitle()
+        self.execution.entitle()
         return calls
 
     def _part(self, kind: str, text: str, step: Step) -> None:
@@ -851,18 +850,12 @@ def start_shell(shop: Workshop, record: Record, command: str, **metadata: Any) -
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
-            env={**_environment(shop), **record.environment},
+            env={**environment(shop.root / "home"), **record.environment},
             start_new_session=True,
         )
     shell = shop.shells[name] = Shell(info, output, process)
     shop.journal.say("shell.created", {"info": dict(info)}, record)
     return shell
-
-
-def _environment(shop: Workshop) -> dict[str, str]:
-    from .home import environment
-
-    return environment(shop.root / "home")
 
 
 def kill(shell: Shell) -> None:

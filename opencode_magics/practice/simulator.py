@@ -29,8 +29,16 @@ from typing import Any, Self, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ..client import USER, Secret
-from .agent import AGENTS, MODELS, Asked, Workshop, changes_between, project_of, receipt
-from .agent import start_shell as start_shell
+from .agent import (
+    AGENTS,
+    MODELS,
+    Asked,
+    Workshop,
+    changes_between,
+    project_of,
+    receipt,
+    start_shell,
+)
 from .journal import Record, Wire, now
 from .model import PracticeModel
 from .workspace import COMMANDS, PRICES, make_workspace
@@ -456,23 +464,19 @@ class Api:
     @route("GET", "/api/mcp")
     def mcp(self) -> Wire:
         """The MCP servers."""
-        listed = [{"name": n, "status": {"status": s}} for n, s in self._mcp().items()]
+        listed = [{"name": n, "status": {"status": s}} for n, s in self.shop.mcp.items()]
         return self._located(listed)
-
-    def _mcp(self) -> dict[str, str]:
-        servers: dict[str, str] = self.shop.__dict__.setdefault("mcp", {})
-        return servers
 
     @route("PUT", "/api/experimental/mcp/:server")
     def put_mcp(self, name: str) -> None:
         """Add an MCP server."""
         config = self.body["config"]
-        self._mcp()[name] = "disabled" if config.get("disabled") else "connected"
+        self.shop.mcp[name] = "disabled" if config.get("disabled") else "connected"
 
     @route("DELETE", "/api/experimental/mcp/:server")
     def delete_mcp(self, name: str) -> None:
         """Remove an MCP server."""
-        if self._mcp().pop(name, None) is None:
+        if self.shop.mcp.pop(name, None) is None:
             raise Refused(404, "McpServerNotFoundError", f"MCP server not found: {name}",
                           server=name)  # fmt: skip
 
