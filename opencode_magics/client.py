@@ -48,7 +48,6 @@ from .model import (
     ShellOutput,
     Skill,
     Status,
-    Transcript,
 )
 
 T = TypeVar("T")
@@ -286,9 +285,20 @@ class Client:
         """Every message of a session, oldest first."""
         return self.run(self.dialect.messages(session))
 
-    def transcript(self, session: Session) -> Transcript:
-        """Every message of a session, oldest first, as far as it can be read: for history."""
-        return self.run(self.dialect.transcript(session))
+    def pages(self, session: Session) -> tuple[Reply, ...]:
+        """Every message of a session as the server sends them, for `transcript`."""
+        return self.run(self.dialect.pages(session))
+
+    def transcript(
+        self, session: Session, pages: Sequence[Reply] | None = None
+    ) -> tuple[Message, ...]:
+        """Every message of a session, oldest first, as far as it can be read.
+
+        Args:
+            session: Whose.
+            pages: What the server sent already, if it was asked before.
+        """
+        return self.dialect.transcript(session, self.pages(session) if pages is None else pages)
 
     def message(self, session: Session, message: str) -> Message:
         """One message of a session."""

@@ -30,7 +30,7 @@ def read(client: Client, session: Session, last: int | None = None) -> Conversat
     Permissions, retries and the like are stored nowhere and can't be shown again.
     """
     status = client.statuses(session.directory).get(session.id, Status("idle"))
-    messages = client.transcript(session).messages
+    messages = client.transcript(session)
     below = tuple(descendants(client, session, 0))
     prompts = [at for at, m in enumerate(messages) if m.role == "user" and not m.synthetic]
     shown = prompts if last is None else prompts[-last:]

@@ -347,14 +347,6 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Transcript:
-    """A session's messages as they are stored, and how many bytes were read for them."""
-
-    messages: tuple[Message, ...]
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
 class Status:
     """What a session does right now. `next` is when a retry comes, in ms since the epoch."""
 

@@ -47,7 +47,6 @@ from ..model import (
     ShellOutput,
     Skill,
     Status,
-    Transcript,
 )
 
 log = logging.getLogger(__name__)
@@ -183,8 +182,11 @@ class Dialect(Protocol):
     def messages(self, session: Session) -> Flow[tuple[Message, ...]]:
         """Every message of a session, oldest first."""
 
-    def transcript(self, session: Session) -> Flow[Transcript]:
-        """Every message of a session, oldest first, as far as it can be read.
+    def pages(self, session: Session) -> Flow[tuple[Reply, ...]]:
+        """Every message of a session as the server sends them, in one reply or several."""
+
+    def transcript(self, session: Session, pages: Sequence[Reply]) -> tuple[Message, ...]:
+        """The messages in these replies, oldest first, as far as they can be read.
 
         What `messages` would fail on is left out and named in `Message.unread`.
         """

@@ -61,7 +61,6 @@ from ..model import (
     StepStart,
     Text,
     ToolCall,
-    Transcript,
     Usage,
 )
 from ..patches import compared, ended
@@ -153,11 +152,14 @@ class V1(Generation):
         reply = yield from self._message_list(session)
         return many("a message", _message_with_parts, reply.json())
 
-    def transcript(self, session: Session) -> Flow[Transcript]:
-        """Every message of a session, oldest first, as far as it can be read."""
-        reply = yield from self._message_list(session)
-        listed = decode("messages", elements, reply.json())
-        return Transcript(tuple(_readable(w, session.id) for w in listed), len(reply.body))
+    def pages(self, session: Session) -> Flow[tuple[Reply, ...]]:
+        """Every message of a session as the server sends them: in one reply."""
+        return ((yield from self._message_list(session)),)
+
+    def transcript(self, session: Session, pages: Sequence[Reply]) -> tuple[Message, ...]:
+        """The messages in these replies, oldest first, as far as they can be read."""
+        listed = (w for page in pages for w in decode("messages", elements, page.json()))
+        return tuple(_readable(w, session.id) for w in listed)
 
     def _message_list(self, session: Session) -> Flow[Reply]:
         # Older 1.x servers know a session only in its own directory and answer 404 elsewhere.

@@ -67,7 +67,6 @@ from ..model import (
     StepStart,
     Text,
     ToolCall,
-    Transcript,
     Usage,
 )
 from . import (
@@ -76,6 +75,7 @@ from . import (
     Place,
     Prompt,
     Query,
+    Reply,
     Request,
     SessionOptions,
     decode,
@@ -83,7 +83,7 @@ from . import (
     log,
     many,
 )
-from .values import count, fields, integer, moment, money, number, string
+from .values import count, elements, fields, integer, moment, money, number, string
 
 Wire = dict[str, Any]
 
@@ -146,8 +146,8 @@ class V2(Generation):
         return string(place.get("projectID")) or string(named) or None
 
     def _listed(self, query: Query) -> Flow[list[Session]]:
-        rows, _ = yield from _pages(Request("GET", "/api/session", {**query, "limit": _PAGE}))
-        return [decode("a session", _session, w) for w in rows]
+        pages = yield from _pages(Request("GET", "/api/session", {**query, "limit": _PAGE}))
+        return [decode("a session", _session, w) for w in _rows(pages)]
 
     def session(self, session: str) -> Flow[Session]:
         """One session."""
@@ -235,15 +235,17 @@ class V2(Generation):
 
     def messages(self, session: Session) -> Flow[tuple[Message, ...]]:
         """Every message of a session, oldest first, and the lines that the server put between."""
-        query: Query = {"order": "asc", "limit": _PAGE}
-        rows, _ = yield from _pages(Request("GET", _path(session.id, "message"), query))
+        rows = _rows((yield from self.pages(session)))
         return decode("messages", lambda rows: _messages(session.id, rows), rows)
 
-    def transcript(self, session: Session) -> Flow[Transcript]:
-        """Every message of a session, oldest first, as far as it can be read."""
+    def pages(self, session: Session) -> Flow[tuple[Reply, ...]]:
+        """Every message of a session as the server sends them."""
         query: Query = {"order": "asc", "limit": _PAGE}
-        rows, size = yield from _pages(Request("GET", _path(session.id, "message"), query))
-        return Transcript(_messages(session.id, rows, _readable), size)
+        return (yield from _pages(Request("GET", _path(session.id, "message"), query)))
+
+    def transcript(self, session: Session, pages: Sequence[Reply]) -> tuple[Message, ...]:
+        """The messages in these replies, oldest first, as far as they can be read."""
+        return _messages(session.id, _rows(pages), _readable)
 
     def message(self, session: Session, message: str) -> Flow[Message]:
         """One message; a prompt that no agent has seen yet waits in the inbox."""
@@ -571,29 +573,31 @@ def _scope(directory: str | None) -> Query:
     return {"location[directory]": directory or None}
 
 
-def _data(reply: Any) -> Any:
+def _data(reply: Reply) -> Any:
     """What an answer holds: the value below `data`."""
     return decode(f"the answer to {reply.request}", lambda body: body["data"], reply.json())
 
 
-def _pages(request: Request) -> Flow[tuple[list[Wire], int]]:
-    """All rows of a list, and how many bytes they took.
+def _rows(pages: Iterable[Reply]) -> list[Wire]:
+    """The rows of a list."""
+    listed = (decode("a page", elements, _data(page)) for page in pages)
+    return [w for page in listed for w in page if isinstance(w, dict)]
 
-    There is always a next cursor, so an empty page is the end.
-    """
-    rows: list[Wire] = []
-    size = 0
+
+def _pages(request: Request) -> Flow[tuple[Reply, ...]]:
+    """All pages of a list. There is always a next cursor, so an empty page is the end."""
+    pages: list[Reply] = []
     query, seen = request.query, set[str]()
     while True:
         reply = yield Request(request.method, request.path, query)
-        size += len(reply.body)
-        page, cursor = _data(reply), fields(fields(reply.json()).get("cursor")).get("next")
-        rows += decode("a page", lambda p: [w for w in p if isinstance(w, dict)], page)
-        if not page or not isinstance(cursor, str) or not cursor:
-            return rows, size
+        body = fields(reply.json())
+        cursor = fields(body.get("cursor")).get("next")
+        pages.append(reply)
+        if not body.get("data") or not isinstance(cursor, str) or not cursor:
+            return tuple(pages)
         if cursor in seen:
             log.warning("%s repeats a cursor: the list ends there.", request)
-            return rows, size
+            return tuple(pages)
         seen.add(cursor)
         query = {"cursor": cursor, "limit": request.query.get("limit")}
 

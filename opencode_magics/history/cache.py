@@ -19,6 +19,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
@@ -84,6 +85,18 @@ def mark(kind: str, session: Session) -> str:
     return blake2b(repr(seen).encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
+def _folded(lists: Lists) -> dict[str, Any]:
+    """Columns, those in which every value is the same as `{"all": value}`: most are."""
+    return {
+        name: {"all": values[0]} if values and values.count(values[0]) == len(values) else values
+        for name, values in lists.items()
+    }
+
+
+def _unfolded(columns: dict[str, Any], number: int) -> Lists:
+    return {n: c if isinstance(c, list) else [c["all"]] * number for n, c in columns.items()}
+
+
 class Cache:
     """A file of rows; two kernels may use it at once.
 
@@ -106,7 +119,8 @@ class Cache:
         def read(db: sqlite3.Connection) -> None:
             for session, seen, read_at, body in db.execute(_FIND, (kind, json.dumps([*marks]))):
                 if seen == marks[session]:
-                    lists, unread = json.loads(body)
+                    number, columns, unread = json.loads(body)
+                    lists = _unfolded(columns, number)
                     found[session] = Rows(lists, Counter(unread), read_at=read_at)
 
         self._use(read)
@@ -114,7 +128,9 @@ class Cache:
 
     def put(self, kind: str, session: Session, rows: Rows) -> None:
         """Keep rows; they are written with the next `flush`, or when there are many."""
-        body = json.dumps((rows.lists, rows.unread), ensure_ascii=False)
+        number = len(next(iter(rows.lists.values())))
+        columns = _folded(rows.lists)
+        body = json.dumps((number, columns, rows.unread), ensure_ascii=False)
         self._new.append((kind, session.id, mark(kind, session), rows.read_at, len(body), body))
         self._waiting += len(body)
         if self._waiting > _AT_ONCE:

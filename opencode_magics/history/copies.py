@@ -39,6 +39,8 @@ def find_copies(rows: Sequence[Place], sessions: Mapping[str, Session]) -> Copie
     The original is in the session that was made first. Rows of the same session are never copies
     of each other.
     """
+    if not _meet(rows):
+        return Copies([None] * len(rows), {})
     firsts: dict[str, tuple[str, str | None]] = {}
     taken_from: dict[str, Counter[str]] = {}
     originals: list[str | None] = [None] * len(rows)
@@ -54,6 +56,12 @@ def find_copies(rows: Sequence[Place], sessions: Mapping[str, Session]) -> Copie
                 originals[at] = message
                 taken_from.setdefault(session, Counter())[owner] += 1
     return Copies(originals, {s: owners.most_common(1)[0][0] for s, owners in taken_from.items()})
+
+
+def _meet(rows: Iterable[Place]) -> bool:
+    """Whether any two sessions have something that a copy keeps: most histories have not."""
+    owners: dict[str, str] = {}
+    return any(owners.setdefault(r.key, r.session) != r.session for r in rows if r.key is not None)
 
 
 def _by_age(rows: Iterable[Place], sessions: Mapping[str, Session]) -> list[tuple[str, list[int]]]:

@@ -84,9 +84,19 @@ def _series(dtype: str, values: list[Any]) -> pd.Series:
             nat = np.iinfo(np.int64).min
             times = np.array([nat if v is None else v for v in values], dtype=np.int64)
             return pd.Series(times.view("datetime64[ms]")).dt.tz_localize("UTC")
+        case "Int64":
+            missing = np.array([v is None for v in values], dtype=bool)
+            counts = np.array([v or 0 for v in values], dtype=np.int64)
+            return pd.Series(pd.arrays.IntegerArray(counts, missing))
+        case "Float64":
+            numbers = np.array(values, dtype=np.float64)  # None becomes NaN
+            return pd.Series(pd.arrays.FloatingArray(numbers, np.isnan(numbers)))
         case "category":
-            # By way of strings, so that categories are strings even where there are none.
-            return pd.Series(pd.Categorical(pd.array(values, dtype=TEXT)))
+            codes = {None: -1}
+            coded = np.array([codes.setdefault(v, len(codes) - 1) for v in values], dtype=np.int32)
+            # Categories are strings even where there are none.
+            names = pd.Index([*codes][1:], dtype=TEXT)
+            return pd.Series(pd.Categorical.from_codes(coded, names))
         case _:
             return pd.Series(values, dtype=dtype)
 

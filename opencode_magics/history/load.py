@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from ..client import Client
+from ..dialects import Reply
 from ..errors import NotFoundError, OpenCodeError, StatusError, StreamError
 from ..model import Message, Session
 from .cache import Cache, Rows
@@ -57,6 +58,12 @@ class Loaded:
             self.lists[name].extend(values)
         self.rows[session] = len(rows.lists["session"])
         self.unread.update(rows.unread)
+
+    def add_kept(self, session: str, rows: Rows) -> None:
+        """Append a session's rows from the cache."""
+        self.kept += 1
+        self.oldest = min(self.oldest or rows.read_at, rows.read_at)
+        self.add(session, rows)
 
     @property
     def warnings(self) -> list[str]:
@@ -102,50 +109,55 @@ def load(
     kept = cache.get(kind, sessions) if cache is not None and not refresh else {}
     wanted = [s for s in sessions if s.id not in kept]
 
-    def read(session: Session) -> _Read:
-        return _read(client, session, kind)
+    def read(session: Session) -> tuple[Reply, ...] | OpenCodeError:
+        try:
+            return client.pages(session)
+        except StatusError as error:  # deleted meanwhile, or unreadable for ever
+            return error
 
     with _Bar(len(wanted), progress) as bar, _in_order(read, wanted) as fresh:
         try:
             for session in sessions:
-                rows = kept.pop(session.id, None)
-                if rows is not None:
-                    loaded.kept += 1
-                    loaded.oldest = min(loaded.oldest or rows.read_at, rows.read_at)
-                else:
-                    rows, size, error = next(fresh)
-                    bar.advance(size)
-                    if error is not None:
-                        loaded.failed[session.id] = error
-                    elif cache is not None and rows.finished:
-                        cache.put(kind, session, rows)
+                if session.id in kept:
+                    loaded.add_kept(session.id, kept.pop(session.id))
+                    continue
+                rows = _rows(client, session, kind, next(fresh), bar)
+                if isinstance(rows, OpenCodeError):
+                    loaded.failed[session.id] = rows
+                    continue
+                if cache is not None and rows.finished:
+                    cache.put(kind, session, rows)
                 loaded.add(session.id, rows)
         except KeyboardInterrupt:
-            loaded.stopped = len(sessions) - len(loaded.rows)
+            loaded.stopped = len(sessions) - len(loaded.rows) - len(loaded.failed)
         finally:
             if cache is not None:
                 cache.flush()
     return loaded
 
 
-class _Read(NamedTuple):
-    """What came of reading one session."""
+def _rows(
+    client: Client,
+    session: Session,
+    kind: str,
+    pages: tuple[Reply, ...] | OpenCodeError,
+    bar: _Bar,
+) -> Rows | OpenCodeError:
+    """The rows in what was read: here and not in the threads that read.
 
-    rows: Rows
-    size: int = 0
-    error: OpenCodeError | None = None
-
-
-def _read(client: Client, session: Session, kind: str) -> _Read:
+    Python would keep the memory of what each of these decodes.
+    """
+    if isinstance(pages, OpenCodeError):
+        bar.advance(0)
+        return pages
+    bar.advance(sum(len(page.body) for page in pages))
     columns, rows_of = KINDS[kind]
     try:
-        transcript = client.transcript(session)
-    except (StatusError, StreamError) as error:  # deleted meanwhile, or unreadable for ever
-        return _Read(Rows(taken(columns, ())), error=error)
-    messages = transcript.messages
+        messages = client.transcript(session, pages)
+    except (StatusError, StreamError) as error:
+        return error
     unread = Counter(name for m in messages for name in m.unread)
-    rows = Rows(taken(columns, rows_of(messages)), unread, is_finished(messages))
-    return _Read(rows, transcript.size)
+    return Rows(taken(columns, rows_of(messages)), unread, is_finished(messages))
 
 
 def is_finished(messages: Sequence[Message]) -> bool:
