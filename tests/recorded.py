@@ -50,7 +50,10 @@ def flow(name: str) -> Flow:
 
 @dataclass(frozen=True)
 class Transcript:
-    """What a client of 2.0.16 saw of a session: its frames, and the rows at the end."""
+    """What a client of 2.0.16 saw of a session: its frames, and the rows at the end.
+
+    Shapes and order are those of real recordings; ids, texts, paths and numbers are our own.
+    """
 
     session: str
     prompts: tuple[str, ...]

@@ -118,7 +118,7 @@ class V2(Generation):
     """The dialect of OpenCode 2.x."""
 
     generation = "2.x"
-    tested = "recordings of 2.0.16 and a simulation of 2.0 to 2.2"
+    tested = "transcripts of 2.0.16 and a simulation of 2.0 to 2.2"
     joining = "line up behind it with --queue, or join it with --steer"
     silence = 45.0  # heartbeats come every 15 s, as comments
     always_means = "for every session of this project, until it is taken back"
@@ -257,8 +257,7 @@ class V2(Generation):
             if item is None:
                 raise
             return decode("an item of the inbox", lambda w: _enqueued(session.id, w), item)
-        row = _data(reply)
-        return decode("a message", lambda w: _messages(session.id, [w])[0], row)
+        return decode("a message", lambda w: _message(session.id, w, None), _data(reply))
 
     def new_prompt_id(self, now: int) -> str:
         """An id in the server's own form: 48 bits of time and counter, then chance."""
@@ -606,14 +605,14 @@ def _pages(request: Request) -> Flow[tuple[Reply, ...]]:
 
 
 def _session(w: Wire) -> Session:
-    time, fork = w.get("time") or {}, fields(w.get("fork"))
+    time, fork = fields(w.get("time")), fields(w.get("fork"))
     return Session(
         id=w["id"],
         title=string(w.get("title")),
         directory=string(fields(w.get("location")).get("directory")),
-        project=w.get("projectID"),
-        parent=w.get("parentID"),
-        agent=w.get("agent"),
+        project=string(w.get("projectID")) or None,
+        parent=string(w.get("parentID")) or None,
+        agent=string(w.get("agent")) or None,
         model=_ref(w.get("model")),
         created=moment(time.get("created")),
         updated=moment(time.get("updated")),
@@ -629,10 +628,11 @@ def _session(w: Wire) -> Session:
 
 
 def _ref(w: Any) -> ModelRef | None:
-    if not isinstance(w, dict):
+    told = fields(w)
+    provider, model, variant = (string(told.get(n)) for n in ("providerID", "id", "variant"))
+    if not provider or not model:
         return None
-    variant = w.get("variant")
-    return ModelRef(w["providerID"], w["id"], None if variant == "default" else variant)
+    return ModelRef(provider, model, None if variant in ("", "default") else variant)
 
 
 def _ref_out(model: ModelRef) -> Wire:
@@ -644,8 +644,8 @@ def _usage(w: Wire) -> Usage | None:
     tokens, cost = w.get("tokens"), w.get("cost")
     if tokens is None and cost is None:
         return None
-    tokens = tokens or {}
-    cache = tokens.get("cache") or {}
+    tokens = fields(tokens)
+    cache = fields(tokens.get("cache"))
     return Usage(
         input=count(tokens.get("input")),
         output=count(tokens.get("output")),
