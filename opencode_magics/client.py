@@ -358,6 +358,10 @@ class Client:
         """The models that can be used in a directory."""
         return self.run(self.dialect.models(directory or self.directory))
 
+    def prices(self, directory: str | None = None) -> tuple[Model, ...]:
+        """The models of a directory, for their prices alone: `default` is not known."""
+        return self.run(self.dialect.prices(directory or self.directory))
+
     def agents(self, directory: str | None = None) -> tuple[Agent, ...]:
         """The agents that can be named in a directory."""
         return self.run(self.dialect.agents(directory or self.directory))

@@ -11,6 +11,7 @@
   - UnsupportedServerError    something answers there, but it can't be spoken to
   - UnsupportedOperation      this server generation can't do that
   - UnknownNameError          no such session, model, agent, column, time zone, ...
+  - MissingPackageError       a package that this needs, of one of the extras
   - AnswerNeeded              a permission or question, and nobody may answer it
   - InvalidAnswer             an answer that its question can't take
   - TurnError                 a turn that did not succeed; `.turn` is what was received
@@ -107,6 +108,10 @@ class UnsupportedOperation(OpenCodeError):  # noqa: N818 - the field's term (io.
 
 class UnknownNameError(OpenCodeError):
     """There is nothing of that name: a session, a model, an agent, a time zone, ..."""
+
+
+class MissingPackageError(OpenCodeError):
+    """What was asked for needs a package that is not installed here."""
 
 
 class AnswerNeeded(OpenCodeError):  # noqa: N818 - a state, not a fault

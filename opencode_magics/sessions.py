@@ -52,7 +52,7 @@ from .model import (
     Status,
 )
 from .rules import Rulebook
-from .turn import Turn, advance, advance_all
+from .turn import Settled, Turn, advance, advance_all
 
 T = TypeVar("T")
 _IDLE = Status("idle")
@@ -364,6 +364,7 @@ class Run:
         self.prompt = prompt
         self._stream: Stream | None = None
         self._strangers: set[str] = set()
+        self._asked: dict[str, float] = {}  # when a request was heard of
         self._lost: Lost | None = None  # the stream is down
         self._out_since: float | None = None  # nothing was heard by any way since then
         self._heard = time.monotonic()
@@ -524,8 +525,21 @@ class Run:
         before, self.turn = self.turn, advance_all(self.turn, events)
         if self.turn is not before:
             self._heard = time.monotonic()
+            self._take_time()
         if self._stream is not None:
             self._stream.sessions = self.turn.tree
+
+    def _take_time(self) -> None:
+        """Note how long requests waited, by our own clock: 1.18.33 tells nowhere."""
+        for request in self.turn.waiting:
+            self._asked.setdefault(request.id, self._heard)
+        settled = self.turn.settled_requests
+        if any(s.request.id in self._asked for s in settled):
+            self.turn = replace(self.turn, settled_requests=tuple(map(self._timed, settled)))
+
+    def _timed(self, settled: Settled) -> Settled:
+        asked = self._asked.pop(settled.request.id, None)
+        return settled if asked is None else replace(settled, waited=self._heard - asked)
 
     def _out_of_touch(self, note: str) -> None:
         """Nothing comes by one way; the clock runs until something comes by any way."""

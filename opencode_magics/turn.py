@@ -62,11 +62,15 @@ Outcome = Literal["running", "succeeded", "rejected", "aborted", "failed", "inte
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A permission or question that was answered, and how."""
+    """A permission or question that was answered, and how.
+
+    `waited` is for how many seconds it was known to wait; None where nobody took the time.
+    """
 
     request: Permission | Question
     reply: str
     message: str = ""
+    waited: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,16 @@ from typing import Any
 import pandas as pd
 import pytest
 from fake import FakeServer
+from hypothesis import given
+from hypothesis import strategies as st
 from test_history import T0, asked, many, said, serving, tool, usage, wire_session
 
 from opencode_magics import history
 from opencode_magics.client import Client
 from opencode_magics.history import Cache
 from opencode_magics.history.cache import Rows
+from opencode_magics.history.frames import KINDS
+from opencode_magics.history.packing import pack, unpack
 from opencode_magics.model import Session
 
 
@@ -160,7 +164,7 @@ def test_rows_that_cannot_be_read_are_read_from_the_server(cache: Cache) -> None
     with serving(sessions, messages) as (client, _):
         load(client, cache)
         with sqlite3.connect(cache.path) as db:
-            db.execute("update rows set body = '{' || body")
+            db.execute("update rows set plan = '{' || plan")
         db.close()
         assert len(load(client, cache)) == 2
 
@@ -206,7 +210,7 @@ def test_a_file_that_is_locked_is_left_alone(cache: Cache, monkeypatch: pytest.M
 def test_it_stays_within_its_limit_and_the_newest_stay(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "h.db", limit=3000)
     for n in range(10):
-        rows = Rows({"session": ["x" * 900]}, read_at=float(n))
+        rows = Rows({"text": ["x" * 900, ""]}, read_at=float(n))
         cache.put("messages", Session(f"s{n}"), rows)
         cache.flush()
     kept = cache.get("messages", [Session(f"s{n}") for n in range(10)])
@@ -243,3 +247,24 @@ def test_sums_use_it_too(cache: Cache) -> None:
         second = usage(client, ["agent", "day"], cache=cache)
         assert read(fake) == []
     assert first.attrs["total"] == second.attrs["total"]
+
+
+@given(st.data())
+def test_columns_are_read_as_they_were_written(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(sorted(KINDS)))
+    columns = KINDS[kind].columns
+    rows = data.draw(st.integers(0, 6))
+    some = {
+        "string": st.text(max_size=5) | st.sampled_from(["\x1e", "\x1f", "a\x1fb"]),
+        "category": st.text(max_size=3),
+        "Int64": st.integers(0, 2**63 - 1),
+        "datetime64[ms, UTC]": st.integers(0, 253_402_300_799_999),
+        "Float64": st.floats(allow_nan=False, allow_infinity=False),
+        "boolean": st.booleans(),
+        "object": st.dictionaries(st.text(max_size=2), st.integers() | st.none(), max_size=2),
+    }
+    lists = {
+        name: data.draw(st.lists(some[c.dtype] | st.none(), min_size=rows, max_size=rows))
+        for name, c in columns.items()
+    }
+    assert unpack(pack(columns, lists)) == lists

@@ -96,11 +96,11 @@ def test_an_always_is_listed_and_forgotten(shell: Shell) -> None:
     shell.types("2")
     shell.run("%oc_prompt #bash hostname")
     rules = shell.run("%oc_permissions rules").value
-    saved = rules[rules["origin"] == "saved"]
-    assert list(saved["resource"]) == ["hostname *"]
+    saved = rules[(rules["origin"] == "saved") & (rules["resource"] == "hostname *")]
+    assert list(saved["effect"]) == ["allow"]
     assert shell.run("%oc_permissions check shell hostname").value.origin == "saved"
     left = shell.run(f"%oc_permissions forget {saved['id'].iloc[0]}").value
-    assert not (left["origin"] == "saved").any()
+    assert not (left["resource"] == "hostname *").any()
 
 
 @second_only

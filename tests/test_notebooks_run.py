@@ -6,22 +6,22 @@ Nobody can press a button or type there, and the file is what people see of it.
 from __future__ import annotations
 
 import json
-import os
+import re
 from pathlib import Path
 from typing import Any
 
+import lesson
 import nbformat
 import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat.v4 import new_code_cell, new_notebook
 
-import opencode_magics
+from opencode_magics import history
 from opencode_magics.client import Client
 from opencode_magics.practice.simulator import Simulator
 from opencode_magics.practice.world import Practice
 
-ROOT = Path(opencode_magics.__file__).parents[1]
 LOAD = "%load_ext opencode_magics\n%oc_connect"
 
 BOTH_GENERATIONS = True
@@ -32,15 +32,7 @@ class Notebook:
     """A notebook that nbclient executes beside a practice world's server."""
 
     def __init__(self, world: World, home: Path) -> None:
-        self.env = {
-            **{k: v for k, v in os.environ.items() if not k.startswith(("OPENCODE_", "JUPYTER"))},
-            **world.access,
-            "PYTHONPATH": str(ROOT),
-            "IPYTHONDIR": str(home / "ipython"),
-            "JUPYTER_CONFIG_DIR": str(home / "jupyter"),
-            "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
-            "PYDEVD_DISABLE_FILE_VALIDATION": "1",
-        }
+        self.env = lesson.environment(world, home)
         self.home = world.directory
         self.cells: list[Any] = []
 
@@ -202,3 +194,53 @@ def test_g4_05_an_answer_that_is_a_path_or_an_address_is_shown_as_text(
     (answer,) = notebook.run(f'%%oc_prompt\n#plan [{{"text": "{text}"}}]')
     assert text in answer
     assert text in html(notebook.cells[0])
+
+
+# -- the lesson about costs ------------------------------------------------------------------------
+
+
+def said(notebook: Any) -> list[list[str]]:
+    """What is printed, cell by cell, and what pictures say of themselves; no times, no ids.
+
+    In lines, since a stream comes in pieces that are other ones every time.
+    """
+    every = (plain(cell) for cell in notebook.cells if cell.cell_type == "code")
+    timeless = (
+        re.sub(r"[\d-]+ [\d:]+ \(UTC\) · [\d.]+ s", "WHEN", text)
+        for text in every
+        if "ses_" not in text
+    )
+    return [[line for line in text.splitlines() if line] for text in timeless]
+
+
+def test_the_lesson_about_costs_says_what_its_stored_copy_says(
+    opencode: Path, tmp_path: Path
+) -> None:
+    """In a world of its own; its figures are those of the server."""
+    with Practice(command=opencode) as world:
+        fresh = lesson.execute(world, tmp_path)
+        with Client(world.url, directory=str(world.directory), password=world.password) as client:
+            total = history.usage(client, "total", cache=False).attrs["total"]
+    stored = nbformat.read(lesson.COSTS, as_version=4)
+    lines = said(fresh)
+    assert lines == said(stored), "store it anew: python tests/lesson.py"
+    cost = f"${total['cost']:.4f}"
+    assert lines[-1] == [f"exported {cost}, by usage {cost}"]
+    assert ["left out: 4 calls that would add $0.0476"] in [cell[-1:] for cell in lines]
+    assert total["duplicates"] == 4
+
+
+def test_the_lesson_about_costs_can_be_read_as_it_is_stored() -> None:
+    """On a code host: pictures as PNG, tables as HTML; no error, no widget, no secret."""
+    stored = nbformat.read(lesson.COSTS, as_version=4)
+    cells = [c for c in stored.cells if c.cell_type == "code"]
+    outputs = [o for cell in cells for o in cell.outputs]
+    assert [c.execution_count for c in cells] == [*range(1, len(cells) + 1)]
+    assert {o.output_type for o in outputs} <= {"stream", "display_data", "execute_result"}
+    kinds = [kind for o in outputs for kind in o.get("data", {})]
+    assert kinds.count("image/png") == 5
+    assert kinds.count("text/html") >= 7
+    assert not [kind for kind in kinds if "widget" in kind]
+    text = lesson.COSTS.read_text(encoding="utf-8")
+    assert len(text) < 600_000
+    assert not re.search(r"/tmp/|127\.0\.0\.1|Traceback", text)

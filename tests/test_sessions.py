@@ -113,6 +113,7 @@ def test_a_permission_is_answered(client, session, workspace, decision, message,
     assert turn.outcome == outcome
     assert (workspace / "made").exists() == (decision == "once")
     assert [s.reply for s in turn.settled_requests] == [decision]
+    assert all(s.waited is not None and 0 < s.waited < 10 for s in turn.settled_requests)
 
 
 @both

@@ -241,6 +241,9 @@ class Dialect(Protocol):
     def models(self, directory: str | None) -> Flow[tuple[Model, ...]]:
         """The models of a directory; on 1.x this also warms the directory's instance."""
 
+    def prices(self, directory: str | None) -> Flow[tuple[Model, ...]]:
+        """The models of a directory with their prices; which is the default may not be said."""
+
     def agents(self, directory: str | None) -> Flow[tuple[Agent, ...]]:
         """The agents of a directory."""
 

@@ -317,6 +317,11 @@ class V1(Generation):
         config = (yield Request("GET", "/config", _scope(directory))).json()
         return decode("its models", lambda b: tuple(_models(b, config.get("model"))), body)
 
+    def prices(self, directory: str | None) -> Flow[tuple[Model, ...]]:
+        """The models of a directory for their prices: in one request, not saying the default."""
+        body = (yield Request("GET", "/config/providers", _scope(directory))).json()
+        return decode("its models", lambda b: tuple(_models(b, None)), body)
+
     def agents(self, directory: str | None) -> Flow[tuple[Agent, ...]]:
         """The agents of a directory that a person may name."""
         reply = yield Request("GET", "/agent", _scope(directory))

@@ -468,6 +468,11 @@ class V2(Generation):
             default = _data((yield Request("GET", "/api/model/default", _scope(directory))))
         return decode("its models", lambda ws: _models(ws, default), listed)
 
+    def prices(self, directory: str | None) -> Flow[tuple[Model, ...]]:
+        """The models of a directory for their prices, not saying the default."""
+        listed = yield from self._catalog("/api/model", directory)
+        return decode("its models", lambda ws: _models(ws, None), listed)
+
     def agents(self, directory: str | None) -> Flow[tuple[Agent, ...]]:
         """The agents of a directory that a person may name."""
         return decode("its agents", _agents, (yield from self._catalog("/api/agent", directory)))

@@ -30,7 +30,7 @@ def integer(value: Any) -> int | None:
 
 def count(value: Any) -> int | None:
     """How many there are, None for what can't be a count."""
-    if type(value) is int and 0 <= value <= _MOST:  # nearly always
+    if value is None or (type(value) is int and 0 <= value <= _MOST):  # nearly always
         return value
     found = integer(value)
     return found if found is not None and 0 <= found <= _MOST else None
@@ -38,7 +38,7 @@ def count(value: Any) -> int | None:
 
 def moment(value: Any) -> int | None:
     """A time in ms since the epoch, None for what can't be one."""
-    if type(value) is int and 0 <= value <= _LATEST:
+    if value is None or (type(value) is int and 0 <= value <= _LATEST):
         return value
     found = integer(value)
     return found if found is not None and 0 <= found <= _LATEST else None

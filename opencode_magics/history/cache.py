@@ -3,7 +3,7 @@
 A session is known again by what the list of sessions says of it: `time.updated` alone would miss
 a deleted message, which changes cost and tokens only, and a new title (1.18.33). What the list
 can't show (a shell run, an edited part) the cache can't see. A file that can't be read is thrown
-away; one that is busy is left alone this time. Rows are JSON, never pickles.
+away; one that is busy is left alone this time. Nothing in it is ever executed: no pickles.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import platformdirs
 
 from ..model import Session
 from .frames import KINDS, Lists
+from .packing import Pack, pack, unpack
 
 log = logging.getLogger(__name__)
 
@@ -34,14 +35,14 @@ _SCHEMA = 1
 _BUSY = 5.0  # seconds to wait for another kernel
 _TABLE = """
 create table if not exists rows (
-    kind text, session text, mark text, read_at real, size integer, body text,
+    kind text, session text, mark text, read_at real, size integer, unread text,
+    plan text, numbers blob, words text,
     primary key (kind, session)
 ) without rowid
 """
-_FIND = """
-select session, mark, read_at, body from rows
-where kind = ? and session in (select value from json_each(?))
-"""
+_FIND_ALL = "select session, mark, read_at, unread, plan, numbers, words from rows where kind = ?"
+_FIND_SOME = f"{_FIND_ALL} and session in (select value from json_each(?))"
+_FEW = 200  # sessions; for more it is faster to look at all
 # The newest rows that fit into the limit stay.
 _EVICT = """
 delete from rows where (kind, session) in (
@@ -85,18 +86,6 @@ def mark(kind: str, session: Session) -> str:
     return blake2b(repr(seen).encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
-def _folded(lists: Lists) -> dict[str, Any]:
-    """Columns, those in which every value is the same as `{"all": value}`: most are."""
-    return {
-        name: {"all": values[0]} if values and values.count(values[0]) == len(values) else values
-        for name, values in lists.items()
-    }
-
-
-def _unfolded(columns: dict[str, Any], number: int) -> Lists:
-    return {n: c if isinstance(c, list) else [c["all"]] * number for n, c in columns.items()}
-
-
 class Cache:
     """A file of rows; two kernels may use it at once.
 
@@ -108,7 +97,7 @@ class Cache:
     def __init__(self, path: Path | None = None, limit: int = _LIMIT) -> None:
         self.path = path or platformdirs.user_cache_path("opencode_magics") / "history.db"
         self._limit = limit
-        self._new: list[tuple[str, str, str, float, int, str]] = []
+        self._new: list[tuple[Any, ...]] = []
         self._waiting, self._written = 0, False
 
     def get(self, kind: str, sessions: Sequence[Session]) -> dict[str, Rows]:
@@ -117,22 +106,22 @@ class Cache:
         found: dict[str, Rows] = {}
 
         def read(db: sqlite3.Connection) -> None:
-            for session, seen, read_at, body in db.execute(_FIND, (kind, json.dumps([*marks]))):
-                if seen == marks[session]:
-                    number, columns, unread = json.loads(body)
-                    lists = _unfolded(columns, number)
-                    found[session] = Rows(lists, Counter(unread), read_at=read_at)
+            few = len(marks) < _FEW
+            query = (_FIND_SOME, (kind, json.dumps([*marks]))) if few else (_FIND_ALL, (kind,))
+            for session, seen, read_at, unread, *written in db.execute(*query):
+                if seen == marks.get(session):
+                    lists = unpack(Pack(*written))
+                    found[session] = Rows(lists, Counter(json.loads(unread)), read_at=read_at)
 
         self._use(read)
         return found
 
     def put(self, kind: str, session: Session, rows: Rows) -> None:
         """Keep rows; they are written with the next `flush`, or when there are many."""
-        number = len(next(iter(rows.lists.values())))
-        columns = _folded(rows.lists)
-        body = json.dumps((number, columns, rows.unread), ensure_ascii=False)
-        self._new.append((kind, session.id, mark(kind, session), rows.read_at, len(body), body))
-        self._waiting += len(body)
+        written = pack(KINDS[kind].columns, rows.lists)
+        about = (kind, session.id, mark(kind, session), rows.read_at, written.size)
+        self._new.append((*about, json.dumps(rows.unread), *written))
+        self._waiting += written.size
         if self._waiting > _AT_ONCE:
             self._write()
 
@@ -145,7 +134,7 @@ class Cache:
 
     def _write(self) -> None:
         new, self._new, self._waiting, self._written = self._new, [], 0, True
-        put = "insert or replace into rows values (?, ?, ?, ?, ?, ?)"
+        put = "insert or replace into rows values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
         self._use(lambda db: db.executemany(put, new))
 
     def _use(self, work: Callable[[sqlite3.Connection], object]) -> None:

@@ -34,15 +34,19 @@ if TYPE_CHECKING:
 
 
 class Column(NamedTuple):
-    """A column: dtype, how it is read from a row, what it is (unit and source)."""
+    """A column: dtype, how it is read from a row, what it is (unit and source).
+
+    `long` says that its texts are worth packing away while others are still read.
+    """
 
     dtype: str
     read: Callable[[Any], Any]
     about: str
+    long: bool = False
 
 
 Columns = Mapping[str, Column]
-Lists = dict[str, list[Any]]
+Lists = dict[str, Any]  # columns: lists, or `Packed` texts
 
 TIME = "datetime64[ms, UTC]"
 DAY = "datetime64[ms]"
@@ -63,11 +67,50 @@ def taken(columns: Columns, rows: Iterable[Any]) -> Lists:
     return {name: [column.read(row) for row in rows] for name, column in columns.items()}
 
 
+class Packed:
+    """A growing column of texts, packed as pandas keeps them: so they are never held twice."""
+
+    def __init__(self) -> None:
+        self._packed: list[pd.Series] = []
+        self._new: list[str | None] = []
+
+    def extend(self, values: Iterable[str | None]) -> None:
+        """Add texts at the end."""
+        self._new.extend(values)
+        if len(self._new) > _AT_ONCE:
+            self._pack()
+
+    def series(self) -> pd.Series:
+        """The column."""
+        import pandas as pd
+
+        self._pack()
+        return (
+            self._packed[0]
+            if len(self._packed) == 1
+            else pd.concat(self._packed, ignore_index=True)
+        )
+
+    def _pack(self) -> None:
+        import pandas as pd
+
+        self._packed.append(pd.Series(self._new, dtype=TEXT))
+        self._new = []
+
+
+_AT_ONCE = 2_000
+
+
+def empty(columns: Columns) -> Lists:
+    """Columns without rows, to be extended."""
+    return {name: Packed() if column.long else [] for name, column in columns.items()}
+
+
 def built(columns: Columns, lists: Lists) -> pd.DataFrame:
     """A frame of columns; the lists are emptied on the way, so that nothing is held twice."""
     import pandas as pd
 
-    return pd.DataFrame({n: _series(c.dtype, lists.pop(n)) for n, c in columns.items()}, copy=False)
+    return pd.DataFrame({n: _array(c.dtype, lists.pop(n)) for n, c in columns.items()}, copy=False)
 
 
 def frame(columns: Columns, rows: Iterable[Any]) -> pd.DataFrame:
@@ -75,30 +118,34 @@ def frame(columns: Columns, rows: Iterable[Any]) -> pd.DataFrame:
     return built(columns, taken(columns, rows))
 
 
-def _series(dtype: str, values: list[Any]) -> pd.Series:
+def _array(dtype: str, values: Any) -> Any:
     import numpy as np
     import pandas as pd
 
+    if isinstance(values, Packed):
+        return values.series().array
     match dtype:
         case "datetime64[ms, UTC]":
             nat = np.iinfo(np.int64).min
             times = np.array([nat if v is None else v for v in values], dtype=np.int64)
-            return pd.Series(times.view("datetime64[ms]")).dt.tz_localize("UTC")
+            return pd.DatetimeIndex(times.view("datetime64[ms]")).tz_localize("UTC")
         case "Int64":
             missing = np.array([v is None for v in values], dtype=bool)
             counts = np.array([v or 0 for v in values], dtype=np.int64)
-            return pd.Series(pd.arrays.IntegerArray(counts, missing))
+            return pd.arrays.IntegerArray(counts, missing)
         case "Float64":
             numbers = np.array(values, dtype=np.float64)  # None becomes NaN
-            return pd.Series(pd.arrays.FloatingArray(numbers, np.isnan(numbers)))
+            return pd.arrays.FloatingArray(numbers, np.isnan(numbers))
         case "category":
-            codes = {None: -1}
-            coded = np.array([codes.setdefault(v, len(codes) - 1) for v in values], dtype=np.int32)
+            names = [v for v in dict.fromkeys(values) if v is not None]
+            code = {None: -1} | {name: n for n, name in enumerate(names)}
+            codes = np.fromiter(map(code.__getitem__, values), np.int32, len(values))
             # Categories are strings even where there are none.
-            names = pd.Index([*codes][1:], dtype=TEXT)
-            return pd.Series(pd.Categorical.from_codes(coded, names))
+            return pd.Categorical.from_codes(codes, pd.Index(names, dtype=TEXT))
+        case "object":
+            return pd.Series(values, dtype=dtype)  # an array of dicts would be taken for columns
         case _:
-            return pd.Series(values, dtype=dtype)
+            return pd.array(values, dtype=dtype)
 
 
 # -- sessions --------------------------------------------------------------------------------------
@@ -335,7 +382,7 @@ MESSAGES: Columns = {
     "error_message": Column(
         TEXT, _message(lambda m: m.error and m.error.message), "The error's words."
     ),
-    "text": Column(TEXT, _message(lambda m: m.text), "What it says."),
+    "text": Column(TEXT, _message(lambda m: m.text), "What it says.", long=True),
     "parts": Column(COUNT, _message(lambda m: len(m.parts)), "Number of its parts."),
     "tools": Column(COUNT, _message(lambda m: len(m.tools)), "Number of its tool calls."),
     "steps": Column(
@@ -504,7 +551,9 @@ PARTS: Columns = {
     "type": Column(
         WORD, lambda r: _kind(r.part), "text, reasoning, tool, step-start, step-finish, file, ..."
     ),
-    "text": Column(TEXT, _part_text, "What it says; of a tool what it gave back, or its error."),
+    "text": Column(
+        TEXT, _part_text, "What it says; of a tool what it gave back, or its error.", long=True
+    ),
     "tool": Column(WORD, _tool(lambda t: t.tool), "Which tool."),
     "status": Column(WORD, _tool(lambda t: t.status), "pending, running, completed or error."),
     "title": Column(TEXT, _tool(lambda t: t.title), "The call in a line, by the server."),
@@ -525,7 +574,7 @@ TOOLS: Columns = {
     ),
     "title": Column(TEXT, lambda r: r.part.title, "The call in a line, by the server."),
     "input": Column(OBJECT, lambda r: r.part.input, "What it was called with, a dict."),
-    "output": Column(TEXT, lambda r: r.part.output, "What it gave back."),
+    "output": Column(TEXT, lambda r: r.part.output, "What it gave back.", long=True),
     "error": Column(TEXT, lambda r: r.part.error, "Why it failed."),
     "declined": Column(FLAG, lambda r: r.part.declined, "Somebody said no, and the turn stopped."),
     "exit": Column(COUNT, lambda r: r.part.exit, "Exit code of a shell command."),

@@ -21,13 +21,13 @@ from ..dialects import Reply
 from ..errors import NotFoundError, OpenCodeError, StatusError, StreamError
 from ..model import Message, Session
 from .cache import Cache, Rows
-from .frames import KINDS, Lists, taken
+from .frames import KINDS, Lists, empty, taken
 
 T = TypeVar("T")
 Q = TypeVar("Q")
 
 _WORKERS = 4
-_AHEAD = 12  # sessions that are read before their turn comes
+_AHEAD = 8  # sessions that are read before their turn comes
 _BAR_AFTER = 0.5  # seconds
 
 
@@ -105,7 +105,7 @@ def load(
         refresh: Read all again, and cache that.
         progress: Show a bar if it takes a while.
     """
-    loaded = Loaded({name: [] for name in KINDS[kind].columns})
+    loaded = Loaded(empty(KINDS[kind].columns))
     kept = cache.get(kind, sessions) if cache is not None and not refresh else {}
     wanted = [s for s in sessions if s.id not in kept]
 
@@ -115,7 +115,7 @@ def load(
         except StatusError as error:  # deleted meanwhile, or unreadable for ever
             return error
 
-    with _Bar(len(wanted), progress) as bar, _in_order(read, wanted) as fresh:
+    with Bar(len(wanted), progress) as bar, in_order(read, wanted) as fresh:
         try:
             for session in sessions:
                 if session.id in kept:
@@ -141,7 +141,7 @@ def _rows(
     session: Session,
     kind: str,
     pages: tuple[Reply, ...] | OpenCodeError,
-    bar: _Bar,
+    bar: Bar,
 ) -> Rows | OpenCodeError:
     """The rows in what was read: here and not in the threads that read.
 
@@ -178,7 +178,7 @@ def is_finished(messages: Sequence[Message]) -> bool:
 
 
 @contextmanager
-def _in_order(read: Callable[[Q], T], wanted: Iterable[Q]) -> Iterator[Iterator[T]]:
+def in_order(read: Callable[[Q], T], wanted: Iterable[Q]) -> Iterator[Iterator[T]]:
     """The results of some threads that are a few items ahead; they end with the block."""
     pool = ThreadPoolExecutor(_WORKERS, "opencode-history")
     coming = iter(wanted)
@@ -196,7 +196,7 @@ def _in_order(read: Callable[[Q], T], wanted: Iterable[Q]) -> Iterator[Iterator[
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-class _Bar:
+class Bar:
     """Sessions and megabytes read, where it takes a while."""
 
     def __init__(self, total: int, shown: bool) -> None:
@@ -212,7 +212,7 @@ class _Bar:
             disable=not shown,
         )
 
-    def __enter__(self) -> _Bar:
+    def __enter__(self) -> Bar:
         return self
 
     def __exit__(self, *exc: object) -> None:

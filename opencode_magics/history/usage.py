@@ -132,7 +132,7 @@ def usage(
     given = None if prices is None else of_mapping(prices)
     chosen = None if sessions is None else choose(client, sessions)
     with ThreadPoolExecutor(1) as beside:
-        models = None if given is not None else beside.submit(client.models)
+        models = None if given is not None else beside.submit(client.prices)
         everyone = client.sessions(everywhere=everywhere or chosen is not None)
         listing = price_lists.of_models(models.result()) if models else given or {}
     kept = kept_in(cache)

@@ -17,6 +17,7 @@ from .history import HistoryMagics
 from .inbox import InboxMagics
 from .offers import OfferMagics
 from .permissions import PermissionMagics
+from .pictures import PictureMagics
 from .prompt import PromptMagics
 from .sessions import SessionMagics
 from .state import OpenCodeMagics
@@ -31,6 +32,7 @@ TOPICS = (
     HistoryMagics,
     InboxMagics,
     OfferMagics,
+    PictureMagics,
 )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
+from IPython.display import display
 
 from .options import arguments, parse
 from .state import OpenCodeMagics
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ..conversation import Conversation
+    from ..history import Exported
     from ..model import Session
 
 _KINDS = ("messages", "steps", "parts", "tools")
@@ -23,7 +25,7 @@ _KINDS = ("messages", "steps", "parts", "tools")
 
 @magics_class
 class HistoryMagics(Magics):
-    """%oc_history, %oc_usage, %oc_show."""
+    """%oc_history, %oc_usage, %oc_export, %oc_show."""
 
     def __init__(self, shell: object, state: OpenCodeMagics) -> None:
         super().__init__(shell)
@@ -86,6 +88,7 @@ class HistoryMagics(Magics):
     @argument("-s", "--session", action="append", help="Only of this session; may be repeated.")
     @argument("--keep-duplicates", action="store_true", help="Count copies in forks as well.")
     @argument("--refresh", action="store_true", help="Read again what is in the cache.")
+    @argument("-p", "--plot", action="store_true", help="Show a picture of it, too.")
     @line_magic
     def oc_usage(self, line: str) -> pd.DataFrame | None:
         """Tokens and cost as a DataFrame: by session, day, model, agent, ... or several of these.
@@ -99,12 +102,15 @@ class HistoryMagics(Magics):
 
             %oc_usage --by model --since 7d
             df = %oc_usage --by agent,model,day --all-projects
+            df = %oc_usage --by day,model --plot
         """
         from .. import history
 
         options = parse(self.oc_usage, line)
         if options is None:
             return None
+        if options.plot:
+            history.plots.drawing()  # said before anything is read
         try:
             found = history.usage(
                 self.state.client,
@@ -121,6 +127,8 @@ class HistoryMagics(Magics):
         except ValueError as error:
             raise UsageError(str(error)) from error
         _say([_total(found), *found.attrs["warnings"]])
+        if options.plot:
+            display(history.chart(found))
         return found
 
     @no_var_expand
@@ -150,6 +158,57 @@ class HistoryMagics(Magics):
         if len(sessions) > 1:
             raise UsageError("%oc_show shows one session")
         return read(self.state.client, sessions[0], options.last)
+
+    @no_var_expand
+    @arguments
+    @argument("-a", "--all", action="store_true", help="All sessions of this project.")
+    @argument("--everywhere", action="store_true", help="All sessions of all directories.")
+    @argument("--format", default="parquet", help="parquet (the default) or jsonl.")
+    @argument("--source", help="A name for where these come from; default: this machine's.")
+    @argument("--refresh", action="store_true", help="Read again what seems unchanged.")
+    @argument("path", help="The folder: a new one, or one with an earlier export.")
+    @argument(
+        "session", nargs="*", default=[], help="Ids or a title; default: the current session."
+    )
+    @line_magic
+    def oc_export(self, line: str) -> Exported | None:
+        """Write sessions, messages, steps, parts and tool calls as files for DuckDB, Polars, Spark.
+
+        A folder per kind, in it one per day (UTC), in it a file per session. Export again into the
+        same folder whenever you like, from several machines too: what is there is not repeated,
+        and what was unfinished or interrupted is completed. Leave out rows with a `duplicate_of`
+        to count nothing twice. Parquet needs pyarrow: pip install 'opencode-magics[parquet]'.
+
+        Example::
+
+            %oc_export history --all
+            duckdb.sql("from 'history/messages/*/*.parquet' where duplicate_of is null")
+        """
+        from .. import history
+
+        options = parse(self.oc_export, line)
+        if options is None:
+            return None
+        try:
+            done = history.export(
+                self.state.client,
+                options.path,
+                self._sessions(options),
+                everywhere=options.everywhere,
+                format=options.format,
+                source=options.source,
+                cache=self.state.history_cache,
+                refresh=options.refresh,
+            )
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise UsageError(
+                f"{error.filename or options.path} can't be written: {reason}"
+            ) from error
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        _say(done.warnings)
+        return done
 
     def _sessions(self, options: argparse.Namespace) -> list[Session] | None:
         """Those that are named, the current one, or (None) all."""

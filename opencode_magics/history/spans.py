@@ -1,0 +1,183 @@
+"""What happened when: steps, tool calls and waiting for people, as spans of time, lane by lane.
+
+A lane is a session: at the top the one that was asked about, below it its subagents. Times are the
+server's; only how long a request waited was taken by our own clock, and only while a turn was
+followed: no store has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..client import Client
+from ..model import Message, Session, ToolCall
+from ..turn import Settled, Turn
+from .frames import COUNT, NUMBER, TEXT, TIME, WORD, Column, Columns, frame, outcome
+from .tables import described
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Span(NamedTuple):
+    """Something that took time, and the session it happened in."""
+
+    session: Session
+    depth: int
+    kind: str
+    name: str | None
+    start: int | None
+    end: int | None
+    status: str | None
+    detail: str | None = None
+    child: str | None = None
+
+
+def _took(span: Span) -> float | None:
+    if span.start is None or span.end is None or span.end < span.start:
+        return None
+    return (span.end - span.start) / 1000
+
+
+SPANS: Columns = {
+    "session": Column(TEXT, lambda s: s.session.id, "Where it happened."),
+    "title": Column(TEXT, lambda s: s.session.title, "Title of that session."),
+    "depth": Column(COUNT, lambda s: s.depth, "0 for what was asked about, 1 for its subagents."),
+    "kind": Column(WORD, lambda s: s.kind, "prompt, step, tool or waiting."),
+    "name": Column(TEXT, lambda s: s.name, "Model of a step, name of a tool, kind of a request."),
+    "detail": Column(TEXT, lambda s: s.detail, "The call or the request in a line."),
+    "started": Column(TIME, lambda s: s.start, "When it began, by the server's clock."),
+    "ended": Column(TIME, lambda s: s.end, "When it ended; NA if it never did."),
+    "duration": Column(NUMBER, _took, "Seconds. A step's include its tools, a tool's its waiting."),
+    "status": Column(
+        WORD,
+        lambda s: s.status,
+        "Of a step how its message ended; of a tool completed, error, ...; of waiting the answer.",
+    ),
+    "child": Column(TEXT, lambda s: s.child, "The session of the subagent that a tool started."),
+}
+
+
+@described(SPANS)
+def spans(client: Client, of: Turn | Session | str, *, last: int | None = None) -> pd.DataFrame:
+    """What happened when, as a frame: prompts, steps, tool calls, and waiting for permission.
+
+    A session's rows come together, those of a subagent behind its parent's. How long a permission
+    or a question waited is known of a turn that was followed here, and of nothing in a history:
+    1.x does not store it. `attrs["waiting"]` says whether it is known, `attrs["earlier"]` how many
+    turns were left out.
+
+    Args:
+        client: The server.
+        of: A turn, or a session by value or id.
+        last: Only so many turns of a session, the latest.
+
+    Raises:
+        NotFoundError: There is no session of that id.
+    """
+    if isinstance(of, Turn):
+        top, settled, earlier = client.session(of.session), of.settled_requests, 0
+        prompt = tuple(m for m in of.log if m.id == of.prompt)
+        own = (*prompt, *of.answers)
+    else:
+        top, settled = of if isinstance(of, Session) else client.session(of), ()
+        own, earlier = _latest(client.transcript(top), last)
+    found = [*_of_session(top, 0, own, settled)]
+    for depth, session in _below(top, _children(client, top)):
+        if not isinstance(of, Turn) or session.id in of.tree:
+            meanwhile = _within(client.transcript(session), own, isinstance(of, Turn))
+            found += _of_session(session, depth, meanwhile, settled)
+    shown = frame(SPANS, found)
+    shown.attrs |= {"waiting": isinstance(of, Turn), "earlier": earlier}
+    return shown
+
+
+def _latest(messages: tuple[Message, ...], last: int | None) -> tuple[tuple[Message, ...], int]:
+    """The messages of the latest turns, and how many turns were before these."""
+    prompts = [at for at, m in enumerate(messages) if m.role == "user" and not m.synthetic]
+    if last is None or len(prompts) <= last:
+        return messages, 0
+    return messages[prompts[-last] :], len(prompts) - last
+
+
+def _within(
+    messages: Sequence[Message], own: Sequence[Message], ended: bool
+) -> tuple[Message, ...]:
+    """The messages of a subagent that came while its parent was at work."""
+    begin = own[0].created or 0 if own else 0
+    end = own[-1].completed if own and ended else None
+    return tuple(
+        m
+        for m in messages
+        if (m.created or 0) >= begin and (end is None or (m.created or 0) <= end)
+    )
+
+
+def _children(client: Client, top: Session) -> Mapping[str, list[Session]]:
+    """The subagents of each session of a project, the first at first."""
+    found: dict[str, list[Session]] = {}
+    for session in sorted(client.sessions(top.directory), key=lambda s: (s.created or 0, s.id)):
+        if session.parent is not None:
+            found.setdefault(session.parent, []).append(session)
+    return found
+
+
+def _below(
+    top: Session, children: Mapping[str, list[Session]], above: tuple[str, ...] = ()
+) -> Iterator[tuple[int, Session]]:
+    """All subagents below a session, with their depths, each behind its parent."""
+    line = (*above, top.id)
+    for child in children.get(top.id, ()):
+        if child.id not in line:
+            yield len(line), child
+            yield from _below(child, children, line)
+
+
+def _of_session(
+    session: Session, depth: int, messages: Iterable[Message], settled: Sequence[Settled]
+) -> Iterator[Span]:
+    """The spans of one session, in the order of its messages."""
+    for message in messages:
+        began, ended = message.created, message.completed
+        if message.role == "user" and not message.synthetic:
+            yield Span(session, depth, "prompt", None, began, began, None, message.text)
+        if message.role != "assistant":
+            continue
+        name = "compaction" if message.summary else str(message.model) if message.model else None
+        yield Span(session, depth, "step", name, began, ended, outcome(message))
+        for tool in message.tools:
+            yield _call(session, depth, tool)
+            waits = [s for s in settled if s.request.call == tool.call]
+            yield from _waiting(session, depth, tool, waits)
+
+
+def _call(session: Session, depth: int, tool: ToolCall) -> Span:
+    status = "declined" if tool.declined else tool.status
+    return Span(
+        session, depth, "tool", tool.tool, tool.start, tool.end, status, _detail(tool), tool.child
+    )
+
+
+def _detail(tool: ToolCall) -> str | None:
+    """What a call is about: the server's title, else the first text that it was called with."""
+    return tool.title or next((v for v in tool.input.values() if isinstance(v, str)), None)
+
+
+def _waiting(
+    session: Session, depth: int, tool: ToolCall, waits: Iterable[Settled]
+) -> Iterator[Span]:
+    """What a call waited for, one after the other.
+
+    1.18.33 asks as soon as a call begins: its start is when the waiting began.
+    """
+    start = tool.start
+    for wait in waits:
+        if wait.waited is None or wait.request.session != session.id:
+            continue
+        end = None if start is None else start + round(wait.waited * 1000)
+        if end is not None and tool.end is not None:
+            end = min(end, tool.end)
+        kind = type(wait.request).__name__.lower()
+        yield Span(session, depth, "waiting", kind, start, end, wait.reply, _detail(tool))
+        start = end

@@ -1,0 +1,89 @@
+"""Magics that draw: when things happened in a turn or a session, and how its context grew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument
+
+from .options import arguments, parse
+from .state import OpenCodeMagics
+
+if TYPE_CHECKING:
+    from ..history.picture import Picture
+    from ..model import Session
+
+
+@magics_class
+class PictureMagics(Magics):
+    """%oc_timeline, %oc_context."""
+
+    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
+        super().__init__(shell)
+        self.state = state
+
+    @no_var_expand
+    @arguments
+    @argument("-n", "--last", type=int, default=10, help="At most so many turns; default: 10.")
+    @argument("session", nargs="*", help="Id or title; default: the last turn of this notebook.")
+    @line_magic
+    def oc_timeline(self, line: str) -> Picture | None:
+        """A picture of what happened when: steps, tool calls, waiting; subagents below.
+
+        Without a session it shows the last turn of this notebook, with how long permissions waited
+        for an answer. That is known while a turn is followed; the server stores it nowhere, so
+        that the picture of a whole session doesn't have it. `opencode_magics.history.spans` has the
+        same as a DataFrame. It needs matplotlib: pip install 'opencode-magics[plots]'.
+
+        Example::
+
+            %oc_timeline
+            %oc_timeline fix the login page --last 3
+        """
+        from .. import history
+        from ..sessions import refresh
+
+        options = parse(self.oc_timeline, line)
+        if options is None:
+            return None
+        if options.last < 1:
+            raise UsageError("--last takes a number from 1 on")
+        history.plots.drawing()
+        if options.session or self.state.turn is None:
+            session = self._session(options.session)
+            return history.timeline(self.state.client, session, last=options.last)
+        self.state.turn = refresh(self.state.client, self.state.turn)
+        return history.timeline(self.state.client, self.state.turn)
+
+    @no_var_expand
+    @arguments
+    @argument("session", nargs="*", help="Id or title; default: the current session.")
+    @line_magic
+    def oc_context(self, line: str) -> Picture | None:
+        """A picture of how the context of a session grew, step by step.
+
+        A bar is the prompt of one step: what was new, and what came from the provider's cache.
+        Where the conversation was summed up is marked; a step of unknown usage has no bar.
+        It needs matplotlib: pip install 'opencode-magics[plots]'.
+
+        Example::
+
+            %oc_context
+        """
+        from .. import history
+
+        options = parse(self.oc_context, line)
+        if options is None:
+            return None
+        history.plots.drawing()
+        session = self._session(options.session)
+        return history.context(self.state.client, session, cache=self.state.history_cache)
+
+    def _session(self, words: list[str]) -> Session:
+        from ..sessions import find
+
+        if not words:
+            return self.state.need_session()
+        return find(self.state.client, " ".join(words))
