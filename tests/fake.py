@@ -7,6 +7,7 @@ that it doesn't know with a web page and 200.
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -29,6 +30,13 @@ class Seen:
     body: Any
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of a client that went away."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
 class FakeServer:
     """Answers routes `"GET /path"` with JSON, a `(status, headers, bytes)` or what a function says.
 
@@ -41,7 +49,7 @@ class FakeServer:
         self.streams = [list(s) for s in streams]
         self.seen: list[Seen] = []
         self.closing = threading.Event()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = _Server(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self.port = self._server.server_port
         self.url = f"http://127.0.0.1:{self.port}"
