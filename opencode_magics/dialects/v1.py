@@ -731,13 +731,13 @@ def _models(body: Wire, default: str | None) -> Iterator[Model]:
 
 def _tiers(price: Wire) -> Iterator[PriceTier]:
     """Prices of long prompts, as 1.18.33 bills: the longest tier that is passed, else the other."""
-    listed = [t for t in price.get("tiers") or () if _dict(t.get("tier")).get("type") == "context"]
+    listed = [t for t in price.get("tiers") or () if fields(t.get("tier")).get("type") == "context"]
     tiers = {t["tier"]["size"]: t for t in listed}
     beyond = price.get("experimentalOver200K")
     if beyond and not any(size <= 200_000 for size in tiers):
         tiers[200_000] = beyond
     for above, w in sorted(tiers.items()):
-        cache = _dict(w.get("cache"))
+        cache = fields(w.get("cache"))
         read, write = cache.get("read"), cache.get("write")
         yield PriceTier(above, w.get("input"), w.get("output"), read, write)
 
