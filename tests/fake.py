@@ -217,3 +217,30 @@ def in_turn(*answers: Any) -> Callable[[Seen], Any]:
     """A route that answers differently every time; the last answer stays."""
     left = list(answers)
     return lambda seen: left.pop(0) if len(left) > 1 else left[0]
+
+
+def two_x(**changes: Any) -> dict[str, Any]:
+    """The routes of a quiet 2.x server with one session, with some of them changed; see `one_x`."""
+    root = "/api/session/ses_root01"
+    here = {"directory": "/work/p"}
+    session = {"id": "ses_root01", "title": "root", "location": here, "time": {"created": 1}}
+
+    def data(value: Any) -> dict[str, Any]:
+        return {"location": here, "data": value}
+
+    routes: dict[str, Any] = {
+        "info": ("GET /api/info", {"version": "2.0.16", "pid": 1, "urls": [], "paths": {}}),
+        "location": ("GET /api/location", here),
+        "create": ("POST /api/session", data(session)),
+        "session": (f"GET {root}", data(session)),
+        "sessions": ("GET /api/session", {"data": [], "cursor": {}}),
+        "message": (f"GET {root}/message", {"data": [], "cursor": {}}),
+        "prompt": (f"POST {root}/prompt", lambda seen: data({"id": "x", "payload": seen.body})),
+        "diff": (f"GET {root}/diff", data([])),
+        "interrupt": (f"POST {root}/interrupt", {"interrupted": False}),
+        "active": ("GET /api/session/active", data({})),
+        "permission": ("GET /api/permission/request", data([])),
+        "form": ("GET /api/form", data([])),
+    }
+    known = {route: changes.pop(name, answer) for name, (route, answer) in routes.items()}
+    return known | changes

@@ -14,6 +14,8 @@ from ..notebook import formatters
 from .connection import ConnectionMagics
 from .diff import DiffMagics
 from .history import HistoryMagics
+from .inbox import InboxMagics
+from .offers import OfferMagics
 from .permissions import PermissionMagics
 from .pictures import PictureMagics
 from .prompt import PromptMagics
@@ -28,6 +30,8 @@ TOPICS = (
     PermissionMagics,
     DiffMagics,
     HistoryMagics,
+    InboxMagics,
+    OfferMagics,
     PictureMagics,
 )
 

@@ -51,6 +51,9 @@ class PromptMagics(Magics):
     @argument(
         "--queue", action="store_true", help="Line up if the session works on another prompt."
     )
+    @argument(
+        "--steer", action="store_true", help="Join the turn that runs, at its next step (2.x)."
+    )
     @argument("--no-wait", action="store_true", help="Only send; the turn runs on the server.")
     @argument("--expand", action="store_true", help="Fill in {{name}} from the notebook.")
     @line_cell_magic
@@ -107,6 +110,8 @@ class PromptMagics(Magics):
         if not text.strip():
             raise UsageError("The prompt is empty. For example: %oc_prompt Explain this project")
         check_turn_options(options)
+        if options.queue and options.steer:
+            raise UsageError("--queue comes after the turn that runs, --steer joins it: give one.")
         if options.session and (options.new or options.title):
             raise UsageError("--session names an old session; --new and --title make one.")
         return options, expand(text, self.shell.user_ns) if options.expand else text
@@ -124,7 +129,13 @@ class PromptMagics(Magics):
         try:
             session = self._session(options, names)
             run = sessions.prepare(
-                self.state.client, session, text, files=files, queue=options.queue, **names
+                self.state.client,
+                session,
+                text,
+                files=files,
+                queue=options.queue,
+                steer=options.steer,
+                **names,
             )
         except KeyboardInterrupt:
             raise TurnInterrupted("Stopped; the prompt had not been sent.") from None
