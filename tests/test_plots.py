@@ -202,9 +202,7 @@ def test_any_column_of_numbers_can_be_drawn() -> None:
     assert "30 tokens in all" in texts(history.chart(frame, "cache_read"))
     assert any("0 to 1" in t for t in texts(history.chart(frame, "cache_share")))
     assert any(t == "sessions" for t in texts(history.chart(frame, "sessions")))
-    with pytest.raises(
-        ValueError, match=r"'model' can't be drawn; there are: cost, calls, "
-    ):
+    with pytest.raises(ValueError, match=r"'model' can't be drawn; there are: cost, calls, "):
         history.chart(frame, "model")
 
 
