@@ -7,6 +7,7 @@ and the picture says so.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -142,9 +143,11 @@ class _Words:
             return f"{value:,.0f}" if value == round(value) else f"{value:,.2f}"
         return f"${value:,.2f}" if abs(value) >= 1 or value == 0 else f"${value:,.4f}"
 
-    def tick(self, value: float) -> str:
-        """A value as it stands at an axis."""
-        return f"${value:g}" if self.money and abs(value) < 1 else self.number(value)
+    def ticks(self, places: Sequence[float]) -> list[str]:
+        """Values as they stand along an axis, all with the same digits."""
+        step = places[1] - places[0] if len(places) > 1 else 1.0
+        digits = next((d for d in range(8) if math.isclose(round(step, d), step)), 8)
+        return [f"{'$' * self.money}{place:,.{digits}f}" for place in places]
 
     @property
     def about(self) -> str:
@@ -293,7 +296,8 @@ def _over_time(words: _Words, table: pd.DataFrame) -> Picture:
             tops = [top + height for top, height in zip(tops, heights, strict=True)]
         _time_axis(axes, days, words.period)
         axes.set_ylabel(words.unit)
-        axes.yaxis.set_major_formatter(lambda value, _: words.tick(value))
+        places = [place for place in axes.get_yticks() if place <= axes.get_ylim()[1]]
+        axes.set_yticks(places, words.ticks(places))
         axes.grid(axis="y")
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", length=0)
