@@ -15,9 +15,12 @@ from fake import CUT, FakeServer, one_x
 
 from opencode_magics import history
 from opencode_magics.client import Client
-from opencode_magics.errors import ServerConnectionError, UnknownNameError
+from opencode_magics.dialects import Reply, Request
+from opencode_magics.dialects.v1 import V1
+from opencode_magics.errors import ServerConnectionError, StreamError, UnknownNameError
 from opencode_magics.history import Cache, frames
 from opencode_magics.history.load import load
+from opencode_magics.history.packing import pack, unpack
 from opencode_magics.history.sums import Entry, added, exact
 from opencode_magics.history.usage import USAGE
 from opencode_magics.model import Session, Usage
@@ -208,6 +211,124 @@ def test_what_cannot_be_read_is_na_and_counted() -> None:
         assert f"{name} could not be read" in warnings
     assert "cost could not be read in 2 places: NA there." in warnings
     assert "part could not be read in 3 places: NA there." in warnings
+
+
+ODD: list[Any] = [
+    *(None, True, -1, 0.5, 2**63 - 1, -(2**63), 10**400, 1e308, math.nan),
+    *("", "12", "\x00", "\x1f\x1e", [], [None], {}, {"a": {"b": 1}}),
+]
+WHOLE: list[Wire] = [
+    {
+        "info": {
+            **{"id": "m0", "sessionID": "ses_A", "role": "user", "agent": "build"},
+            "time": {"created": T0},
+            "model": {"providerID": "acme", "modelID": "m-1", "variant": "high"},
+            "summary": {"diffs": [{"file": "a", "additions": 1, "deletions": 2, "patch": "p"}]},
+        },
+        "parts": [
+            {"id": "p0", "type": "text", "text": "hi", "synthetic": False},
+            {"id": "p1", "type": "file", "mime": "text/plain", "filename": "x", "url": "file:///x"},
+        ],
+    },
+    {
+        "info": {
+            **{"id": "m1", "sessionID": "ses_A", "role": "assistant", "parentID": "m0"},
+            **{"providerID": "acme", "modelID": "m-1", "variant": "high", "finish": "stop"},
+            **{"agent": "build", "cost": 0.01, "summary": True},
+            "tokens": {"input": 1, "output": 2, "reasoning": 0, "cache": {"read": 0, "write": 0}},
+            "time": {"created": T0, "completed": T0 + 1000},
+            "error": {"name": "APIError", "data": {"message": "m", "statusCode": 500}},
+        },
+        "parts": [
+            {"id": "p2", "type": "step-start"},
+            {"id": "p3", "type": "reasoning", "text": "hm", "time": {"start": T0, "end": T0 + 9}},
+            {
+                **{"id": "p4", "type": "tool", "tool": "bash", "callID": "c1"},
+                "state": {
+                    **{"status": "completed", "input": {"command": "ls"}, "output": "x"},
+                    "title": "ls",
+                    "metadata": {
+                        "exit": -1,
+                        "sessionId": "ses_B",
+                        "filediff": {"file": "a.py", "additions": 1, "deletions": 2, "patch": ""},
+                    },
+                    "time": {"start": T0, "end": T0 + 5},
+                },
+            },
+            {"id": "p5", "type": "compaction", "auto": True},
+            *(
+                {
+                    **{"id": f"p{n}", "type": "step-finish", "reason": "stop", "cost": 0.01},
+                    "tokens": {"input": 1, "output": 2, "reasoning": 0, "cache": {"read": 0}},
+                }
+                for n in (6, 7)
+            ),
+        ],
+    },
+]
+
+
+def places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where something stands in a wire value."""
+    if not isinstance(value, dict | list):
+        return
+    for name, below in value.items() if isinstance(value, dict) else enumerate(value):
+        yield (*above, name)
+        yield from places(below, (*above, name))
+
+
+def changed(value: Any, place: tuple[Any, ...], odd: Any) -> Any:
+    """A copy with something else in one place."""
+    if not place:
+        return odd
+    name, *below = place
+    copy = list(value) if isinstance(value, list) else dict(value)
+    copy[name] = changed(value[name], tuple(below), odd)
+    return copy
+
+
+@pytest.mark.parametrize("kind", ["messages", "steps", "parts", "tools"])
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: repr(odd)[:20])
+def test_an_odd_value_anywhere_leaves_a_frame_whole(kind: str, odd: Any) -> None:
+    columns, rows = frames.KINDS[kind]
+    for place in places(WHOLE):
+        wire = json.dumps(changed(WHOLE, place, odd)).encode()
+        reply = Reply(Request("GET", "/message"), 200, {}, wire)
+        try:
+            messages = V1().transcript(Session("ses_A"), [reply])
+        except StreamError:
+            assert not isinstance(odd, dict | list)
+            continue
+        lists = frames.taken(columns, rows(messages))
+        # From the cache they are what they were.
+        assert unpack(pack(columns, lists)) == lists
+        assert {n: c.dtype for n, c in columns.items()} == {
+            n: getattr(d, "name", d) for n, d in frames.built(columns, lists).dtypes.items()
+        }
+
+
+def test_absurd_sessions_and_prices_are_unknown() -> None:
+    bad = {"input": 10**400, "output": "2", "cache": {"read": True}}
+    session = wire_session("ses_A", cost=1e300, tokens=bad, model={"providerID": [], "id": {}})
+    session["time"] = {"created": "now", "updated": -1, "archived": 10**400}
+    prices = {"input": "3", "output": -1, "cache": [], "tiers": [{"tier": {"size": 9}, "cache": 5}]}
+    providers = {"providers": [{"id": "acme", "models": {"m-1": {"cost": prices, "limit": 5}}}]}
+    with serving([session], {"ses_A": ONE}, providers=providers) as (client, _):
+        (row,) = history.sessions(client).to_dict("records")
+        (by_model,) = usage(client, "model").to_dict("records")
+        models = frames.models(client.models())
+    for name in ("cost", *TOKENS, "created", "updated", "archived", "provider", "model"):
+        assert pd.isna(row[name])
+    assert by_model["gap_reason"] == "unknown model (1)"
+    assert models.loc[0, ["price_input", "price_output", "context"]].isna().all()
+
+
+def test_counts_that_no_column_holds_are_unknown() -> None:
+    most = {"input": 2**63 - 1, "output": 2**63 - 1, "reasoning": 0, "cache": {}}
+    answers = [said(f"m{n}", "ses_A", T0, tokens=most) for n in range(2)]
+    with serving([wire_session("ses_A")], {"ses_A": answers}) as (client, _):
+        assert history.messages(client, cache=False)["input"].sum() != 0
+        assert usage(client, "model")["input"].isna().all()
 
 
 def test_lone_surrogates_can_be_shown_and_saved(tmp_path: Path) -> None:

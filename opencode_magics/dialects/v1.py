@@ -72,9 +72,11 @@ _PAGE = 1_000
 # A list of messages has no other bound than what a session holds.
 _PATIENCE = 120.0
 
-# Beyond these a number is a mistake: what a 64-bit column holds, and the end of the year 9999.
+# Beyond these a number is a mistake: what a 64-bit column holds, the end of the year 9999, and USD
+# that nobody has.
 _MOST = 2**63 - 1
 _LATEST = 253_402_300_799_999
+_DEAREST = 1e12
 
 # A refusal that stops the turn; one with feedback has another text and the turn goes on.
 _DECLINED = (
@@ -365,16 +367,20 @@ def _str(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
+def _word(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
 def _int(value: Any) -> int | None:
     number = _number(value)
-    return value if isinstance(value, int) else None if number is None else int(number)
+    return int(number) if number is not None and -_MOST <= number <= _MOST else None
 
 
 def _count(value: Any) -> int | None:
     if value is None or (type(value) is int and 0 <= value <= _MOST):  # nearly always
         return value
     number = _int(value)
-    return number if number is not None and 0 <= number <= _MOST else None
+    return number if number is not None and number >= 0 else None
 
 
 def _time(value: Any) -> int | None:
@@ -395,9 +401,9 @@ def _dict(value: Any) -> Wire:
 
 
 def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 # -- wire to model ---------------------------------------------------------------------------------
@@ -409,7 +415,7 @@ def _session(w: Wire) -> Session:
     files, additions, deletions = changes if any(changes) else (None, None, None)  # 0 is not told
     provider, model_id = _str(model.get("providerID")), _str(model.get("id"))
     return Session(
-        id=w["id"],
+        id=_id(w),
         title=_str(w.get("title")),
         directory=_str(w.get("directory")),
         project=_str(w.get("projectID")) or None,
@@ -427,8 +433,14 @@ def _session(w: Wire) -> Session:
     )
 
 
-def _ref(provider: str, model: str, variant: str | None = None) -> ModelRef:
-    return ModelRef(provider, model, None if variant == "default" else variant)
+def _id(w: Wire) -> str:
+    if not isinstance(w["id"], str):
+        raise TypeError("an id is no text")
+    return w["id"]
+
+
+def _ref(provider: str, model: str, variant: Any = None) -> ModelRef:
+    return ModelRef(provider, model, None if variant == "default" else _word(variant))
 
 
 def _usage(w: Wire) -> Usage | None:
@@ -449,7 +461,7 @@ def _usage(w: Wire) -> Usage | None:
 
 def _cost(value: Any) -> float | None:
     number = _number(value)
-    return number if number is not None and number >= 0 else None
+    return number if number is not None and 0 <= number <= _DEAREST else None
 
 
 def _statuses(body: Wire) -> dict[str, Status]:
@@ -471,7 +483,7 @@ def _message_with_parts(w: Wire) -> Message:
 
 def _message(w: Wire, parts: tuple[Part, ...] = (), unread: tuple[str, ...] = ()) -> Message:
     time, model = w.get("time") or {}, w.get("model") or w
-    provider, model_id = model.get("providerID"), model.get("modelID")
+    provider, model_id = _str(model.get("providerID")), _str(model.get("modelID"))
     role = str(w["role"])
     variant = w.get("variant") or model.get("variant")
     summary = w.get("summary")
@@ -510,7 +522,7 @@ def _fitting(info: Wire) -> tuple[Wire, list[str]]:
     if odd:
         info = {"id": "", "role": ""} | {n: v for n, v in info.items() if n not in odd}
     tokens, time = info.get("tokens") or {}, info.get("time") or {}
-    cache = _dict(tokens.get("cache"))
+    cache, model = _dict(tokens.get("cache")), info.get("model") or {}
     told = (
         ("cost", info.get("cost"), _cost),
         ("tokens.input", tokens.get("input"), _count),
@@ -520,6 +532,9 @@ def _fitting(info: Wire) -> tuple[Wire, list[str]]:
         ("tokens.cache.write", cache.get("write"), _count),
         ("time.created", time.get("created"), _time),
         ("time.completed", time.get("completed"), _time),
+        ("model.providerID", model.get("providerID"), _word),
+        ("model.modelID", model.get("modelID"), _word),
+        ("model.variant", model.get("variant"), _word),
     )
     odd += [name for name, value, read in told if value is not None and read(value) is None]
     if info["role"] not in ("user", "assistant", ""):
@@ -571,7 +586,7 @@ def _diffs(values: Any) -> tuple[FileDiff, ...]:
 def _diff(w: Wire) -> FileDiff:
     status = w.get("status")
     return FileDiff(
-        file=w.get("file") or w.get("filePath") or w.get("relativePath") or "",
+        file=_str(w.get("file")) or _str(w.get("filePath")) or _str(w.get("relativePath")),
         patch=_str(w.get("patch")) or _str(w.get("diff")) or _compared(w),
         additions=_int(w.get("additions")),
         deletions=_int(w.get("deletions")),
@@ -624,20 +639,20 @@ def _compared(w: Wire) -> str:
 
 def _part(w: Wire) -> Part:
     read = _PARTS.get(w["type"])
-    return read(w) if read else OtherPart(w["id"], w["type"])
+    return read(w) if read else OtherPart(_str(w["id"]), _str(w["type"]))
 
 
 def _text(w: Wire) -> Text:
     time = w.get("time") or {}
     synthetic = bool(w.get("synthetic"))
     start, end = _time(time.get("start")), _time(time.get("end"))
-    return Text(w["id"], _str(w.get("text")), start, end, synthetic)
+    return Text(_str(w["id"]), _str(w.get("text")), start, end, synthetic)
 
 
 def _reasoning(w: Wire) -> Reasoning:
     time = w.get("time") or {}
     start, end = _time(time.get("start")), _time(time.get("end"))
-    return Reasoning(w["id"], _str(w.get("text")), start, end)
+    return Reasoning(_str(w["id"]), _str(w.get("text")), start, end)
 
 
 def _tool(w: Wire) -> ToolCall:
@@ -645,7 +660,7 @@ def _tool(w: Wire) -> ToolCall:
     meta, time = state.get("metadata") or {}, state.get("time") or {}
     error = state.get("error")
     return ToolCall(
-        id=w["id"],
+        id=_str(w["id"]),
         call=_str(w.get("callID")),
         tool=_str(w["tool"]),
         status=_str(state["status"]),
@@ -668,7 +683,7 @@ def _tool_diffs(meta: Wire) -> tuple[FileDiff, ...]:
     if isinstance(meta.get("files"), list):
         return _diffs(meta["files"])
     patch = meta.get("diff")
-    return (FileDiff(meta.get("filepath") or "", patch),) if isinstance(patch, str) else ()
+    return (FileDiff(_str(meta.get("filepath")), patch),) if isinstance(patch, str) else ()
 
 
 def _named(diff: FileDiff, title: Any) -> FileDiff:
@@ -678,14 +693,14 @@ def _named(diff: FileDiff, title: Any) -> FileDiff:
 
 
 def _step_end(w: Wire) -> StepEnd:
-    return StepEnd(w["id"], _str(w.get("reason")) or None, _call_usage(w))
+    return StepEnd(_str(w["id"]), _str(w.get("reason")) or None, _call_usage(w))
 
 
 def _attachment(w: Wire) -> Attachment:
     # The address is left out where it carries the whole file.
-    url = w.get("url") or ""
+    url = _str(w.get("url"))
     url = "" if url.startswith("data:") else url
-    return Attachment(w["id"], w.get("mime") or "", w.get("filename"), url)
+    return Attachment(_str(w["id"]), _str(w.get("mime")), _word(w.get("filename")), url)
 
 
 def _file_part(file: Attachment) -> Wire:
@@ -696,10 +711,10 @@ _PARTS: dict[str, Callable[[Wire], Part]] = {
     "text": _text,
     "reasoning": _reasoning,
     "tool": _tool,
-    "step-start": lambda w: StepStart(w["id"]),
+    "step-start": lambda w: StepStart(_str(w["id"])),
     "step-finish": _step_end,
     "file": _attachment,
-    "compaction": lambda w: Compaction(w["id"], bool(w.get("auto")), bool(w.get("overflow"))),
+    "compaction": lambda w: Compaction(_str(w["id"]), bool(w.get("auto")), bool(w.get("overflow"))),
 }
 
 
@@ -741,19 +756,19 @@ def _question(w: Wire) -> Question:
 def _models(body: Wire, default: str | None) -> Iterator[Model]:
     for provider in body["providers"]:
         for key, w in provider["models"].items():
-            limit, price = w.get("limit") or {}, w.get("cost") or {}
-            cache = price.get("cache") or {}
+            limit, price = _dict(w.get("limit")), _dict(w.get("cost"))
+            cache = _dict(price.get("cache"))
             yield Model(
                 provider=provider["id"],
                 id=key,
                 name=w.get("name") or "",
                 variants=tuple(w.get("variants") or ()),
-                context=limit.get("context"),
-                output=limit.get("output"),
-                price_input=price.get("input"),
-                price_output=price.get("output"),
-                price_cache_read=cache.get("read"),
-                price_cache_write=cache.get("write"),
+                context=_count(limit.get("context")),
+                output=_count(limit.get("output")),
+                price_input=_cost(price.get("input")),
+                price_output=_cost(price.get("output")),
+                price_cache_read=_cost(cache.get("read")),
+                price_cache_write=_cost(cache.get("write")),
                 default=default == f"{provider['id']}/{key}",
                 tiers=tuple(_tiers(price)),
             )
@@ -765,9 +780,9 @@ def _tiers(price: Wire) -> Iterator[PriceTier]:
     tiers = {200_000: beyond} if beyond else {}
     tiers |= {t["tier"]["size"]: t for t in price.get("tiers") or () if t.get("tier")}
     for above, w in sorted(tiers.items()):
-        cache = w.get("cache") or {}
-        read, write = cache.get("read"), cache.get("write")
-        yield PriceTier(above, w.get("input"), w.get("output"), read, write)
+        cache = _dict(w.get("cache"))
+        told = (w.get("input"), w.get("output"), cache.get("read"), cache.get("write"))
+        yield PriceTier(above, *map(_cost, told))
 
 
 def _agents(body: Any) -> tuple[Agent, ...]:

@@ -131,7 +131,10 @@ def _array(dtype: str, values: Any) -> Any:
             return pd.DatetimeIndex(times.view("datetime64[ms]")).tz_localize("UTC")
         case "Int64":
             missing = np.array([v is None for v in values], dtype=bool)
-            counts = np.array([v or 0 for v in values], dtype=np.int64)
+            try:
+                counts = np.array([v or 0 for v in values], dtype=np.int64)
+            except OverflowError:  # absurd counts, added up
+                return _array(dtype, [None if v and abs(v) >= 2**63 else v for v in values])
             return pd.arrays.IntegerArray(counts, missing)
         case "Float64":
             numbers = np.array(values, dtype=np.float64)  # None becomes NaN
