@@ -19,7 +19,8 @@ from opencode_magics.dialects import Reply, Request
 from opencode_magics.dialects.v1 import V1
 from opencode_magics.errors import ServerConnectionError, StreamError, UnknownNameError
 from opencode_magics.history import Cache, frames
-from opencode_magics.history.load import load
+from opencode_magics.history.cache import Rows
+from opencode_magics.history.load import Loaded, load
 from opencode_magics.history.packing import pack, unpack
 from opencode_magics.history.sums import Entry, added, exact
 from opencode_magics.history.usage import USAGE
@@ -268,6 +269,9 @@ WHOLE: list[Wire] = [
 ]
 
 
+WHOLE_REPLY = Reply(Request("GET", "/message"), 200, {}, json.dumps(WHOLE).encode())
+
+
 def places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Where something stands in a wire value."""
     if not isinstance(value, dict | list):
@@ -329,6 +333,25 @@ def test_counts_that_no_column_holds_are_unknown() -> None:
     with serving([wire_session("ses_A")], {"ses_A": answers}) as (client, _):
         assert history.messages(client, cache=False)["input"].sum() != 0
         assert usage(client, "model")["input"].isna().all()
+
+
+class Interrupted(list[Any]):
+    """A column during which somebody presses Ctrl-C."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("column", ["session", "created", "text", "key"])
+def test_an_interrupt_leaves_no_half_of_a_session(column: str) -> None:
+    columns, rows = frames.KINDS["messages"]
+    lists = frames.taken(columns, rows(V1().transcript(Session("ses_A"), [WHOLE_REPLY])))
+    loaded = Loaded(frames.empty(columns))
+    loaded.add("ses_A", Rows(lists))
+    with pytest.raises(KeyboardInterrupt):
+        loaded.add("ses_B", Rows(lists | {column: Interrupted(lists[column])}))
+    loaded.settle()
+    assert [*frames.built(columns, loaded.lists)["session"]] == ["ses_A", "ses_A"]
 
 
 def test_lone_surrogates_can_be_shown_and_saved(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -113,7 +113,7 @@ class V1:
             return (yield from self._all_sessions())
         scope = "project" if project else None
         query: Query = {"directory": directory, "limit": _ALL, "scope": scope}
-        return _many("a session", _session, (yield Request("GET", "/session", query)).json())
+        return _once(_many("a session", _session, (yield Request("GET", "/session", query)).json()))
 
     def _all_sessions(self) -> Flow[tuple[Session, ...]]:
         # Only this route crosses directories. It hides archived sessions unless asked.
@@ -126,7 +126,7 @@ class V1:
             found += _many("a session", _session, reply.json())
             cursor = reply.headers.get("x-next-cursor")
             if not cursor or cursor in seen:
-                return tuple({s.id: s for s in found}.values())
+                return _once(found)
             seen.add(cursor)
 
     def session(self, session: str) -> Flow[Session]:
@@ -358,6 +358,10 @@ def _scope(directory: str | None) -> Query:
 
 def _many(what: str, read: Callable[[Any], Decoded], values: Any) -> tuple[Decoded, ...]:
     return decode(what, lambda vs: tuple(read(v) for v in vs), values)
+
+
+def _once(sessions: Iterable[Session]) -> tuple[Session, ...]:
+    return tuple({s.id: s for s in sessions}.values())
 
 
 # -- what a value must be to count; anything else is as good as absent -----------------------------

@@ -80,6 +80,11 @@ class Packed:
         if len(self._new) > _AT_ONCE:
             self._pack()
 
+    def cut(self, rows: int) -> None:
+        """Keep only so many."""
+        self._pack()
+        self._packed = [self.series().iloc[:rows]]
+
     def series(self) -> pd.Series:
         """The column."""
         import pandas as pd
@@ -94,8 +99,9 @@ class Packed:
     def _pack(self) -> None:
         import pandas as pd
 
-        self._packed.append(pd.Series(self._new, dtype=TEXT))
-        self._new = []
+        packed = pd.Series(self._new, dtype=TEXT)
+        # No interrupt comes in between these two.
+        self._packed, self._new = [*self._packed, packed], []
 
 
 _AT_ONCE = 2_000

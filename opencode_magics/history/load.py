@@ -21,7 +21,7 @@ from ..dialects import Reply
 from ..errors import NotFoundError, OpenCodeError, StatusError, StreamError
 from ..model import Message, Session
 from .cache import Cache, Rows
-from .frames import KINDS, Lists, empty, taken
+from .frames import KINDS, Lists, Packed, empty, taken
 
 T = TypeVar("T")
 Q = TypeVar("Q")
@@ -61,9 +61,18 @@ class Loaded:
 
     def add_kept(self, session: str, rows: Rows) -> None:
         """Append a session's rows from the cache."""
+        self.add(session, rows)
         self.kept += 1
         self.oldest = min(self.oldest or rows.read_at, rows.read_at)
-        self.add(session, rows)
+
+    def settle(self) -> None:
+        """Drop what an interrupt left half added: the columns are of the same length again."""
+        rows = sum(self.rows.values())
+        for values in self.lists.values():
+            if isinstance(values, Packed):
+                values.cut(rows)
+            else:
+                del values[rows:]
 
     @property
     def warnings(self) -> list[str]:
@@ -129,6 +138,7 @@ def load(
                     cache.put(kind, session, rows)
                 loaded.add(session.id, rows)
         except KeyboardInterrupt:
+            loaded.settle()
             loaded.stopped = len(sessions) - len(loaded.rows) - len(loaded.failed)
         finally:
             if cache is not None:

@@ -66,6 +66,13 @@ def unpack(written: Pack) -> Lists:
     Raises:
         ValueError: It is not what `pack` wrote.
     """
+    try:
+        return _unpacked(written)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError("these are no packed columns") from error
+
+
+def _unpacked(written: Pack) -> Lists:
     rows, plan = json.loads(written.plan)
     lists: Lists = {}
     at = said = 0
@@ -84,6 +91,8 @@ def unpack(written: Pack) -> Lists:
             said = end
         else:
             lists[name], said = _texts(written.words, column["lengths"], said)
+    if any(len(values) != rows for values in lists.values()):
+        raise ValueError("columns of different lengths")
     return lists
 
 
