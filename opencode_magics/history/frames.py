@@ -24,6 +24,7 @@ from ..model import (
     Reasoning,
     Session,
     StepEnd,
+    StepStart,
     Text,
     ToolCall,
     Usage,
@@ -290,10 +291,19 @@ def _speed(message: Message, usage: Usage | None) -> _Speed:
     return _Speed(first, (usage.output + (usage.reasoning or 0)) * 1000 / (end - begin))
 
 
+SHELL = "shell"
+
+
 def outcome(message: Message) -> str | None:
-    """How an answer ended: succeeded, rejected, aborted, failed, interrupted or unfinished."""
+    """How an answer ended: succeeded, rejected, aborted, failed, interrupted or unfinished.
+
+    Or "shell": a command that a person ran, which is no answer and no call of a model. 1.18.33
+    stores it as one, without a step and without an end.
+    """
     if message.role != "assistant":
         return None
+    if message.tools and not message.finish and not message.error and not _steps(message):
+        return SHELL
     if message.error is not None:
         return "aborted" if message.error.aborted else "failed"
     if message.completed is None:
@@ -303,6 +313,10 @@ def outcome(message: Message) -> str | None:
     if message.finish in ("error", "content-filter"):
         return "failed"
     return "succeeded" if message.finish else "interrupted"
+
+
+def _steps(message: Message) -> bool:
+    return any(isinstance(p, StepStart | StepEnd) for p in message.parts)
 
 
 def _total(usage: Usage | None) -> int | None:
@@ -384,7 +398,8 @@ MESSAGES: Columns = {
     "outcome": Column(
         WORD,
         _message(outcome),
-        "succeeded, rejected, aborted, failed, interrupted or unfinished; NA for prompts.",
+        "succeeded, rejected, aborted, failed, interrupted, unfinished, or shell: a command that a "
+        "person ran, no call of a model. NA for prompts.",
     ),
     "finish": Column(WORD, _message(lambda m: m.finish), "Why the model stopped, in its words."),
     "error": Column(WORD, _message(lambda m: m.error and m.error.name), "Name of its error."),
@@ -458,7 +473,7 @@ class StepRow(NamedTuple):
 def step_rows(messages: Iterable[Message]) -> Iterator[StepRow]:
     """Rows of the steps frame; an answer that tells no step counts as one."""
     for message in messages:
-        if message.role != "assistant":
+        if message.role != "assistant" or outcome(message) == SHELL:
             continue
         ends = [p for p in message.parts if isinstance(p, StepEnd)]
         usage = message.usage
@@ -549,6 +564,7 @@ STEPS: Columns = {
     "context": Column(
         COUNT, lambda r: _context(r.usage), "Tokens of its prompt: input and both caches."
     ),
+    "compaction": Column(FLAG, _message(lambda m: m.summary), "It sums up the conversation."),
     **_COPY,
 }
 

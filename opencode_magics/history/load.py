@@ -78,17 +78,17 @@ class Loaded:
     def warnings(self) -> list[str]:
         """What a person should know about these rows, a sentence each."""
         told = [
-            f"{name} could not be read in {_counted(number, 'place')}: NA there."
+            f"{name} could not be read in {counted(number, 'place')}: NA there."
             for name, number in sorted(self.unread.items())
         ]
         for reason, number in sorted(Counter(_why(e) for e in self.failed.values()).items()):
-            told.append(f"{_counted(number, 'session')} could not be read: {reason}")
+            told.append(f"{counted(number, 'session')} could not be read: {reason}")
         if self.stopped:
-            told.append(f"Interrupted: {_counted(self.stopped, 'session')} not loaded.")
+            told.append(f"Interrupted: {counted(self.stopped, 'session')} not loaded.")
         if self.kept and self.oldest is not None:
             since = datetime.fromtimestamp(self.oldest, UTC).astimezone()
             told.append(
-                f"{_counted(self.kept, 'session')} came from the cache, read at "
+                f"{counted(self.kept, 'session')} came from the cache, read at "
                 f"{since:%Y-%m-%d %H:%M} or later; a shell run or an edited part since can't be "
                 "seen: refresh reads again."
             )
@@ -235,7 +235,8 @@ class Bar:
         self._bar.update()
 
 
-def _counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """A number and its noun, in the plural where that is right."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import date
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..client import Client
@@ -85,8 +85,8 @@ def usage(
     client: Client,
     by: str | Iterable[str] = "session",
     *,
-    since: str | datetime | None = None,
-    until: str | datetime | None = None,
+    since: str | date | None = None,
+    until: str | date | None = None,
     tz: str | None = None,
     sessions: Iterable[Session | str] | None = None,
     everywhere: bool = False,
@@ -106,8 +106,9 @@ def usage(
     Args:
         client: The server.
         by: One or several of total, day, week, month, session, root, project, directory, agent,
-            provider, model, variant, tool.
-        since: From then on: `7d`, `12h`, `30m` (ago), a date or time in `tz`, or a datetime.
+            provider, model, variant, tool. A model comes with its provider, since two may have one
+            of the same name.
+        since: From then on: `7d`, `12h`, `30m` (ago), a date or time in `tz`, a date or datetime.
         until: Up to then, itself not included.
         tz: By the clocks of which zone (`Europe/Berlin`); default: this machine's.
         sessions: Only these, by value or id; default: all of the client's project.
@@ -125,7 +126,7 @@ def usage(
 
     Raises:
         UnknownNameError: There is no such key or time zone.
-        ValueError: A time or a price can't be read.
+        ValueError: A time or a price can't be read, or `until` is not later than `since`.
         NotFoundError: There is no session of that id.
     """
     question = ask(by, since, until, tz, keep_duplicates)
@@ -155,14 +156,15 @@ def _framed(
     }
     titles = {s.id: s.title for s in sessions}
     sums = summed(entries) or ([] if question.by else [added((), ())])
-    whole = rolled_up(sums, sessions) if question.by == ("session",) else {}
+    by_session = question.by == ("session",)
+    whole = rolled_up(sums, sessions) if by_session else {}
     titled = next((at for at, name in enumerate(question.by) if name in ("session", "root")), None)
     rows = [
-        Row(one, whole.get(one.key[0]) if whole else None, _title(titles, one, titled))
+        Row(one, whole[one.key[0]] if by_session else None, _title(titles, one, titled))
         for one in sorted(sums, key=_order(question))
     ]
     title = {} if titled is None else _TITLE
-    return frame({**keys, **title, **(_WHOLE if whole else {}), **USAGE}, rows)
+    return frame({**keys, **title, **(_WHOLE if by_session else {}), **USAGE}, rows)
 
 
 def _key(at: int) -> Callable[[Row], Any]:

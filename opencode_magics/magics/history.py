@@ -246,11 +246,16 @@ def _say(sentences: list[str]) -> None:
 
 def _total(usage: pd.DataFrame) -> str:
     total, zone = usage.attrs["total"], usage.attrs["tz"]
-    cost = "of unknown cost" if total["cost"] is None else f"${total['cost']:,.4f}"
+    if "tool" in usage:  # cost belongs to steps
+        told = f"{total['calls']:,} call{'s' * (total['calls'] != 1)} of tools ("
+    elif total["cost"] is None:
+        told = "of unknown cost ("
+    else:
+        told = f"${total['cost']:,.4f} (USD as stored; "
     sessions = f"{total['sessions']:,} session{'s' * (total['sessions'] != 1)}"
     left = f" Left out: {total['duplicates']} copied by forks." if total["duplicates"] else ""
     blind = f" Of unknown usage: {total['unknown']}." if total["unknown"] else ""
     return (
-        f"{sessions}, {cost} (USD as stored; days of {zone}).{left}{blind} "
+        f"{sessions}, {told}days of {zone}).{left}{blind} "
         "What was deleted, and titles that the server made up, are in no figure."
     )
