@@ -400,7 +400,7 @@ def test_a_lone_fork_says_that_it_has_copies() -> None:
             assert "older than the session" in told
         assert told.startswith("1 message ")  # the one that has a part
         lone = [w for w in usage(client, "model").attrs["warnings"] if "older" in w]
-    assert lone[0].startswith("1 calls are older")
+    assert lone[0].startswith("1 call older")
 
 
 def test_a_fork_that_tells_less_than_its_copies_has_nothing_of_its_own() -> None:
@@ -698,7 +698,7 @@ def test_a_fork_without_its_original_is_counted_and_said() -> None:
     with serving(sessions[1:2], messages) as (client, _):
         found = usage(client, "model")
     assert found.attrs["total"]["cost"] == 0.45
-    assert any("2 calls are older than their session" in w for w in found.attrs["warnings"])
+    assert any("2 calls older than the session" in w for w in found.attrs["warnings"])
 
 
 # -- time ------------------------------------------------------------------------------------------

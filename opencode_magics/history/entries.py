@@ -14,7 +14,7 @@ from ..model import Session, Usage, total_usage
 from .cache import Cache
 from .copies import families, is_fork
 from .frames import SHELL, in_tree
-from .load import Loaded, load
+from .load import Loaded, counted, load
 from .prices import Price, listed
 from .sums import TOKENS, Entry, exact
 from .tables import copies_of
@@ -304,8 +304,8 @@ class Reading:
         )
         if lone:
             self.warnings.append(
-                f"{lone} calls are older than their session: copies whose original is gone or not "
-                "among these sessions. They are counted."
+                f"{counted(lone, 'call')} older than the session, copies whose original is gone or "
+                "not among these sessions: counted."
             )
 
 
