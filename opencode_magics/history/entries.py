@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -13,8 +13,8 @@ from ..errors import UnknownNameError
 from ..model import Session, Usage, total_usage
 from .cache import Cache
 from .copies import families, is_fork
-from .frames import in_tree
-from .load import Loaded, load
+from .frames import SHELL, in_tree
+from .load import Loaded, counted, load
 from .prices import Price, listed
 from .sums import TOKENS, Entry, exact
 from .tables import copies_of
@@ -28,6 +28,8 @@ RENAMED = (
     "A fork with a new title can't be told by the list of sessions, and counts in full here; by "
     "day, agent or model it is found."
 )
+# A model's id says nothing without its provider: two may have the same, at other prices.
+_WITH = {"model": ("provider", "model")}
 
 _DAY = 86_400_000  # ms
 
@@ -82,8 +84,8 @@ class Question:
 
 def ask(
     by: str | Iterable[str],
-    since: str | datetime | None,
-    until: str | datetime | None,
+    since: str | date | None,
+    until: str | date | None,
     tz: str | None,
     keep_duplicates: bool,
 ) -> Question:
@@ -93,7 +95,7 @@ def ask(
         UnknownNameError: There is no such key or time zone; it lists those that there are.
         ValueError: A time can't be read.
     """
-    names = tuple(dict.fromkeys([by] if isinstance(by, str) else by))
+    names = tuple([by] if isinstance(by, str) or not isinstance(by, Iterable) else by)
     for name in names:
         if name not in KEYS:
             raise UnknownNameError(
@@ -101,7 +103,10 @@ def ask(
             )
     where = zone(tz)
     begin, end = (t if t is None else moment(t, where) for t in (since, until))
-    return Question(tuple(n for n in names if n != "total"), where, begin, end, keep_duplicates)
+    if begin is not None and end is not None and end <= begin:
+        raise ValueError(f"nothing is both since {since} and until {until}: that is not later")
+    told = (key for name in names if name != "total" for key in _WITH.get(name, (name,)))
+    return Question(tuple(dict.fromkeys(told)), where, begin, end, keep_duplicates)
 
 
 class _Said(NamedTuple):
@@ -202,11 +207,13 @@ class Reading:
             return session.usage
         left = {n: _less(getattr(session.usage, n), getattr(copied, n)) for n in TOKENS}
         cost = _less(session.usage.cost, copied.cost)
-        if cost is not None and cost < 0:
+        cost = None if cost is None else exact([cost])
+        if any(v is not None and v < 0 for v in (*left.values(), cost)):
             self.warnings.append(
-                f"Session {session.id} tells less cost than its copied messages have: 0 is taken."
+                f"Session {session.id} tells less usage than its copied messages have: 0 is taken."
             )
-        return Usage(**left, cost=cost and max(exact([cost]), 0.0))
+        left = {n: None if v is None else max(v, 0) for n, v in left.items()}
+        return Usage(**left, cost=None if cost is None else max(cost, 0.0))
 
     # -- messages and tool calls -----------------------------------------------------------------
 
@@ -290,12 +297,16 @@ class Reading:
     def _warn_of_lone_copies(self, said: Iterable[_Said]) -> None:
         made = {id: row.session.created for id, row in self._places.items()}
         lone = sum(
-            m.is_call and not m.copy and (m.created or 0) < (made.get(m.session) or 0) for m in said
+            m.is_call
+            and not m.copy
+            and m.created is not None
+            and m.created < (made.get(m.session) or 0)
+            for m in said
         )
         if lone:
             self.warnings.append(
-                f"{lone} calls are older than their session: copies whose original is gone or not "
-                "among these sessions. They are counted."
+                f"{counted(lone, 'call')} older than the session, copies whose original is gone or "
+                "not among these sessions: counted."
             )
 
 
@@ -338,7 +349,7 @@ def _messages(loaded: Loaded, originals: Sequence[str | None]) -> Iterator[_Said
             created,
             dict(zip(OF_MESSAGE, names, strict=True)),
             None if all(v is None for v in used) else Usage(*used),
-            is_call=role == "assistant",
+            is_call=role == "assistant" and outcome != SHELL,
             is_turn=role == "user" and not synthetic,
             is_error=outcome == "failed",
             copy=original is not None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import date
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..client import Client
@@ -93,8 +93,8 @@ def usage(
     client: Client,
     by: str | Iterable[str] = "session",
     *,
-    since: str | datetime | None = None,
-    until: str | datetime | None = None,
+    since: str | date | None = None,
+    until: str | date | None = None,
     tz: str | None = None,
     sessions: Iterable[Session | str] | None = None,
     everywhere: bool = False,
@@ -114,8 +114,9 @@ def usage(
     Args:
         client: The server.
         by: One or several of total, day, week, month, session, root, project, directory, agent,
-            provider, model, variant, tool.
-        since: From then on: `7d`, `12h`, `30m` (ago), a date or time in `tz`, or a datetime.
+            provider, model, variant, tool. A model comes with its provider, since two may have one
+            of the same name.
+        since: From then on: `7d`, `12h`, `30m` (ago), a date or time in `tz`, a date or datetime.
         until: Up to then, itself not included.
         tz: By the clocks of which zone (`Europe/Berlin`); default: this machine's.
         sessions: Only these, by value, id or title; default: all of the client's project.
@@ -133,7 +134,7 @@ def usage(
 
     Raises:
         UnknownNameError: There is no such key or time zone.
-        ValueError: A time or a price can't be read.
+        ValueError: A time or a price can't be read, or `until` is not later than `since`.
         UnknownNameError: There is no such session.
     """
     question = ask(by, since, until, tz, keep_duplicates)
