@@ -94,9 +94,10 @@ class HistoryMagics(Magics):
         """Tokens and cost as a DataFrame: by session, day, model, agent, ... or several of these.
 
         What forks copied is left out and counted in `duplicates`; subagents are sessions of their
-        own, and by session `cost_inclusive` has those below it. `cost` is what the server stored;
-        `cost_listed` is by its price list, and `gap_reason` says why they differ. By session,
-        root, project and directory no message is downloaded, so that turns and calls are NA.
+        own, and by session `cost_inclusive` has those below it. A model comes with its provider:
+        two may have one of the same name. `cost` is what the server stored; `cost_listed` is by its
+        price list, and `gap_reason` says why they differ. By session, root, project and directory
+        no message is downloaded, so that turns and calls are NA.
 
         Example::
 
