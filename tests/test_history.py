@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pandas as pd
@@ -477,6 +478,57 @@ def test_a_machine_without_a_calendar_asks_for_one(monkeypatch: pytest.MonkeyPat
 def test_a_key_of_no_kind_is_refused_in_a_sentence(by: Any) -> None:
     with serving([], {}) as (client, _), pytest.raises(UnknownNameError, match="added up by"):
         usage(client, by)
+
+
+def some_history(random: Random) -> tuple[list[Wire], dict[str, list[Wire]], list[Wire]]:
+    """Sessions with forks, forks of forks and subagents; their messages; the messages once each."""
+    sessions: list[Wire] = []
+    messages: dict[str, list[Wire]] = {}
+    originals: list[Wire] = []
+    for number in range(random.randint(1, 8)):
+        id, title, begin, copied = (
+            f"ses_{number}",
+            f"work {number}",
+            T0 + random.randint(0, 4 * DAY),
+            [],
+        )
+        parent = random.choice([None, *(s["id"] for s in sessions)])
+        if sessions and random.random() < 0.5:
+            source = random.choice(sessions)
+            copied = messages[source["id"]][: random.randint(0, 4)]
+            title, parent = f"{source['title'].partition(' (')[0]} (fork #{number})", None
+            times = [source["time"]["created"], *(m["info"]["time"]["created"] for m in copied)]
+            begin = max([begin, *times]) + 1
+        at, fresh = begin, []
+        for n in range(random.randint(0, 4)):
+            at += random.choice([1, 60_000, DAY, 2 * DAY])
+            fresh.append(said(f"{id}_{n}", id, at, random.choice([0.01, 0.0000041, 0.3, 0.0])))
+        copies = [m | {"info": m["info"] | {"id": f"{id}_c{n}"}} for n, m in enumerate(copied)]
+        originals += fresh
+        messages[id] = [*copies, *fresh]
+        cost = math.fsum(m["info"]["cost"] for m in messages[id])
+        time = {"created": begin, "updated": at + 1000}
+        sessions.append(wire_session(id, title=title, parentID=parent, cost=cost, time=time))
+    return sessions, messages, originals
+
+
+DAY = 86_400_000
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_period_costs_what_its_messages_cost_once_each(seed: int) -> None:
+    random = Random(seed)
+    sessions, messages, originals = some_history(random)
+    told = [(m["info"]["time"]["created"], m["info"]["cost"]) for m in originals]
+    borders = [at for at, _ in told] + [t for s in sessions for t in s["time"].values()]
+    since, until = sorted(random.choices(borders, k=2))
+    until += 1
+    expected = exact(cost for at, cost in told if since <= at < until)
+    begin, end = (datetime.fromtimestamp(t / 1000, UTC) for t in (since, until))
+    with serving(sessions, messages) as (client, _):
+        for by in ("session", "root", "total", "model", "day"):
+            found = usage(client, by, since=begin, until=end, progress=False)
+            assert (found.attrs["total"]["cost"] or 0) == exact(found["cost"].dropna()) == expected
 
 
 class Interrupted(list[Any]):
