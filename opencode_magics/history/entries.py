@@ -35,7 +35,7 @@ _DAY = 86_400_000  # ms
 
 
 @dataclass(frozen=True)
-class Question:
+class Inquiry:
     """What is asked: by which keys, of which time, by which clock."""
 
     by: tuple[str, ...]
@@ -88,7 +88,7 @@ def ask(
     until: str | date | None,
     tz: str | None,
     keep_duplicates: bool,
-) -> Question:
+) -> Inquiry:
     """Read what a person asks for.
 
     Raises:
@@ -106,7 +106,7 @@ def ask(
     if begin is not None and end is not None and end <= begin:
         raise ValueError(f"nothing is both since {since} and until {until}: that is not later")
     told = (key for name in names if name != "total" for key in _WITH.get(name, (name,)))
-    return Question(tuple(dict.fromkeys(told)), where, begin, end, keep_duplicates)
+    return Inquiry(tuple(dict.fromkeys(told)), where, begin, end, keep_duplicates)
 
 
 class _Said(NamedTuple):
@@ -152,28 +152,28 @@ class Reading:
         self._cache, self._refresh, self._progress = cache, refresh, progress
         self.warnings: list[str] = []
 
-    def entries(self, question: Question, chosen: Iterable[Session]) -> list[Entry]:
-        """What is added up to answer a question about some sessions."""
-        asked = [s for s in chosen if not question.misses(s)]
-        if question.of_sessions:
-            return self._of_sessions(question, asked)
-        kind = "tools" if "tool" in question.by else "messages"
-        return self._of_messages(question, asked, kind)
+    def entries(self, inquiry: Inquiry, chosen: Iterable[Session]) -> list[Entry]:
+        """What is added up to answer an inquiry about some sessions."""
+        asked = [s for s in chosen if not inquiry.misses(s)]
+        if inquiry.of_sessions:
+            return self._of_sessions(inquiry, asked)
+        kind = "tools" if "tool" in inquiry.by else "messages"
+        return self._of_messages(inquiry, asked, kind)
 
     # -- whole sessions --------------------------------------------------------------------------
 
-    def _of_sessions(self, question: Question, asked: Sequence[Session]) -> list[Entry]:
+    def _of_sessions(self, inquiry: Inquiry, asked: Sequence[Session]) -> list[Entry]:
         """An entry per session."""
-        across = [s for s in asked if not question.covers(s)]
-        forks = [] if question.keep_duplicates else families(self._everyone, asked)
+        across = [s for s in asked if not inquiry.covers(s)]
+        forks = [] if inquiry.keep_duplicates else families(self._everyone, asked)
         said = self._said(_once((*across, *forks)), "messages")
-        copied = _usages(m for m in said if m.copy and m.is_call and not question.keep_duplicates)
+        copied = _usages(m for m in said if m.copy and m.is_call and not inquiry.keep_duplicates)
         inside = _usages(
             m
             for m in said
-            if m.is_call and question.within(m.created) and (question.keep_duplicates or not m.copy)
+            if m.is_call and inquiry.within(m.created) and (inquiry.keep_duplicates or not m.copy)
         )
-        if not question.keep_duplicates:
+        if not inquiry.keep_duplicates:
             self.warnings.append(RENAMED)
         crossing = {s.id for s in across}
         found: list[Entry] = []
@@ -186,18 +186,18 @@ class Reading:
                 usage = total_usage(inside[session.id])
             else:  # nothing of it lies in the period
                 continue
-            found.append(self._session_entry(question, session, usage, len(copies)))
+            found.append(self._session_entry(inquiry, session, usage, len(copies)))
         return found
 
     def _session_entry(
-        self, question: Question, session: Session, usage: Usage | None, copies: int
+        self, inquiry: Inquiry, session: Session, usage: Usage | None, copies: int
     ) -> Entry:
         ref = session.model
         price = None
         if usage is not None and not usage.empty:
             known = self._prices.get((ref.provider, ref.id)) if ref else None
             price = listed(known, usage, usage.cost)
-        key = tuple(self._of_session(session.id, name) for name in question.by)
+        key = tuple(self._of_session(session.id, name) for name in inquiry.by)
         return Entry(key, session.id, usage, price, None, None, None, None, copies)
 
     def _less(self, session: Session, copies: Sequence[Usage | None]) -> Usage | None:
@@ -217,23 +217,23 @@ class Reading:
 
     # -- messages and tool calls -----------------------------------------------------------------
 
-    def _of_messages(self, question: Question, asked: Sequence[Session], kind: str) -> list[Entry]:
+    def _of_messages(self, inquiry: Inquiry, asked: Sequence[Session], kind: str) -> list[Entry]:
         """An entry per message, or per tool call."""
-        originals = [] if question.keep_duplicates else families(self._everyone, asked)
+        originals = [] if inquiry.keep_duplicates else families(self._everyone, asked)
         wanted = {s.id for s in asked}
         said = self._said(_once((*asked, *originals)), kind)
         said = [m for m in said if m.session in wanted]
-        if kind == "messages" and question.whole:
+        if kind == "messages" and inquiry.whole:
             self._compare(asked, said)
-        said = [m for m in said if question.within(m.created)]
-        dates = {n: _dates(said, n, question) for n in question.by if n in PERIODS}
+        said = [m for m in said if inquiry.within(m.created)]
+        dates = {n: _dates(said, n, inquiry) for n in inquiry.by if n in PERIODS}
         return [
-            self._entry(question, m, tuple(self._key(m, n, at, dates) for n in question.by), kind)
+            self._entry(inquiry, m, tuple(self._key(m, n, at, dates) for n in inquiry.by), kind)
             for at, m in enumerate(said)
         ]
 
-    def _entry(self, question: Question, said: _Said, key: tuple[Any, ...], kind: str) -> Entry:
-        if said.copy and not question.keep_duplicates:
+    def _entry(self, inquiry: Inquiry, said: _Said, key: tuple[Any, ...], kind: str) -> Entry:
+        if said.copy and not inquiry.keep_duplicates:
             return Entry(key, said.session, copies=int(said.is_call))
         if kind == "tools":
             return Entry(key, said.session, None, None, None, 1, int(said.is_error), None)
@@ -328,11 +328,11 @@ def _less(whole: Any, part: Any) -> Any:
     return None if whole is None else whole - (part or 0)
 
 
-def _dates(said: Sequence[_Said], name: str, question: Question) -> list[Any]:
+def _dates(said: Sequence[_Said], name: str, inquiry: Inquiry) -> list[Any]:
     import pandas as pd
 
     times = pd.to_datetime(pd.Series([m.created for m in said], dtype="Int64"), unit="ms", utc=True)
-    return [*period(times, name, question.where)]
+    return [*period(times, name, inquiry.where)]
 
 
 def _messages(loaded: Loaded, originals: Sequence[str | None]) -> Iterator[_Said]:
