@@ -338,7 +338,7 @@ def _messages(loaded: Loaded, originals: Sequence[str | None]) -> Iterator[_Said
             created,
             dict(zip(OF_MESSAGE, names, strict=True)),
             None if all(v is None for v in used) else Usage(*used),
-            is_call=role == "assistant",
+            is_call=role in ("assistant", "compaction"),
             is_turn=role == "user" and not synthetic,
             is_error=outcome == "failed",
             copy=original is not None,
