@@ -129,6 +129,44 @@ def test_a_turn_among_other_things() -> None:
     assert turn.tools[0].tool == "subagent"
 
 
+@pytest.mark.parametrize(
+    ("mine", "text"), [("msg_cmd77", "review result"), ("msg_other01", "for the other")]
+)
+def test_g5_04_a_turn_says_nothing_of_another_clients(mine: str, text: str) -> None:
+    """Two clients at work in a session: each has its own answer, by the id of its prompt.
+
+    That the other's prompt was enqueued nobody heard: the store tells whose an answer is.
+    """
+    told: list[Any] = []
+    rows: list[Any] = []
+    for prompt, answer in (("msg_other01", "for the other"), ("msg_cmd77", "review result")):
+        of, key = {"sessionID": "ses_1"}, f"{prompt}_a"
+        step = of | {"assistantMessageID": key}
+        told += [
+            ("session.inbox.delivered", of | {"inboxID": prompt}),
+            ("session.execution.started", of),
+            ("session.step.started", step | {"agent": "build"}),
+            ("session.text.ended", step | {"ordinal": 0, "text": answer}),
+            ("session.step.ended", step | {"finish": "stop"}),
+            ("session.execution.succeeded", of),
+        ]
+        at = {"time": {"created": len(told), "completed": len(told)}}
+        content = [{"type": "text", "text": answer}]
+        rows += [
+            {"id": prompt, "type": "user", "text": "do it"} | at,
+            {"id": key, "type": "assistant", "content": content, "finish": "stop"} | at,
+        ]
+    events = [
+        event
+        for at, (kind, data) in enumerate(told, 1)
+        for event in V2().events({"type": kind, "id": f"evt_{at}", "created": at, "data": data})
+    ]
+    turn = advance_all(Turn("ses_1", mine), events)
+    turn = advance(turn, Reread("ses_1", Status("idle"), _messages("ses_1", rows)))
+    assert turn.text == text
+    assert turn.outcome == "succeeded"
+
+
 def test_g1_09_a_permission_of_2x_is_seen_and_an_unknown_kind_is_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
