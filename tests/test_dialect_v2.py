@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import math
+import operator
 import re
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -191,6 +197,46 @@ def test_unknown_kinds_pass_and_malformed_known_ones_are_named() -> None:
                 list(V2().events({"type": kind, "data": data}))
         with pytest.raises(StreamError, match=re.escape(kind)):
             list(V2().events({"type": kind}))
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where something stands in a wire value."""
+    held = dict(enumerate(value)) if isinstance(value, list) else value
+    for key, inner in held.items() if isinstance(held, dict) else ():
+        yield (*at, key)
+        yield from places(inner, (*at, key))
+
+
+def spoilt(frame: Any) -> Iterator[Any]:
+    """A frame with one value after the other gone or replaced."""
+    for place in places(frame):
+        for other in (None, 7, "x", [7], {"a": 1}, True, math.inf, ...):
+            changed = copy.deepcopy(frame)
+            holder = reduce(operator.getitem, place[:-1], changed)
+            if other is ...:
+                del holder[place[-1]]
+            else:
+                holder[place[-1]] = other
+            yield changed
+
+
+def test_no_frame_breaks_a_turn_whatever_is_wrong_with_it() -> None:
+    """It is named, or folded, twice as well as once; each shape of the transcripts is tried."""
+    tried = set()
+    for name in V2_FLOWS:
+        told = transcript(name)
+        turn = Turn(told.session, told.prompts[0])
+        for frame in told.frames:
+            shape = (frame["type"], *map(str, places(frame)))
+            for wrong in spoilt(frame) if shape not in tried else ():
+                with suppress(StreamError):
+                    heard = list(V2().events(wrong))
+                    after = advance_all(turn, heard * 2)
+                    assert after.outcome
+                    assert isinstance(after.text, str)
+            tried.add(shape)
+            turn = advance_all(turn, list(V2().events(frame)))
+    assert len(tried) > 20
 
 
 def test_values_that_nobody_knows_yet_pass() -> None:

@@ -557,9 +557,21 @@ class V2(Generation):
         kind = string(frame.get("type")) if isinstance(frame, dict) else ""
         read = _EVENTS.get(kind)
         if read is not None:
-            yield from decode(f"a {kind} event", lambda f: tuple(read(f["data"], f)), frame)
+            yield from decode(f"a {kind} event", lambda f: tuple(read(_spelt(f["data"]), f)), frame)
         elif kind.startswith(("permission.", "form.")):
             log.warning("The server sent %s, which this package does not know.", kind)
+
+
+_TEXTS = ("id", "sessionID", "messageID", "assistantMessageID", "inboxID", "text")
+
+
+def _spelt(d: Wire) -> Wire:
+    """What an event holds, its ids and its text being texts: a turn looks things up by them."""
+    for held in (d, fields(d.get("form"))):
+        for name in _TEXTS:
+            if not isinstance(held.get(name), str | None):
+                raise TypeError(f"{name} is no text")
+    return d
 
 
 # -- requests and replies --------------------------------------------------------------------------
