@@ -718,7 +718,7 @@ def _readable(session: str, w: Wire, prompt: str | None) -> Message:
         message = _message(session, whole, prompt)
     except (KeyError, TypeError, AttributeError, ValueError):
         message = Message(string(w.get("id")), session, "", kind=string(w.get("type")))
-        unread.append("id" if "id" not in w else "type")
+        unread.append("type" if message.id else "id")
     return replace(message, unread=tuple(unread))
 
 
@@ -729,6 +729,8 @@ def _unsaid(after: Sequence[Wire]) -> bool:
 
 
 def _message(session: str, w: Wire, prompt: str | None) -> Message:
+    if not isinstance(w["id"], str):
+        raise TypeError("id is no text")
     kind = string(w.get("type"))
     time = w.get("time") or {}
     read = _ROWS.get(kind, _line)
@@ -769,7 +771,7 @@ def _assistant(
         created=made,
         completed=done,
         parent=prompt,
-        agent=w.get("agent"),
+        agent=string(w.get("agent")) or None,
         model=_ref(w.get("model")),
         finish=finish,
         error=error,
@@ -853,8 +855,8 @@ def _tool(w: Wire) -> ToolCall:
     return ToolCall(
         id=f":tool:{w['id']}",
         call=w["id"],
-        tool=w["name"],
-        status="pending" if state["status"] == "streaming" else state["status"],
+        tool=string(w["name"]),
+        status="pending" if state["status"] == "streaming" else string(state["status"]),
         input=given if isinstance(given, dict) else {},
         start=moment(time.get("ran")) or moment(time.get("created")),
         end=moment(time.get("completed")),
@@ -1166,8 +1168,8 @@ def _on_enqueued(d: Wire, f: Wire) -> Iterator[Event]:
 def _on_step_started(d: Wire, f: Wire) -> Iterator[Event]:
     session, key = d["sessionID"], d["assistantMessageID"]
     began = integer(d.get("started")) or _at(f)
-    model = _ref(d.get("model"))
-    yield MessageChanged(Message(key, session, "assistant", began, agent=d["agent"], model=model))
+    agent, model = string(d["agent"]) or None, _ref(d.get("model"))
+    yield MessageChanged(Message(key, session, "assistant", began, agent=agent, model=model))
     yield PartChanged(session, key, StepStart(":start"))
 
 
@@ -1286,7 +1288,8 @@ def _on_usage(d: Wire, f: Wire) -> Iterator[Event]:
 
 
 def _on_selected(d: Wire, f: Wire) -> Iterator[Event]:
-    yield SessionChanged(Session(d["sessionID"], agent=d.get("agent"), model=_ref(d.get("model"))))
+    agent = string(d.get("agent")) or None
+    yield SessionChanged(Session(d["sessionID"], agent=agent, model=_ref(d.get("model"))))
 
 
 def _on_compacting(d: Wire, f: Wire) -> Iterator[Event]:
