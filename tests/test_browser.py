@@ -248,7 +248,7 @@ def test_a_question_is_answered_with_choices_and_in_own_words(notebook: Notebook
     asks(notebook, "Which colour?", "Which sizes?")
     colour, sizes = (notebook.form.get_by_role("group", name=n) for n in ("Colour", "Sizes"))
     press(notebook, "Answer")
-    asks(notebook, "Please answer every question, or dismiss them.")
+    asks(notebook, "Colour: an answer is needed", "Sizes: an answer is needed")
     colour.get_by_label("Red").check()
     colour.get_by_label("Or in your own words").fill("A warm green")
     expect(colour.get_by_label("Red")).not_to_be_checked()
@@ -517,6 +517,38 @@ def test_an_answer_that_did_not_arrive_can_be_given_again_as_it_was(notebook: No
     notebook.done(1)
     (text,) = shows(notebook, 1)
     assert text.count("reply='reject', message='not now'") == 3
+
+
+@only_main
+def test_every_field_has_its_own_input_and_says_what_is_wrong(notebook: Notebook) -> None:
+    notebook.run(
+        BY_HAND,
+        "from opencode_magics.notebook.form import question_spec\n"
+        "from opencode_magics.model import Option, Question, QuestionItem\n"
+        "yes_no = (Option('Yes', value='true'), Option('No', value='false'))\n"
+        "size = QuestionItem('Size', kind='integer', least=1, most=5, required=True)\n"
+        "sure = QuestionItem('Sure', options=yes_no, kind='boolean', custom=False, required=True)\n"
+        "mail = QuestionItem('Mail', format='email')\n"
+        "form = Form(); form.place('here')\n"
+        "ask(form, question_spec(Question('q', 's', (size, sure, mail)), ''))\n"
+        "form.close('here')",
+    )
+    size, sure, mail = (
+        notebook.form.get_by_role("group", name=n) for n in ("Size", "Sure", "Mail")
+    )
+    expect(sure.get_by_role("textbox")).to_have_count(0)
+    press(notebook, "Answer")
+    asks(notebook, "Size: an answer is needed", "Sure: an answer is needed")
+    size.get_by_role("spinbutton").fill("9")
+    sure.get_by_label("Yes").check()
+    mail.get_by_role("textbox").fill("nobody")
+    press(notebook, "Answer")
+    asks(notebook, "Size: Value must be less than or equal to 5", "Mail: Please include an '@'")
+    size.get_by_role("spinbutton").fill("4")
+    mail.get_by_role("textbox").fill("")
+    press(notebook, "Answer")
+    notebook.done(1)
+    assert "answers=(('4',), ('Yes',), ())" in shows(notebook, 1)[-1]
 
 
 @only_main

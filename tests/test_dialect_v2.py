@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import math
+import operator
 import re
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial, reduce
 from typing import Any
 
 import pytest
@@ -15,10 +21,12 @@ from test_dialects import reply_of, run
 
 from opencode_magics import sessions
 from opencode_magics.client import Client
-from opencode_magics.dialects import Prompt, Reply, Request
+from opencode_magics.dialects import Prompt, Reply, Request, decode
 from opencode_magics.dialects.v2 import V2, _messages, _readable
 from opencode_magics.errors import StatusError, StreamError, TurnError, UnknownNameError
 from opencode_magics.events import PermissionAsked, Reread
+from opencode_magics.history import frames
+from opencode_magics.history.frames import KINDS
 from opencode_magics.model import (
     Attachment,
     Message,
@@ -109,7 +117,7 @@ HERE_2 = Session("ses_1", directory="/data/100% done/分析 é")
 MISSING = (404, {"content-type": "application/json"}, b'{"_tag":"MessageNotFoundError"}')
 
 
-def frames(name: str) -> list[Any]:
+def frames_of(name: str) -> list[Any]:
     """The frames of a case."""
     lines = (HERE / "cases" / name).read_text(encoding="utf-8").splitlines()
     return [json.loads(line.removeprefix("data: ")) for line in lines if line]
@@ -117,7 +125,7 @@ def frames(name: str) -> list[Any]:
 
 def test_a_turn_among_other_things() -> None:
     """A child's text, a total of the session and an unknown kind are none of the turn's own."""
-    told = [f | {"created": n} for n, f in enumerate(frames("sse_v2_turn.sse"), 1)]
+    told = [f | {"created": n} for n, f in enumerate(frames_of("sse_v2_turn.sse"), 1)]
     turn = advance_all(Turn("ses_root01", "msg_mine01"), [e for f in told for e in V2().events(f)])
     turn = advance(turn, Reread("ses_root01", Status("idle"), turn.log))
     expected = case("sse_v2_turn.expected.json")
@@ -129,10 +137,48 @@ def test_a_turn_among_other_things() -> None:
     assert turn.tools[0].tool == "subagent"
 
 
+@pytest.mark.parametrize(
+    ("mine", "text"), [("msg_cmd77", "review result"), ("msg_other01", "for the other")]
+)
+def test_g5_04_a_turn_says_nothing_of_another_clients(mine: str, text: str) -> None:
+    """Two clients at work in a session: each has its own answer, by the id of its prompt.
+
+    That the other's prompt was enqueued nobody heard: the store tells whose an answer is.
+    """
+    told: list[Any] = []
+    rows: list[Any] = []
+    for prompt, answer in (("msg_other01", "for the other"), ("msg_cmd77", "review result")):
+        of, key = {"sessionID": "ses_1"}, f"{prompt}_a"
+        step = of | {"assistantMessageID": key}
+        told += [
+            ("session.inbox.delivered", of | {"inboxID": prompt}),
+            ("session.execution.started", of),
+            ("session.step.started", step | {"agent": "build"}),
+            ("session.text.ended", step | {"ordinal": 0, "text": answer}),
+            ("session.step.ended", step | {"finish": "stop"}),
+            ("session.execution.succeeded", of),
+        ]
+        at = {"time": {"created": len(told), "completed": len(told)}}
+        content = [{"type": "text", "text": answer}]
+        rows += [
+            {"id": prompt, "type": "user", "text": "do it"} | at,
+            {"id": key, "type": "assistant", "content": content, "finish": "stop"} | at,
+        ]
+    events = [
+        event
+        for at, (kind, data) in enumerate(told, 1)
+        for event in V2().events({"type": kind, "id": f"evt_{at}", "created": at, "data": data})
+    ]
+    turn = advance_all(Turn("ses_1", mine), events)
+    turn = advance(turn, Reread("ses_1", Status("idle"), _messages("ses_1", rows)))
+    assert turn.text == text
+    assert turn.outcome == "succeeded"
+
+
 def test_g1_09_a_permission_of_2x_is_seen_and_an_unknown_kind_is_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    told = frames("sse_permission_event_shapes.sse")
+    told = frames_of("sse_permission_event_shapes.sse")
     asked = [e for f in told if "data" in f for e in V2().events(f)]
     (permission,) = [e.permission for e in asked if isinstance(e, PermissionAsked)]
     assert (permission.id, permission.action, permission.subject) == (
@@ -153,6 +199,67 @@ def test_unknown_kinds_pass_and_malformed_known_ones_are_named() -> None:
                 list(V2().events({"type": kind, "data": data}))
         with pytest.raises(StreamError, match=re.escape(kind)):
             list(V2().events({"type": kind}))
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where something stands in a wire value."""
+    held = dict(enumerate(value)) if isinstance(value, list) else value
+    for key, inner in held.items() if isinstance(held, dict) else ():
+        yield (*at, key)
+        yield from places(inner, (*at, key))
+
+
+def spoilt(frame: Any) -> Iterator[Any]:
+    """A frame with one value after the other gone or replaced."""
+    for place in places(frame):
+        for other in (None, 7, "x", [7], {"a": 1}, True, math.inf, ...):
+            changed = copy.deepcopy(frame)
+            holder = reduce(operator.getitem, place[:-1], changed)
+            if other is ...:
+                del holder[place[-1]]
+            else:
+                holder[place[-1]] = other
+            yield changed
+
+
+def test_no_frame_breaks_a_turn_whatever_is_wrong_with_it() -> None:
+    """It is named, or folded, twice as well as once; each shape of the transcripts is tried."""
+    tried = set()
+    for name in V2_FLOWS:
+        told = transcript(name)
+        turn = Turn(told.session, told.prompts[0])
+        for frame in told.frames:
+            shape = (frame["type"], *map(str, places(frame)))
+            for wrong in spoilt(frame) if shape not in tried else ():
+                with suppress(StreamError):
+                    heard = list(V2().events(wrong))
+                    after = advance_all(turn, heard * 2)
+                    assert after.outcome
+                    assert isinstance(after.text, str)
+            tried.add(shape)
+            turn = advance_all(turn, list(V2().events(frame)))
+    assert len(tried) > 20
+
+
+def test_no_row_breaks_a_turn_or_a_frame_whatever_is_wrong_with_it() -> None:
+    """A turn can be strict; a history keeps what can be read."""
+    tried = set()
+    kept: list[Message] = []
+    for name in V2_FLOWS:
+        told = transcript(name)
+        for at, row in enumerate(told.rows):
+            shape = (row["type"], *map(str, places(row)))
+            for wrong in spoilt(row) if shape not in tried else ():
+                rows = [*told.rows[:at], wrong, *told.rows[at + 1 :]]
+                with suppress(StreamError):
+                    read = decode("messages", partial(_messages, told.session), rows)
+                    stored = Reread(told.session, Status("idle"), read)
+                    assert advance(Turn(told.session, told.prompts[0]), stored).outcome
+                kept += _messages(told.session, [wrong], _readable)
+            tried.add(shape)
+    for kind in KINDS.values():
+        frames.frame(kind.columns, kind.rows(kept))
+    assert len(tried) > 5
 
 
 def test_values_that_nobody_knows_yet_pass() -> None:

@@ -127,13 +127,64 @@ def test_a_question_is_shown_in_full() -> None:
         {
             "header": "Choice",
             "question": long,
+            "note": "",
+            "asks": True,
+            "required": False,
             "multiple": True,
             "options": [
-                {"label": "A", "description": "first\nline " * 50},
-                {"label": "B", "description": ""},
+                {"label": "A", "description": "first\nline " * 50, "chosen": False},
+                {"label": "B", "description": "", "chosen": False},
             ],
+            "input": "text",
+            "own": "",
+            "least": None,
+            "most": None,
+            "step": "",
         }
     ]
+
+
+YES_OR_NO = (Option("Yes", value="true"), Option("No", value="false"))
+
+
+@pytest.mark.parametrize(
+    ("item", "told"),
+    [
+        (QuestionItem("?"), {"input": "text", "options": []}),
+        (QuestionItem("?", kind="integer", least=1, most=5), {"least": 1, "most": 5, "step": "1"}),
+        (QuestionItem("?", kind="integer"), {"input": "number", "least": None}),
+        (QuestionItem("?", kind="number"), {"input": "number", "step": "any"}),
+        (QuestionItem("?", least=3), {"input": "text", "least": None}),
+        (QuestionItem("?", format="email"), {"input": "email"}),
+        (QuestionItem("?", format="uri"), {"input": "url"}),
+        (QuestionItem("?", format="date"), {"input": "date"}),
+        (QuestionItem("?", format="date-time"), {"input": "text"}),
+        (QuestionItem("?", format="colour"), {"input": "text"}),
+        (QuestionItem("?", options=YES_OR_NO, kind="boolean"), {"input": "", "multiple": False}),
+        (QuestionItem("?", options=YES_OR_NO, custom=False), {"input": ""}),
+        (QuestionItem("?", required=True), {"required": True}),
+        (QuestionItem("?", required=True, when=(("k", "eq", "v"),)), {"required": False}),
+        (QuestionItem("?", default=("7",), kind="integer"), {"own": "7"}),
+        (
+            QuestionItem("?", kind="external", url="https://example.org", required=True),
+            {"input": "", "note": "https://example.org", "asks": False, "required": False},
+        ),
+    ],
+)
+def test_every_kind_of_field_has_an_input_of_its_own(
+    item: QuestionItem, told: dict[str, Any]
+) -> None:
+    (spec,) = question_spec(Question("que_1", "ses_1", (item,)), "")["items"]
+    assert {key: spec[key] for key in told} == told
+
+
+def test_what_counts_without_an_answer_is_chosen_already() -> None:
+    item = QuestionItem("?", options=YES_OR_NO, kind="boolean", custom=False, default=("false",))
+    (spec,) = question_spec(Question("que_1", "ses_1", (item,)), "")["items"]
+    assert [o["chosen"] for o in spec["options"]] == [False, True]
+    mixed = QuestionItem("?", options=(Option("A", value="a"),), multiple=True, default=("a", "b"))
+    (spec,) = question_spec(Question("que_1", "ses_1", (mixed,)), "")["items"]
+    assert (spec["options"][0]["chosen"], spec["own"]) == (True, "b")
 
 
 def test_a_question_of_a_subagent_says_so() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from fake import CUT, FakeServer, one_x
+from fake import CUT, FakeServer, one_x, two_x
 
 from opencode_magics import history
 from opencode_magics.client import Client
@@ -1046,3 +1046,27 @@ def test_rows_stay_in_the_order_of_the_sessions() -> None:
         some = history.messages(client, ["ses_05", "ses_03", "ses_05"], cache=False)
     assert [*frame["session"]] == [s["id"] for s in sessions]
     assert [*some["session"]] == ["ses_05", "ses_03"]
+
+
+# -- what only 2.x stores --------------------------------------------------------------------------
+
+
+def test_g2_13_rows_of_2_x_keep_their_kind_model_and_cost() -> None:
+    told = case("messages_v2_pages.json")
+    pages, expected = {p["cursor"]["previous"]: p for p in told["pages"]}, told["expected"]
+    here = {"id": "ses_root01", "title": "r", "location": {"directory": "/work/p"}}
+    listed = {"data": [here | {"time": {"created": T0, "updated": T0}}], "cursor": {}}
+    route = "GET /api/session/ses_root01/message"
+    before = {None: None, "c1": "c0", "c2": "c1"}
+    page = lambda seen: pages[before[seen.query.get("cursor")]]  # noqa: E731
+    with (
+        FakeServer(two_x(sessions=listed) | {route: page, "GET /api/model": {"data": []}}) as fake,
+        Client(fake.url, directory="/work/p") as client,
+    ):
+        found = history.messages(client, ["ses_root01"], cache=False)
+        used = history.usage(client, "model", sessions=["ses_root01"], cache=False)
+    assert [*found["role"]] == expected["roles"]
+    assert found.loc[1, "provider"] + "/" + found.loc[1, "model"] == expected["model"]
+    assert found["cost"].sum() == pytest.approx(expected["cost_sum"])
+    assert [*found["cost"].notna()] == [False, True, False, True, False]
+    assert used.attrs["total"]["cost"] == pytest.approx(expected["cost_sum"])

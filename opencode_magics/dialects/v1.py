@@ -716,6 +716,8 @@ def _question(w: Wire) -> Question:
                 Option(o["label"], o.get("description") or "") for o in q.get("options") or ()
             ),
             multiple=bool(q.get("multiple")),
+            custom=q.get("custom") is not False,
+            required=True,
         )
         for q in w["questions"]
     )

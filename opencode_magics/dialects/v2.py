@@ -557,9 +557,21 @@ class V2(Generation):
         kind = string(frame.get("type")) if isinstance(frame, dict) else ""
         read = _EVENTS.get(kind)
         if read is not None:
-            yield from decode(f"a {kind} event", lambda f: tuple(read(f["data"], f)), frame)
+            yield from decode(f"a {kind} event", lambda f: tuple(read(_spelt(f["data"]), f)), frame)
         elif kind.startswith(("permission.", "form.")):
             log.warning("The server sent %s, which this package does not know.", kind)
+
+
+_TEXTS = ("id", "sessionID", "messageID", "assistantMessageID", "inboxID", "text")
+
+
+def _spelt(d: Wire) -> Wire:
+    """What an event holds, its ids and its text being texts: a turn looks things up by them."""
+    for held in (d, fields(d.get("form"))):
+        for name in _TEXTS:
+            if not isinstance(held.get(name), str | None):
+                raise TypeError(f"{name} is no text")
+    return d
 
 
 # -- requests and replies --------------------------------------------------------------------------
@@ -706,7 +718,7 @@ def _readable(session: str, w: Wire, prompt: str | None) -> Message:
         message = _message(session, whole, prompt)
     except (KeyError, TypeError, AttributeError, ValueError):
         message = Message(string(w.get("id")), session, "", kind=string(w.get("type")))
-        unread.append("id" if "id" not in w else "type")
+        unread.append("type" if message.id else "id")
     return replace(message, unread=tuple(unread))
 
 
@@ -717,6 +729,8 @@ def _unsaid(after: Sequence[Wire]) -> bool:
 
 
 def _message(session: str, w: Wire, prompt: str | None) -> Message:
+    if not isinstance(w["id"], str):
+        raise TypeError("id is no text")
     kind = string(w.get("type"))
     time = w.get("time") or {}
     read = _ROWS.get(kind, _line)
@@ -757,7 +771,7 @@ def _assistant(
         created=made,
         completed=done,
         parent=prompt,
-        agent=w.get("agent"),
+        agent=string(w.get("agent")) or None,
         model=_ref(w.get("model")),
         finish=finish,
         error=error,
@@ -841,8 +855,8 @@ def _tool(w: Wire) -> ToolCall:
     return ToolCall(
         id=f":tool:{w['id']}",
         call=w["id"],
-        tool=w["name"],
-        status="pending" if state["status"] == "streaming" else state["status"],
+        tool=string(w["name"]),
+        status="pending" if state["status"] == "streaming" else string(state["status"]),
         input=given if isinstance(given, dict) else {},
         start=moment(time.get("ran")) or moment(time.get("created")),
         end=moment(time.get("completed")),
@@ -1154,8 +1168,8 @@ def _on_enqueued(d: Wire, f: Wire) -> Iterator[Event]:
 def _on_step_started(d: Wire, f: Wire) -> Iterator[Event]:
     session, key = d["sessionID"], d["assistantMessageID"]
     began = integer(d.get("started")) or _at(f)
-    model = _ref(d.get("model"))
-    yield MessageChanged(Message(key, session, "assistant", began, agent=d["agent"], model=model))
+    agent, model = string(d["agent"]) or None, _ref(d.get("model"))
+    yield MessageChanged(Message(key, session, "assistant", began, agent=agent, model=model))
     yield PartChanged(session, key, StepStart(":start"))
 
 
@@ -1274,7 +1288,8 @@ def _on_usage(d: Wire, f: Wire) -> Iterator[Event]:
 
 
 def _on_selected(d: Wire, f: Wire) -> Iterator[Event]:
-    yield SessionChanged(Session(d["sessionID"], agent=d.get("agent"), model=_ref(d.get("model"))))
+    agent = string(d.get("agent")) or None
+    yield SessionChanged(Session(d["sessionID"], agent=agent, model=_ref(d.get("model"))))
 
 
 def _on_compacting(d: Wire, f: Wire) -> Iterator[Event]:

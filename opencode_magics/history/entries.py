@@ -349,7 +349,7 @@ def _messages(loaded: Loaded, originals: Sequence[str | None]) -> Iterator[_Said
             created,
             dict(zip(OF_MESSAGE, names, strict=True)),
             None if all(v is None for v in used) else Usage(*used),
-            is_call=role == "assistant" and outcome != SHELL,
+            is_call=role in ("assistant", "compaction") and outcome != SHELL,
             is_turn=role == "user" and not synthetic,
             is_error=outcome == "failed",
             copy=original is not None,

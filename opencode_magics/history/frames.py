@@ -9,6 +9,7 @@ built.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -368,15 +369,23 @@ class MessageRow(NamedTuple):
 
 
 def message_rows(messages: Iterable[Message]) -> Iterator[MessageRow]:
-    """Rows of the messages frame."""
+    """Rows of the messages frame. A prompt that names no agent has asked the one that answered."""
+    messages = [*messages]
+    answers = {m.parent: m for m in reversed(messages) if m.role == "assistant" and m.agent}
     for message in messages:
         usage = message.usage
         known = usage if message.completed is not None else None  # else zeros hold the place
-        yield MessageRow(message, known, _speed(message, usage), key(message, usage))
+        answer = answers.get(message.id) if message.agent is None else None
+        told = replace(message, agent=answer.agent, model=answer.model) if answer else message
+        yield MessageRow(told, known, _speed(message, usage), key(message, usage))
 
 
 def _message(read: Callable[[Message], Any]) -> Callable[[Any], Any]:
     return lambda row: read(row.message)
+
+
+def _role(message: Message) -> str | None:
+    return message.kind or message.role or None
 
 
 # Of the session, not of the message: whoever loads them fills it in.
@@ -386,7 +395,11 @@ _KEY = Column(TEXT, lambda r: r.key, "What a copy of the message keeps.")
 
 MESSAGES: Columns = {
     "created": Column(TIME, _message(lambda m: m.created), "When it began."),
-    "role": Column(WORD, _message(lambda m: m.role or None), "user or assistant."),
+    "role": Column(
+        WORD,
+        _message(_role),
+        "user or assistant; what is more than that by the server's own word (idle, compaction).",
+    ),
     "text": Column(TEXT, _message(lambda m: m.text), "What it says.", long=True),
     "outcome": Column(
         WORD,
@@ -574,7 +587,7 @@ STEPS: Columns = {
 
 PARTS: Columns = {
     "created": Column(TIME, _message(lambda m: m.created), "When its message began."),
-    "role": Column(WORD, _message(lambda m: m.role or None), "Role of its message."),
+    "role": Column(WORD, _message(_role), "Role of its message."),
     "type": Column(
         WORD, lambda r: _kind(r.part), "text, reasoning, tool, step-start, step-finish, file, ..."
     ),

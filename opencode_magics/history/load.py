@@ -175,9 +175,10 @@ def is_finished(messages: Sequence[Message]) -> bool:
 
     What was left half done when a server died counts as unfinished, too.
     """
-    if not messages:
+    said = [m for m in messages if m.role != "system"]  # 2.x notes the end of a turn in a row
+    if not said:
         return True
-    last = messages[-1]
+    last = said[-1]
     goes_on = last.finish == "tool-calls" and not any(t.declined for t in last.tools)
     return (
         last.role == "assistant"

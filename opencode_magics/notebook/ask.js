@@ -7,6 +7,7 @@
 
 const TO_READ = 500; // ms in which nobody has read a request: what is pressed was meant for another
 const TO_HEAR = 5000; // ms in which a running cell hears an answer
+const NOTHING = "Nothing is answered yet: please answer, or dismiss it.";
 const UNHEARD = "Nothing has heard the answer yet. If the cell doesn't run any more: %oc_attach asks again.";
 
 function make(tag, text = "", props = {}) {
@@ -72,11 +73,13 @@ function item(spec, question, number) {
   const set = make("fieldset");
   const { header, question: asked } = question;
   set.append(make("legend", header && asked ? `${header}: ${asked}` : header || asked));
+  if (question.note) set.append(make("small", question.note));
   for (const [n, option] of question.options.entries()) {
     const input = make("input", "", {
       type: question.multiple ? "checkbox" : "radio",
       name: `${spec.id}-${number}`,
       value: option.label,
+      checked: option.chosen,
     });
     const label = make("label", "", { className: "oc-ask-option" });
     const name = make("span", option.label, { id: `${input.name}-${n}` });
@@ -88,15 +91,27 @@ function item(spec, question, number) {
     label.append(input, words);
     set.append(label);
   }
-  const own = make("input", "", { type: "text" });
-  const words = question.options.length ? "Or in your own words: " : "Your answer: ";
-  const label = make("label", words);
-  label.append(own);
-  set.append(label);
+  const own = make("input", "", {
+    type: question.input,
+    min: question.least ?? "",
+    max: question.most ?? "",
+    step: question.step,
+    value: question.own,
+  });
+  if (question.input) {
+    const label = make("label", question.options.length ? "Or in your own words: " : "Your answer: ");
+    label.append(own);
+    set.append(label);
+  }
   const answers = () => [
     ...[...set.querySelectorAll("input:checked")].map((input) => input.value),
     ...(own.value.trim() ? [own.value.trim()] : []),
   ];
+  // What the page itself can tell: the kernel says the rest, and nothing is sent before.
+  const complaint = () => {
+    if (own.validationMessage) return own.validationMessage;
+    return question.required && !answers().length ? "an answer is needed" : "";
+  };
   // One answer where one is asked for: typing takes the choice back, choosing empties the text.
   if (!question.multiple) {
     own.oninput = () => {
@@ -106,11 +121,11 @@ function item(spec, question, number) {
       if (event.target.type === "radio") own.value = "";
     });
   }
-  return [set, answers];
+  return { set, answers, complaint, name: header || asked };
 }
 
 function questions(spec, send, say) {
-  const form = make("form");
+  const form = make("form", "", { noValidate: true }); // what is wrong is said in the note
   const items = spec.items.map((question, number) => item(spec, question, number));
   const effect = make("li", spec.dismissal, { id: `${spec.id}-dismiss` });
   const answer = make("button", "Answer", { type: "submit" });
@@ -122,13 +137,15 @@ function questions(spec, send, say) {
   buttons.append(answer, dismiss);
   form.onsubmit = (event) => {
     event.preventDefault();
-    const answers = items.map(([, read]) => read());
-    if (answers.every((chosen) => chosen.length)) send({ reply: "answer", answers });
-    else say("Please answer every question, or dismiss them.");
+    const answers = items.map(({ answers }) => answers());
+    const wrong = items.flatMap(({ complaint, name }) => (complaint() ? [`${name}: ${complaint()}`] : []));
+    if (wrong.length) say(wrong.join("\n"));
+    else if (spec.items.some(({ asks }) => asks) && !answers.flat().length) say(NOTHING);
+    else send({ reply: "answer", answers });
   };
   const effects = make("ul", "", { className: "oc-ask-effects" });
   effects.append(effect);
-  form.append(...items.map(([set]) => set), buttons, effects);
+  form.append(...items.map(({ set }) => set), buttons, effects);
   return { nodes: [form], update() {} };
 }
 

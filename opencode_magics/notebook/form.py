@@ -18,7 +18,7 @@ import anywidget
 import traitlets
 
 from .. import patches
-from ..model import FileDiff, Permission, Question
+from ..model import FileDiff, Permission, Question, QuestionItem
 from . import diff, words
 from .blocks import Request
 
@@ -51,8 +51,9 @@ CSS = """
 .oc-ask:focus-visible, .oc-ask :focus-visible {
   outline: 2px solid var(--jp-brand-color1, #1976d2); outline-offset: 1px; }
 .oc-ask input { accent-color: var(--jp-brand-color1, #1976d2); }
-.oc-ask input[type=text] { font: inherit; color: inherit; padding: 3px 6px; width: min(26em, 100%);
-  box-sizing: border-box; border: 1px solid var(--jp-border-color1, #bdbdbd); border-radius: 3px;
+.oc-ask input:not([type=radio], [type=checkbox]) { font: inherit; color: inherit;
+  padding: 3px 6px; width: min(26em, 100%); box-sizing: border-box; border-radius: 3px;
+  border: 1px solid var(--jp-border-color1, #bdbdbd);
   background: var(--jp-layout-color0, transparent); }
 .oc-ask fieldset { border: 0; padding: 0; margin: 8px 0 14px; min-width: 0; }
 .oc-ask legend { font-weight: 600; padding: 0; margin-bottom: 4px; white-space: pre-wrap; }
@@ -62,7 +63,7 @@ CSS = """
 .oc-ask-option span, .oc-ask small { unicode-bidi: isolate; }
 .oc-ask small { font-size: 12px; margin-left: 8px; }
 .oc-ask-effects { margin: 6px 0 0; padding-left: 1.4em; font-size: 12px; }
-.oc-ask-note { margin-top: 6px; font-weight: 600; }
+.oc-ask-note { margin-top: 6px; font-weight: 600; white-space: pre-line; }
 .oc-ask-note:empty { display: none; }
 """
 
@@ -224,16 +225,39 @@ def question_spec(asked: Question, whose: str) -> Spec:
         "title": words.request_title(nothing).removesuffix(": "),
         "note": "",
         "dismissal": f"Dismiss: no answer, and {words.stop(whose)}.",
-        "items": [
+        "items": [_item(item) for item in asked.items],
+    }
+
+
+# Fields that a browser has an input of its own for, and how far their numbers are apart.
+_INPUTS = {"number": "number", "integer": "number", "email": "email", "uri": "url", "date": "date"}
+_STEPS = {"number": "any", "integer": "1"}
+
+
+def _item(item: QuestionItem) -> Spec:
+    """One question: the options to choose from, and the box to type into, where it has one."""
+    own = item.custom and item.kind not in ("boolean", "external")
+    values = {o.value or o.label for o in item.options}
+    written = [text for text in item.default if text not in values]
+    numeric = item.kind in _STEPS
+    return {
+        "header": words.clean(item.header),
+        "question": words.clean(item.question),
+        "note": words.clean(item.url) if item.kind == "external" else "",
+        "asks": item.kind != "external",
+        "required": item.required and not item.when and item.kind != "external",
+        "multiple": item.multiple,
+        "options": [
             {
-                "header": words.clean(item.header),
-                "question": words.clean(item.question),
-                "multiple": item.multiple,
-                "options": [
-                    {"label": words.clean(o.label), "description": words.clean(o.description)}
-                    for o in item.options
-                ],
+                "label": words.clean(o.label),
+                "description": words.clean(o.description),
+                "chosen": (o.value or o.label) in item.default,
             }
-            for item in asked.items
+            for o in item.options
         ],
+        "input": (_INPUTS.get(item.kind) or _INPUTS.get(item.format, "text")) if own else "",
+        "own": words.clean(", ".join(written)) if own else "",
+        "least": item.least if numeric else None,
+        "most": item.most if numeric else None,
+        "step": _STEPS.get(item.kind, ""),
     }
