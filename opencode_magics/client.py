@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,11 +32,13 @@ from .model import (
     Decision,
     Message,
     Model,
+    ModelRef,
     Permission,
     Question,
     Server,
     Session,
     Status,
+    Todo,
 )
 
 T = TypeVar("T")
@@ -274,6 +276,10 @@ class Client:
         """One message of a session."""
         return self.run(self.dialect.message(session, message))
 
+    def latest(self, session: Session, count: int) -> tuple[Message, ...]:
+        """The newest messages of a session, oldest first."""
+        return self.run(self.dialect.latest(session, count))
+
     def diffs(self, session: Session, message: str | None = None) -> Diff:
         """What changed in a session, or in the turn of one message (the prompt's or an answer's).
 
@@ -289,6 +295,62 @@ class Client:
     def abort(self, session: Session) -> None:
         """Ask a session to stop. No proof that it did: watch `statuses`."""
         self.run(self.dialect.abort(session))
+
+    def delete(self, session: Session) -> None:
+        """Delete a session and its subagents'. Not while it works: `control.end` stops it first."""
+        self.run(self.dialect.delete(session))
+
+    def archive(self, session: Session, at: int | None) -> Session:
+        """Archive a session as of `at` (ms since the epoch), or bring it back (None)."""
+        return self.run(self.dialect.archive(session, at))
+
+    def rename(self, session: Session, title: str) -> Session:
+        """Give a session another title."""
+        return self.run(self.dialect.rename(session, title))
+
+    def set_metadata(self, session: Session, metadata: Mapping[str, Any]) -> None:
+        """Replace what stays with a session on the server."""
+        self.run(self.dialect.set_metadata(session, metadata))
+
+    def fork(self, session: Session, before: str | None = None) -> Session:
+        """A new session with a copy of all messages, or of those before one."""
+        return self.run(self.dialect.fork(session, before))
+
+    def revert(self, session: Session, message: str) -> Session:
+        """Take a session and its files back to before a message.
+
+        Raises:
+            SessionBusyError: It is at work.
+        """
+        return self.run(self.dialect.revert(session, message))
+
+    def unrevert(self, session: Session) -> Session:
+        """Bring back what a revert took away."""
+        return self.run(self.dialect.unrevert(session))
+
+    def commit_revert(self, session: Session) -> None:
+        """Let go of what a revert took away, for good.
+
+        Raises:
+            UnsupportedOperation: On 1.x, where the next prompt does it.
+        """
+        self.run(self.dialect.commit_revert(session))
+
+    def compact(self, session: Session, model: ModelRef) -> None:
+        """Have a model sum a session up, to make room; returns when that is done."""
+        self.run(self.dialect.compact(session, model))
+
+    def todos(self, session: Session) -> tuple[Todo, ...]:
+        """The list that a session's agent keeps."""
+        return self.run(self.dialect.todos(session))
+
+    def share(self, session: Session) -> str | None:
+        """Make a session public; its address, None if the server doesn't tell one."""
+        return self.run(self.dialect.share(session))
+
+    def unshare(self, session: Session) -> None:
+        """Take a session back from the public."""
+        self.run(self.dialect.unshare(session))
 
     def statuses(self, directory: str | None = None) -> dict[str, Status]:
         """The sessions of a directory that are not idle, by id."""

@@ -300,7 +300,8 @@ class Session:
     """A conversation. `directory` is the server's own spelling: send it back verbatim.
 
     `revert` is the message it was taken back to, while it can still be brought forward again;
-    `changed`, `additions` and `deletions` count files and lines, where the server tells.
+    `changed`, `additions` and `deletions` count files and lines, where the server tells;
+    `metadata` is what clients left with it.
     """
 
     id: str
@@ -318,6 +319,16 @@ class Session:
     changed: int | None = None
     additions: int | None = None
     deletions: int | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Todo:
+    """One item of an agent's own list; `status` is pending, in_progress, completed, cancelled."""
+
+    content: str
+    status: str
+    priority: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,9 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("turn", "dialects"),
     ("client", "server"),
     ("sessions",),
-    ("conversation",),
+    ("conversation", "status"),
     ("history", "notebook"),
+    ("steering",),
     ("magics",),
     ("__init__", "cli", "practice"),
 )

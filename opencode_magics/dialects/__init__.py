@@ -37,6 +37,7 @@ from ..model import (
     Server,
     Session,
     Status,
+    Todo,
 )
 
 log = logging.getLogger(__name__)
@@ -140,6 +141,9 @@ class Dialect(Protocol):
     def message(self, session: Session, message: str) -> Flow[Message]:
         """One message."""
 
+    def latest(self, session: Session, count: int) -> Flow[tuple[Message, ...]]:
+        """The newest messages of a session, oldest first."""
+
     def diffs(self, session: Session, message: str | None) -> Flow[Diff]:
         """What changed in a session, or in the turn of one message."""
 
@@ -151,6 +155,42 @@ class Dialect(Protocol):
 
     def abort(self, session: Session) -> Flow[None]:
         """Ask a session to stop. Not a proof that it did."""
+
+    def delete(self, session: Session) -> Flow[None]:
+        """Delete a session and its subagents' sessions. Never one that is at work."""
+
+    def archive(self, session: Session, at: int | None) -> Flow[Session]:
+        """Archive a session, as of `at` (ms since the epoch), or (None) bring it back."""
+
+    def rename(self, session: Session, title: str) -> Flow[Session]:
+        """Give a session another title."""
+
+    def set_metadata(self, session: Session, metadata: Mapping[str, Any]) -> Flow[None]:
+        """Replace what stays with a session on the server."""
+
+    def fork(self, session: Session, before: str | None) -> Flow[Session]:
+        """A new session with a copy of the messages, of all or of those before one."""
+
+    def revert(self, session: Session, message: str) -> Flow[Session]:
+        """Take a session and its files back to before a message; `unrevert` can undo it."""
+
+    def unrevert(self, session: Session) -> Flow[Session]:
+        """Bring back what a revert took away."""
+
+    def commit_revert(self, session: Session) -> Flow[None]:
+        """Let go of what a revert took away, for good."""
+
+    def compact(self, session: Session, model: ModelRef) -> Flow[None]:
+        """Have a model sum the session up, to make room; it answers when that is done."""
+
+    def todos(self, session: Session) -> Flow[tuple[Todo, ...]]:
+        """The list that the session's agent keeps."""
+
+    def share(self, session: Session) -> Flow[str | None]:
+        """Make a session public; its address, None where the server doesn't tell one."""
+
+    def unshare(self, session: Session) -> Flow[None]:
+        """Take a session back from the public."""
 
     def statuses(self, directory: str) -> Flow[dict[str, Status]]:
         """The sessions of a directory that are not idle."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 from ..diffs import Diff, Source
-from ..errors import NotFoundError, StatusError
+from ..errors import NotFoundError, StatusError, UnsupportedOperation
 from ..events import (
     Event,
     MessageChanged,
@@ -57,6 +57,7 @@ from ..model import (
     StepEnd,
     StepStart,
     Text,
+    Todo,
     ToolCall,
     Usage,
 )
@@ -71,6 +72,9 @@ _PAGE = 1_000
 
 # A list of messages has no other bound than what a session holds.
 _PATIENCE = 120.0
+
+# Routes that answer when a turn is over: no bytes come before, and a turn may take a day.
+_TURN = 86_400.0
 
 # Beyond these a number is a mistake: what a 64-bit column holds, and the end of the year 9999.
 _MOST = 2**63 - 1
@@ -174,6 +178,12 @@ class V1:
         reply = yield Request("GET", path, _scope(session.directory))
         return decode("a message", _message_with_parts, reply.json())
 
+    def latest(self, session: Session, count: int) -> Flow[tuple[Message, ...]]:
+        """The newest messages of a session, oldest first."""
+        query = {**_scope(session.directory), "limit": count}
+        reply = yield Request("GET", _path(session.id, "message"), query)
+        return _many("a message", _message_with_parts, reply.json())
+
     # -- what changed ----------------------------------------------------------------------------
 
     def diffs(self, session: Session, message: str | None) -> Flow[Diff]:
@@ -267,6 +277,78 @@ class V1:
         """Ask a session to stop. Answers true for an idle or unknown session as well."""
         path = _path(session.id, "abort")
         yield Request("POST", path, _scope(session.directory), {}, timeout=5.0)
+
+    # -- what becomes of a session -----------------------------------------------------------------
+
+    def delete(self, session: Session) -> Flow[None]:
+        """Delete a session and its subagents' sessions.
+
+        Never one that is at work: 1.18.33 goes on with the turn, fails to store it, and tries that
+        again for ever.
+        """
+        yield Request("DELETE", _path(session.id), _scope(session.directory))
+
+    def archive(self, session: Session, at: int | None) -> Flow[Session]:
+        """Archive a session, or bring it back: 0 does that, null is ignored (1.18.33)."""
+        return (yield from self._patched(session, {"time": {"archived": at or 0}}))
+
+    def rename(self, session: Session, title: str) -> Flow[Session]:
+        """Give a session another title."""
+        return (yield from self._patched(session, {"title": title}))
+
+    def set_metadata(self, session: Session, metadata: Mapping[str, Any]) -> Flow[None]:
+        """Replace what stays with a session on the server; a fork takes a copy along."""
+        yield from self._patched(session, {"metadata": dict(metadata)})
+
+    def _patched(self, session: Session, body: Wire) -> Flow[Session]:
+        reply = yield Request("PATCH", _path(session.id), _scope(session.directory), body)
+        return decode("a session", _session, reply.json())
+
+    def fork(self, session: Session, before: str | None) -> Flow[Session]:
+        """A new session with a copy of the messages; an unknown `before` is taken for none."""
+        body = {"messageID": before} if before else {}
+        return (yield from self._posted(session, "fork", body))
+
+    def revert(self, session: Session, message: str) -> Flow[Session]:
+        """Take a session and its files back; an unknown message changes nothing, silently."""
+        return (yield from self._posted(session, "revert", {"messageID": message}))
+
+    def unrevert(self, session: Session) -> Flow[Session]:
+        """Bring back what a revert took away."""
+        return (yield from self._posted(session, "unrevert", {}))
+
+    def commit_revert(self, session: Session) -> Flow[None]:
+        """Not to be had: the next prompt does it."""
+        raise UnsupportedOperation(
+            "OpenCode 1.x has no way to make a revert final.",
+            "The next prompt to the session does: it deletes the messages that were taken back.",
+        )
+        yield  # a flow like the others
+
+    def _posted(self, session: Session, action: str, body: Wire) -> Flow[Session]:
+        path = _path(session.id, action)
+        reply = yield Request("POST", path, _scope(session.directory), body, timeout=_PATIENCE)
+        return decode("a session", _session, reply.json())
+
+    def compact(self, session: Session, model: ModelRef) -> Flow[None]:
+        """Have a model sum the session up; the answer comes when that is done."""
+        body = {"providerID": model.provider, "modelID": model.id}
+        path = _path(session.id, "summarize")
+        yield Request("POST", path, _scope(session.directory), body, timeout=_TURN)
+
+    def todos(self, session: Session) -> Flow[tuple[Todo, ...]]:
+        """The list that the session's agent keeps."""
+        reply = yield Request("GET", _path(session.id, "todo"), _scope(session.directory))
+        return _many("a todo", _todo, reply.json())
+
+    def share(self, session: Session) -> Flow[str | None]:
+        """Make a session public. Where sharing is disabled, 1.18.33 answers a bare 500."""
+        reply = yield Request("POST", _path(session.id, "share"), _scope(session.directory), {})
+        return _str(_dict((json_object(reply) or {}).get("share")).get("url")) or None
+
+    def unshare(self, session: Session) -> Flow[None]:
+        """Take a session back from the public."""
+        yield Request("DELETE", _path(session.id, "share"), _scope(session.directory))
 
     # -- a directory's state ---------------------------------------------------------------------
 
@@ -424,7 +506,12 @@ def _session(w: Wire) -> Session:
         changed=files,
         additions=additions,
         deletions=deletions,
+        metadata=_dict(w.get("metadata")),
     )
+
+
+def _todo(w: Wire) -> Todo:
+    return Todo(_str(w["content"]), _str(w["status"]), _str(w.get("priority")))
 
 
 def _ref(provider: str, model: str, variant: str | None = None) -> ModelRef:

@@ -12,6 +12,7 @@ from traitlets import TraitError
 
 from ..notebook import formatters
 from .connection import ConnectionMagics
+from .control import ControlMagics
 from .diff import DiffMagics
 from .history import HistoryMagics
 from .permissions import PermissionMagics
@@ -26,6 +27,7 @@ TOPICS = (
     SessionMagics,
     PromptMagics,
     PermissionMagics,
+    ControlMagics,
     DiffMagics,
     HistoryMagics,
     PictureMagics,

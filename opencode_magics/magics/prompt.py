@@ -142,6 +142,7 @@ class PromptMagics(Magics):
                 play(run, self.shell, asker, options.timeout, self.state.ui)
         finally:
             if run.sent:
+                self.state.track(session, "prompted")
                 self.state.keep(run.turn, options.out)
         conclude(run.turn)
 
@@ -156,6 +157,7 @@ class PromptMagics(Magics):
         if options.new or options.title or self.state.session is None:
             sessions.check_names(client, Session("", directory=client.directory), **names)
             self.state.session = sessions.create(client, options.title)
+            self.state.track(self.state.session, "made")
         return self.state.session
 
 

@@ -1,0 +1,155 @@
+"""Magics that see and steer sessions: %oc_status and those that change what it shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument
+
+from ..errors import TurnInterrupted, UnknownNameError
+from .options import arguments, parse
+from .state import OpenCodeMagics
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..model import Session
+    from ..status import Standing, Waited
+
+_SESSIONS = "Ids, beginnings of ids, or one title"
+
+
+@magics_class
+class ControlMagics(Magics):
+    """%oc_status."""
+
+    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
+        super().__init__(shell)
+        self.state = state
+
+    @no_var_expand
+    @arguments
+    @argument("session", nargs="*", help=f"{_SESSIONS}; default: all that this notebook tracks.")
+    @argument(
+        "-d",
+        "--directory",
+        action="append",
+        default=[],
+        help="All that is at work in a directory; may be repeated.",
+    )
+    @argument("--wait", metavar="any|all", help="Until any, or all, are idle or wait for you.")
+    @argument("--timeout", type=float, help="With --wait: at most so many seconds; default 600.")
+    @line_magic
+    def oc_status(self, line: str) -> pd.DataFrame | None:
+        """What sessions do right now, and which call said so, as a DataFrame.
+
+        Without sessions: those that this notebook made, chose or prompted. A state is idle,
+        running, retrying, waiting_for_permission, waiting_for_question, ending (%oc_end was not
+        finished), stale (its turn never ended, and the server works on it no more), or unknown.
+        With --wait the frame's `attrs` have `reason` (condition or deadline), `ready` and
+        `pending`, which are ids. Interrupting the wait stops no agent.
+
+        Example::
+
+            %oc_status --wait any --timeout 60
+        """
+        from .. import steering
+
+        options = parse(self.oc_status, line)
+        if options is None:
+            return None
+        _check_wait(options)
+        chosen, unfound = self._chosen(options.session, options.directory)
+        if options.wait is None:
+            return steering.standings((*self._read(chosen), *unfound))
+        waited = self._wait(chosen, options)
+        frame = steering.standings((*waited.standings, *unfound))
+        frame.attrs |= {"reason": waited.reason, "ready": waited.ready, "pending": waited.pending}
+        return frame
+
+    # -- which sessions --------------------------------------------------------------------------
+
+    def _chosen(
+        self, names: list[str], directories: list[str]
+    ) -> tuple[list[Session], list[Standing]]:
+        """The sessions that are meant, and what can be said of names that fit none or several."""
+        from .. import sessions, status
+
+        if not names and not directories:
+            return [t.session for t in self.state.tracked.values()], []
+        found: dict[str, Session] = {}
+        unfound: dict[str, Standing] = {}
+        for name in _each(names):
+            try:
+                session = sessions.find(self.state.client, name)
+            except UnknownNameError as error:
+                unfound[name] = status.unfound(name, error.what)
+            else:
+                found[session.id] = session
+        for named in directories:
+            where = self.state.folder(named) or named
+            working = status.at_work(self.state.client, where)
+            found |= {s.id: s for s in working}
+            if not working:
+                print(f"Nothing is at work in {where}.")
+        return [*found.values()], [*unfound.values()]
+
+    def _read(self, chosen: list[Session]) -> tuple[Standing, ...]:
+        from .. import status
+
+        return status.read(self.state.client, chosen, self._ending) if chosen else ()
+
+    @property
+    def _ending(self) -> list[str]:
+        return [k for k, t in self.state.tracked.items() if t.ending]
+
+    # -- waiting ---------------------------------------------------------------------------------
+
+    def _wait(self, chosen: list[Session], options: Any) -> Waited:
+        from .. import status
+        from ..notebook.board import Board
+        from ..notebook.interrupts import interruptible
+        from ..notebook.words import seconds
+
+        board = Board(self.shell, ("session", "state", "evidence"))
+
+        def shown(standings: tuple[Standing, ...]) -> None:
+            board.show([(_name(s.session), s.state, s.evidence) for s in standings])
+
+        timeout = 600.0 if options.timeout is None else options.timeout
+        with interruptible():
+            try:
+                waited = status.wait(
+                    self.state.client,
+                    chosen,
+                    options.wait,
+                    timeout,
+                    ending=self._ending,
+                    shown=shown,
+                )
+            except KeyboardInterrupt:
+                board.close("Stopped waiting; nothing was stopped on the server.")
+                raise TurnInterrupted("Stopped waiting.") from None
+        ended = "" if waited.reason == "condition" else ": the time was over"
+        counts = f"{len(waited.ready)} ready, {len(waited.pending)} pending"
+        board.close(f"{counts} after {seconds(waited.elapsed)}{ended}")
+        return waited
+
+
+def _check_wait(options: Any) -> None:
+    if options.wait not in (None, "any", "all"):
+        raise UsageError(f"--wait takes any or all, not {options.wait!r}")
+    if options.timeout is not None and options.wait is None:
+        raise UsageError("--timeout goes with --wait")
+
+
+def _each(names: list[str]) -> list[str]:
+    """Names of sessions: ids, one each, or one title of several words."""
+    ids = all(name.startswith("ses_") for name in names)
+    return names if ids else [" ".join(names)]
+
+
+def _name(session: Session) -> str:
+    return f"{session.title} ({session.id})" if session.title else session.id
