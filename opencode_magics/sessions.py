@@ -62,7 +62,8 @@ _QUIET = 15.0  # nothing heard for so long: look whether an end was missed
 _RESTART = 20.0  # nothing listens any more: how long a restart may take
 _OUTAGE = 120.0  # any other loss of the stream
 _HALF_DONE = 3.0  # idle for so long with an unfinished answer: it will never be finished
-_STOP_WITHIN = 30.0
+STOP_WITHIN = 30.0  # seconds in which a turn has to be seen to stop
+_MISSES = 5  # times that the server may not answer on the way
 
 
 # -- finding ---------------------------------------------------------------------------------------
@@ -83,20 +84,37 @@ def find(client: Client, reference: str) -> Session:
         if reference.startswith("ses"):
             return client.session(reference)
     sessions = client.sessions(everywhere=True)
-    wanted = reference.casefold()
-    tests: tuple[Callable[[Session], bool], ...] = (
-        lambda s: s.id.startswith(reference),
-        lambda s: s.title.casefold() == wanted,
-        lambda s: wanted in s.title.casefold(),
-    )
-    for test in tests:
-        if found := [s for s in sessions if test(s)]:
-            return _the_one(reference, found)
+    if found := pick(reference, sessions):
+        return found
     titles = [s.title for s in sessions if s.title]
     raise UnknownNameError(
         f"No session {reference!r} on this server.{_did_you_mean(reference, titles)}",
         "%oc_sessions --all lists them.",
     )
+
+
+def pick(reference: str, sessions: Iterable[Session], *, parts: bool = True) -> Session | None:
+    """The session of an id, the beginning of an id, or a title, among some; None if none fits.
+
+    Args:
+        reference: What it is called.
+        sessions: Which can be meant.
+        parts: A part of a title will do.
+
+    Raises:
+        UnknownNameError: More than one fits.
+    """
+    sessions, wanted = list(sessions), reference.casefold()
+    tests: tuple[Callable[[Session], bool], ...] = (
+        lambda s: s.id == reference,
+        lambda s: len(reference) > len("ses_") and s.id.startswith(reference),
+        lambda s: s.title.casefold() == wanted,
+        lambda s: parts and wanted in s.title.casefold(),
+    )
+    for test in tests:
+        if found := [s for s in sessions if test(s)]:
+            return _the_one(reference, found)
+    return None
 
 
 def _the_one(reference: str, found: list[Session]) -> Session:
@@ -701,10 +719,10 @@ class Run:
         before = self.turn
         self.call_off().join()
         try:
-            if not self._stopped():
-                reason = f"it was not seen to stop within {_STOP_WITHIN:.0f} s"
+            if not quieten(self.client, self.session, lambda: self.turn.tree, STOP_WITHIN):
+                reason = f"it was not seen to stop within {STOP_WITHIN:.0f} s"
                 return self._end("unknown", Failure("AbortUnconfirmed", reason))
-            self._reject_leftovers()
+            reject(self.client, self.session.directory, self.turn.tree)
             self._fold([self.reread()])
         except OpenCodeError as error:
             return self._end("unknown", Failure("AbortUnconfirmed", error.what))
@@ -728,42 +746,55 @@ class Run:
         def run() -> None:
             with suppress(OpenCodeError):
                 self.client.abort(self.session)
-                self._reject_leftovers()
+                reject(self.client, self.session.directory, self.turn.tree)
 
         if self._errand is None:
             self._errand = threading.Thread(target=run, name="opencode-abort", daemon=True)
             self._errand.start()
         return self._errand
 
-    def _stopped(self) -> bool:
-        """Abort until nothing of the tree is seen to work, twice; False if that takes too long.
 
-        A session may be missing from the list of busy ones for a moment after its prompt was taken
-        (1.18.33, 1 of 8 tries), so the second look comes later, and after another abort.
-        """
-        deadline = time.monotonic() + _STOP_WITHIN
-        quiet = 0
-        while quiet < 2 and time.monotonic() < deadline:
-            time.sleep(0.1 if quiet == 0 else 0.4)
-            try:
-                busy = self.turn.tree & self.client.statuses(self.session.directory).keys()
-                quiet = 0 if busy else quiet + 1
-                if quiet < 2:
-                    self.client.abort(self.session)
-            except ServerConnectionError:
-                quiet = 0
-        return quiet == 2
+def quieten(
+    client: Client, session: Session, tree: Callable[[], frozenset[str]], within: float
+) -> bool:
+    """Abort until nothing of a session's tree is seen to work, twice; False if it isn't in time.
 
-    def _reject_leftovers(self) -> None:
-        where = self.session.directory
-        for permission in self.client.permissions(where):
-            if permission.session in self.turn.tree:
-                with suppress(NotFoundError):
-                    self.client.reply(permission, where, "reject")
-        for question in self.client.questions(where):
-            if question.session in self.turn.tree:
-                with suppress(NotFoundError):
-                    self.client.dismiss(question, where)
+    A session may be missing from the list of busy ones for a moment after its prompt was taken
+    (1.18.33, 1 of 8 tries), so the second look comes later, and after another abort. A subagent is
+    aborted by itself only where the session isn't at work: else the session would go on.
+    """
+    deadline = time.monotonic() + within
+    quiet = misses = 0
+    while quiet < 2 and misses < _MISSES and time.monotonic() < deadline:
+        time.sleep(0.1 if quiet == 0 else 0.4)
+        try:
+            busy = tree() & client.statuses(session.directory).keys()
+            quiet = 0 if busy else quiet + 1
+            if quiet < 2:
+                client.abort(session)
+            if session.id not in busy:
+                for other in busy:
+                    client.abort(Session(other, directory=session.directory))
+        except ServerConnectionError:
+            quiet, misses = 0, misses + 1
+    return quiet == 2
+
+
+def reject(client: Client, directory: str, tree: frozenset[str]) -> tuple[str, ...]:
+    """Reject what a tree of sessions still asks: 1.18.33 leaves it in its lists after an abort.
+
+    Returns:
+        The ids of what waited, also of what was settled by the rejection of another.
+    """
+    permissions = [p for p in client.permissions(directory) if p.session in tree]
+    questions = [q for q in client.questions(directory) if q.session in tree]
+    for permission in permissions:
+        with suppress(NotFoundError):
+            client.reply(permission, directory, "reject")
+    for question in questions:
+        with suppress(NotFoundError):
+            client.dismiss(question, directory)
+    return (*(p.id for p in permissions), *(q.id for q in questions))
 
 
 def _cut_short(before: Turn, after: Turn) -> bool:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from .history.frames import COUNT, TEXT, TIME, WORD, Column, Columns, frame
+from .control import EndResult
+from .history.frames import COUNT, FLAG, NUMBER, TEXT, TIME, WORD, Column, Columns, frame
 from .status import Standing
 
 if TYPE_CHECKING:
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 def standings(values: Iterable[Standing]) -> pd.DataFrame:
     """How sessions stand, one row each, in the order given."""
     return frame(STATUS, values)
+
+
+def ended(values: Iterable[EndResult]) -> pd.DataFrame:
+    """What came of ending sessions, one row each, in the order given."""
+    return frame(ENDED, values)
 
 
 STATUS: Columns = {
@@ -42,4 +48,17 @@ STATUS: Columns = {
     "directory": Column(WORD, lambda s: s.session.directory or None, "Where it works."),
     "evidence": Column(TEXT, lambda s: s.evidence or None, "Which calls said so."),
     "error": Column(TEXT, lambda s: s.error or None, "Why it is not known."),
+}
+
+ENDED: Columns = {
+    "session": Column(TEXT, lambda e: e.session, "Its id, or the name that fits none."),
+    "title": Column(TEXT, lambda e: e.title or None, "Its title."),
+    "status": Column(WORD, lambda e: e.status, "ended, not_found or unconfirmed."),
+    "action": Column(WORD, lambda e: e.action, "delete or archive."),
+    "aborted_running_turn": Column(FLAG, lambda e: e.aborted_running_turn, "It was at work."),
+    "rejected": Column(TEXT, lambda e: ", ".join(e.rejected) or None, "Requests that were."),
+    "cleanup": Column(WORD, lambda e: e.cleanup, "complete or unconfirmed."),
+    "elapsed": Column(NUMBER, lambda e: e.elapsed, "Seconds."),
+    "evidence": Column(TEXT, lambda e: e.evidence or None, "What was seen."),
+    "next": Column(TEXT, lambda e: e.todo or None, "What to do next."),
 }

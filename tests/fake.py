@@ -55,6 +55,10 @@ class FakeServer:
         self._server.shutdown()
         self._server.server_close()
 
+    def dies(self) -> None:
+        """Break every connection from now on, as a server does that is killed."""
+        self.routes = dict.fromkeys(self.routes, CUT)
+
     def asked(self, route: str) -> list[Seen]:
         """The requests to one route, oldest first."""
         method, _, path = route.partition(" ")

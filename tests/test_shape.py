@@ -26,6 +26,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("client", "server"),
     ("sessions",),
     ("conversation", "status"),
+    ("control",),
     ("history", "notebook"),
     ("steering",),
     ("magics",),

@@ -139,10 +139,7 @@ def test_a_server_that_answers_true_to_everything_proves_nothing() -> None:
 def test_a_server_that_is_gone_leaves_every_session_unknown() -> None:
     with FakeServer(one_x()) as fake, Client(fake.url) as client:
         client.check()
-        fake.routes.clear()
-        fake.closing.set()
-        fake._server.shutdown()
-        fake._server.server_close()
+        fake.dies()
         standings = status.read(client, [ROOT, Session("ses_b", directory="/b")])
     assert [s.state for s in standings] == ["unknown", "unknown"]
 

@@ -1,4 +1,4 @@
-"""Magics that see and steer sessions: %oc_status and those that change what it shows."""
+"""Magics that see, stop and end sessions: %oc_status, %oc_abort, %oc_end."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from .state import OpenCodeMagics
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..control import Action, EndResult, Stopped
     from ..model import Session
     from ..status import Standing, Waited
 
@@ -23,7 +24,7 @@ _SESSIONS = "Ids, beginnings of ids, or one title"
 
 @magics_class
 class ControlMagics(Magics):
-    """%oc_status."""
+    """%oc_status, %oc_abort and %oc_end."""
 
     def __init__(self, shell: object, state: OpenCodeMagics) -> None:
         super().__init__(shell)
@@ -68,6 +69,89 @@ class ControlMagics(Magics):
         frame = steering.standings((*waited.standings, *unfound))
         frame.attrs |= {"reason": waited.reason, "ready": waited.ready, "pending": waited.pending}
         return frame
+
+    @no_var_expand
+    @arguments
+    @argument("session", nargs="*", help="Id, beginning of an id, or title; default: the current.")
+    @argument("--timeout", type=float, default=30.0, help="Seconds to see it stop; default 30.")
+    @line_magic
+    def oc_abort(self, line: str) -> Stopped | None:
+        """Stop what a session and its subagents do, and see that it stopped.
+
+        What is received so far is kept. What they still ask is rejected. The session can be
+        prompted again. `.status` is stopped, was_idle, unconfirmed or not_found.
+
+        Example::
+
+            %oc_abort fix the login page
+        """
+        from .. import control, sessions
+
+        options = parse(self.oc_abort, line)
+        if options is None:
+            return None
+        named = " ".join(options.session)
+        session = sessions.find(self.state.client, named) if named else self.state.need_session()
+        return control.stop(self.state.client, session, options.timeout)
+
+    @no_var_expand
+    @arguments
+    @argument("session", nargs="*", help="Ids, or one title in full; default: the current.")
+    @argument("--delete", action="store_true", help="Delete it for good.")
+    @argument("--archive", action="store_true", help="Archive it; %%oc_archive --undo takes back.")
+    @argument("--force", action="store_true", help="Also one that this notebook doesn't track.")
+    @line_magic
+    def oc_end(self, line: str) -> EndResult | pd.DataFrame | None:
+        """Stop a session, see that it stopped, reject what it still asks, then delete it.
+
+        Or archive it: `OpenCodeMagics.end_action` says which. Nothing is asked back. Only sessions
+        that this notebook made, chose or prompted are ended; others are not_found, and the server
+        isn't even asked. A step that can't be proved leaves it `unconfirmed` and tracked as
+        ending, and the same line finishes it later. Subagents' sessions are deleted with it.
+        Several sessions give a DataFrame, one row each.
+
+        Example::
+
+            %oc_end --archive fix the login page
+        """
+        from .. import steering
+
+        options = parse(self.oc_end, line)
+        if options is None:
+            return None
+        if options.delete and options.archive:
+            raise UsageError("Give --delete or --archive: one of them")
+        action: Action | None = (
+            "delete" if options.delete else "archive" if options.archive else None
+        )
+        names = _each(options.session) or [self.state.need_session().id]
+        ended = [self._end(name, action, options.force) for name in dict.fromkeys(names)]
+        return ended[0] if len(ended) == 1 else steering.ended(ended)
+
+    def _end(self, name: str, action: Action | None, force: bool) -> EndResult:
+        from .. import control, sessions
+
+        try:
+            # A part of a title is not enough for what can't be undone.
+            tracked = [t.session for t in self.state.tracked.values()]
+            session = sessions.pick(name, tracked, parts=False)
+            if session is None and force:
+                everyone = self.state.client.sessions(everywhere=True)
+                session = sessions.pick(name, everyone, parts=False)
+        except UnknownNameError as error:
+            return control.EndResult(name, "", "not_found", evidence=error.what, todo=error.todo)
+        if session is None:
+            if force:
+                what, todo = "the server has no such session", "%oc_sessions --all lists them."
+            else:
+                what = "this notebook tracks no such session, so the server was not asked"
+                todo = "%oc_status shows those that it tracks; --force ends any other."
+            return control.EndResult(name, "", "not_found", evidence=what, todo=todo)
+        begun = self.state.begin_end(session, action)
+        result = control.end(self.state.client, session, begun.action, resumed=begun.resumed)
+        if result.status != "unconfirmed":
+            self.state.forget(session.id)
+        return result
 
     # -- which sessions --------------------------------------------------------------------------
 
@@ -146,7 +230,7 @@ def _check_wait(options: Any) -> None:
 
 
 def _each(names: list[str]) -> list[str]:
-    """Names of sessions: ids, one each, or one title of several words."""
+    """Names of sessions: ids, one each, or one title of several words; none if there is none."""
     ids = all(name.startswith("ses_") for name in names)
     return names if ids else [" ".join(names)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from IPython.core.error import UsageError
 from traitlets import Bool, Enum, Unicode
@@ -34,6 +34,13 @@ class Tracked:
     session: Session
     how: How
     ending: Action | None = None
+
+
+class BegunEnd(NamedTuple):
+    """What is to become of a session, and whether that was begun before."""
+
+    action: Action
+    resumed: bool
 
 
 class OpenCodeMagics(Configurable):
@@ -181,10 +188,15 @@ class OpenCodeMagics(Configurable):
         )
         return session
 
-    def begin_end(self, session: Session, action: Action) -> None:
-        """Note that a session is to be ended: until that is done it counts as `ending`."""
+    def begin_end(self, session: Session, action: Action | None) -> BegunEnd:
+        """Note that a session is to be ended: until that is done it counts as `ending`.
+
+        Without an action it is that with which it was begun, else the configured one.
+        """
         known = self.tracked.get(session.id) or Tracked(session, "chosen")
-        self.tracked[session.id] = replace(known, ending=action)
+        chosen = action or known.ending or self.end_action
+        self.tracked[session.id] = replace(known, ending=chosen)
+        return BegunEnd(chosen, resumed=known.ending is not None)
 
     def forget(self, session: str) -> None:
         """A session is gone, or none of ours any more."""
