@@ -107,7 +107,7 @@ def pick(reference: str, sessions: Iterable[Session], *, parts: bool = True) -> 
     sessions, wanted = list(sessions), reference.casefold()
     tests: tuple[Callable[[Session], bool], ...] = (
         lambda s: s.id == reference,
-        lambda s: len(reference) > len("ses_") and s.id.startswith(reference),
+        lambda s: (parts or len(reference) > len("ses_")) and s.id.startswith(reference),
         lambda s: s.title.casefold() == wanted,
         lambda s: parts and wanted in s.title.casefold(),
     )

@@ -6,10 +6,11 @@ Columns and dtypes are the same whatever is in them; unknown is NA.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .control import EndResult
 from .history.frames import COUNT, FLAG, NUMBER, TEXT, TIME, WORD, Column, Columns, frame
+from .model import Session, Todo
 from .status import Standing
 
 if TYPE_CHECKING:
@@ -24,6 +25,29 @@ def standings(values: Iterable[Standing]) -> pd.DataFrame:
 def ended(values: Iterable[EndResult]) -> pd.DataFrame:
     """What came of ending sessions, one row each, in the order given."""
     return frame(ENDED, values)
+
+
+def children(top: Session, values: Iterable[Standing]) -> pd.DataFrame:
+    """Subagents' sessions below one, one row each, parents before their children."""
+    depths = {top.id: 0}
+    rows = []
+    for standing in values:
+        depth = depths.get(standing.session.parent or "", 0) + 1
+        depths[standing.session.id] = depth
+        rows.append(Child(standing, depth))
+    return frame(CHILDREN, rows)
+
+
+def todos(values: Iterable[Todo]) -> pd.DataFrame:
+    """What an agent wants to do, one row each, in its order."""
+    return frame(TODOS, values)
+
+
+class Child(NamedTuple):
+    """A subagent's session, and how many steps it is below the session that was asked for."""
+
+    standing: Standing
+    depth: int
 
 
 STATUS: Columns = {
@@ -62,3 +86,28 @@ ENDED: Columns = {
     "evidence": Column(TEXT, lambda e: e.evidence or None, "What was seen."),
     "next": Column(TEXT, lambda e: e.todo or None, "What to do next."),
 }
+
+CHILDREN: Columns = {
+    "session": Column(TEXT, lambda c: c.standing.session.id, "Its id."),
+    "tree": Column(
+        TEXT,
+        lambda c: f"{'   ' * (c.depth - 1)}└─ {c.standing.session.title}",
+        "Its title, indented by its depth.",
+    ),
+    "depth": Column(COUNT, lambda c: c.depth, "Sessions between, and 1."),
+    "parent": Column(TEXT, lambda c: c.standing.session.parent, "The session above it."),
+    "state": Column(WORD, lambda c: c.standing.state, "What it does."),
+    "agent": Column(WORD, lambda c: c.standing.session.agent, "Who works in it."),
+    "created": Column(TIME, lambda c: c.standing.session.created, "When it was made."),
+    "cost": Column(NUMBER, lambda c: _cost(c.standing.session), "USD as the server stored it."),
+}
+
+TODOS: Columns = {
+    "todo": Column(TEXT, lambda t: t.content, "What is to be done."),
+    "status": Column(WORD, lambda t: t.status, "pending, in_progress, completed or cancelled."),
+    "priority": Column(WORD, lambda t: t.priority or None, "high, medium or low."),
+}
+
+
+def _cost(session: Session) -> float | None:
+    return session.usage.cost if session.usage else None

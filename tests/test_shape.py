@@ -26,7 +26,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("client", "server"),
     ("sessions",),
     ("conversation", "status"),
-    ("control",),
+    ("control", "changes"),
     ("history", "notebook"),
     ("steering",),
     ("magics",),

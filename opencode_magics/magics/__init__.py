@@ -20,6 +20,7 @@ from .pictures import PictureMagics
 from .prompt import PromptMagics
 from .sessions import SessionMagics
 from .state import OpenCodeMagics
+from .steering import SteeringMagics
 from .verbatim import read_as_typed, undo_read_as_typed
 
 TOPICS = (
@@ -28,6 +29,7 @@ TOPICS = (
     PromptMagics,
     PermissionMagics,
     ControlMagics,
+    SteeringMagics,
     DiffMagics,
     HistoryMagics,
     PictureMagics,
