@@ -29,6 +29,7 @@ from .errors import OpenCodeError, ServerConnectionError, StreamError
 from .events import Event
 from .model import (
     Agent,
+    Command,
     Decision,
     Message,
     Model,
@@ -292,6 +293,10 @@ class Client:
         """Hand over a prompt, once. The answer comes on the stream; open that first."""
         self.run(self.dialect.prompt(session, prompt))
 
+    def command(self, session: Session, prompt: Prompt) -> None:
+        """Give a session a command, once; on 1.x this takes until its turn is over."""
+        self.run(self.dialect.command(session, prompt))
+
     def abort(self, session: Session) -> None:
         """Ask a session to stop. No proof that it did: watch `statuses`."""
         self.run(self.dialect.abort(session))
@@ -393,6 +398,10 @@ class Client:
     def agents(self, directory: str | None = None) -> tuple[Agent, ...]:
         """The agents that can be named in a directory."""
         return self.run(self.dialect.agents(directory or self.directory))
+
+    def commands(self, directory: str | None = None) -> tuple[Command, ...]:
+        """The commands that a session in a directory can be given."""
+        return self.run(self.dialect.commands(directory or self.directory))
 
     def stream(self, directory: str | None = None) -> Stream:
         """Start to read the events of a directory."""

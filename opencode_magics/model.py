@@ -442,6 +442,16 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
+class Command:
+    """A command that a session can be given by its name."""
+
+    name: str
+    description: str = ""
+    agent: str | None = None
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     """An agent that a prompt can name. `mode` is primary, subagent or all."""
 

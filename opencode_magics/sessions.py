@@ -41,6 +41,7 @@ from .events import (
 from .model import (
     Agent,
     Attachment,
+    Command,
     Decision,
     Failure,
     Model,
@@ -163,6 +164,16 @@ def choose_agent(agents: Sequence[Agent], name: str) -> Agent:
     raise UnknownNameError(f"No agent {name!r} on this server.{hint}", "%oc_agents lists them.")
 
 
+def choose_command(commands: Sequence[Command], name: str) -> Command:
+    """A command by its name, with or without the slash before it."""
+    found = next((c for c in commands if c.name == name.removeprefix("/")), None)
+    if found:
+        return found
+    known = ", ".join(c.name for c in commands) or "none"
+    hint = _did_you_mean(name, (c.name for c in commands))
+    raise UnknownNameError(f"No command {name!r} on this server.{hint} It has: {known}.")
+
+
 def create(client: Client, title: str | None = None, directory: str | None = None) -> Session:
     """A new session, in the directory that was asked for and no other.
 
@@ -204,6 +215,7 @@ def prepare(
     variant: str | None = None,
     files: tuple[Attachment, ...] = (),
     queue: bool = False,
+    command: str | None = None,
 ) -> Run:
     """Check a prompt against what the server has, and make it ready to send.
 
@@ -216,15 +228,19 @@ def prepare(
         variant: A variant of the model.
         files: What goes with it.
         queue: Also prompt a session that works on another prompt.
+        command: Give it this command instead; the text is what follows its name.
 
     Returns:
         The turn to be; `start()` sends it.
 
     Raises:
-        UnknownNameError: No such model, agent or variant.
+        UnknownNameError: No such model, agent, variant or command.
         SessionBusyError: The session works on another prompt.
     """
     chosen, named = check_names(client, session, model, agent, variant)
+    if command is not None:
+        command = choose_command(client.commands(session.directory), command).name
+        named = named if agent else None  # else a command's own agent would never be asked
     busy = session.id in client.statuses(session.directory)
     if busy and not queue:
         raise SessionBusyError(
@@ -233,7 +249,7 @@ def prepare(
             status=409,
         )
     new_id = client.dialect.new_prompt_id(int(time.time() * 1000))
-    prompt = Prompt(new_id, text, named, chosen, files)
+    prompt = Prompt(new_id, text, named, chosen, files, command)
     return Run(client, session, prompt, queued=busy)
 
 
@@ -413,7 +429,7 @@ class Run:
             return
         self.sent = True
         try:
-            self.client.prompt(self.session, self.prompt)
+            self._hand_over()
         except StatusError as error:
             self._refused(error)
         except ServerConnectionError as error:
@@ -422,6 +438,26 @@ class Run:
                 self._end("failed", Failure("NotSent", error.what))
                 raise
             self.prove_stored(cause=error)
+
+    def _hand_over(self) -> None:
+        """Send the prompt; of a command, whose answer may come at its end, don't wait for that."""
+        if self.prompt.command is None:
+            self.client.prompt(self.session, self.prompt)
+            return
+        failed: list[OpenCodeError] = []
+
+        def send() -> None:
+            try:
+                self.client.command(self.session, self.prompt)
+            except OpenCodeError as error:
+                failed.append(error)
+
+        sending = threading.Thread(target=send, name="opencode-command", daemon=True)
+        sending.start()
+        while sending.is_alive() and not self._stored(within=0.2):
+            pass  # its template may run commands before there is a prompt
+        if failed and not self.turn.stored:
+            raise failed[0]
 
     def _refused(self, error: StatusError) -> None:
         """The server, or something before it, said no: that it has no prompt is not yet said."""

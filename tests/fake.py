@@ -171,6 +171,8 @@ def one_x(**changes: Any) -> dict[str, Any]:
         "providers": ("GET /config/providers", MODELS),
         "config": ("GET /config", {"model": "acme/m-1"}),
         "agent": ("GET /agent", AGENTS),
+        "commands": ("GET /command", [{"name": "review", "template": "x"}]),
+        "command": (f"POST {root}/command", assistant("msg_2", "msg_1", "done")),
     }
     known = {route: changes.pop(name, answer) for name, (route, answer) in routes.items()}
     return known | changes

@@ -28,6 +28,7 @@ from ..events import Event
 from ..model import (
     Agent,
     Attachment,
+    Command,
     Decision,
     Message,
     Model,
@@ -94,13 +95,17 @@ Decoded = TypeVar("Decoded")
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What is sent to a session."""
+    """What is sent to a session.
+
+    With a `command`, that is what the session is given, and `text` is what follows its name.
+    """
 
     id: str
     text: str
     agent: str | None = None
     model: ModelRef | None = None
     files: tuple[Attachment, ...] = ()
+    command: str | None = None
 
 
 class Dialect(Protocol):
@@ -152,6 +157,9 @@ class Dialect(Protocol):
 
     def prompt(self, session: Session, prompt: Prompt) -> Flow[None]:
         """Hand over a prompt; the answer comes on the stream."""
+
+    def command(self, session: Session, prompt: Prompt) -> Flow[None]:
+        """Give a session a command. May take until its turn is over; the stream tells of that."""
 
     def abort(self, session: Session) -> Flow[None]:
         """Ask a session to stop. Not a proof that it did."""
@@ -222,6 +230,9 @@ class Dialect(Protocol):
 
     def agents(self, directory: str | None) -> Flow[tuple[Agent, ...]]:
         """The agents of a directory."""
+
+    def commands(self, directory: str | None) -> Flow[tuple[Command, ...]]:
+        """The commands of a directory."""
 
     def home(self) -> Flow[str]:
         """The directory that the server itself runs in."""

@@ -36,6 +36,7 @@ from ..events import (
 from ..model import (
     Agent,
     Attachment,
+    Command,
     Compaction,
     Decision,
     Failure,
@@ -273,6 +274,22 @@ class V1:
         path = _path(session.id, "prompt_async")
         yield Request("POST", path, _scope(session.directory), body)
 
+    def command(self, session: Session, prompt: Prompt) -> Flow[None]:
+        """Give a session a command; the answer comes when its turn is over.
+
+        The server makes a prompt of it that has our id. With `subtask` that holds the subagent's
+        call only, and what the agent says of it answers a synthetic prompt behind it.
+        """
+        body: Wire = {"messageID": prompt.id, "command": prompt.command, "arguments": prompt.text}
+        if prompt.agent:
+            body["agent"] = prompt.agent
+        if prompt.model:
+            body["model"] = f"{prompt.model.provider}/{prompt.model.id}"
+            if prompt.model.variant:
+                body["variant"] = prompt.model.variant
+        path = _path(session.id, "command")
+        yield Request("POST", path, _scope(session.directory), body, timeout=_TURN)
+
     def abort(self, session: Session) -> Flow[None]:
         """Ask a session to stop. Answers true for an idle or unknown session as well."""
         path = _path(session.id, "abort")
@@ -406,6 +423,11 @@ class V1:
         """The agents of a directory that a person may name."""
         reply = yield Request("GET", "/agent", _scope(directory))
         return decode("its agents", _agents, reply.json())
+
+    def commands(self, directory: str | None) -> Flow[tuple[Command, ...]]:
+        """The commands of a directory."""
+        reply = yield Request("GET", "/command", _scope(directory))
+        return _many("a command", _command, reply.json())
 
     def home(self) -> Flow[str]:
         """The directory that the server itself runs in."""
@@ -869,6 +891,10 @@ def _agent(w: Wire) -> Agent:
         w.get("mode") or "",
         _ref(model["providerID"], model["modelID"]) if model else None,
     )
+
+
+def _command(w: Wire) -> Command:
+    return Command(w["name"], _str(w.get("description")), w.get("agent"), w.get("model"))
 
 
 # -- frames to events ------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The magics that talk to an agent: %%oc_prompt, %oc_prompt, %oc_turn."""
+"""The magics that talk to an agent: %%oc_prompt, %%oc_command, %oc_turn."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LARGEST = 20_000_000
 
 @magics_class
 class PromptMagics(Magics):
-    """%%oc_prompt, %oc_prompt and %oc_turn."""
+    """%%oc_prompt, %oc_prompt, %%oc_command, %oc_command and %oc_turn."""
 
     def __init__(self, shell: object, state: OpenCodeMagics) -> None:
         super().__init__(shell)
@@ -71,6 +71,39 @@ class PromptMagics(Magics):
         if options is not None:
             self._send(options, text)
 
+    @no_var_expand
+    @arguments
+    @argument("-s", "--session", help="Id, beginning of an id, or title; default: the current one.")
+    @argument("-n", "--new", action="store_true", help="In a new session, which becomes current.")
+    @argument("--title", help="Make a new session with this title, as --new does.")
+    @argument("-m", "--model", help="provider/model; default: the command's, else the session's.")
+    @argument("--agent", help="Who answers; default: the command's, else the session's.")
+    @argument("--variant", help="Variant of the model, such as high or low.")
+    @argument("-o", "--out", help="Variable to keep the turn in.")
+    @argument("--permission", help="ask, once or reject; default: OpenCodeMagics.permission.")
+    @argument("--timeout", type=float, help="End the cell after so many seconds; the turn goes on.")
+    @argument(
+        "--queue", action="store_true", help="Line up if the session works on another prompt."
+    )
+    @argument("--no-wait", action="store_true", help="Only send; the turn runs on the server.")
+    @argument("name", nargs="?", help="The command's name.")
+    @line_cell_magic
+    def oc_command(self, line: str, cell: str | None = None) -> None:
+        """Give a session a command of OpenCode's configuration; the answer streams into the cell.
+
+        What follows the name, or stands below it in a cell, goes to the command as its arguments,
+        exactly as typed. Everything else is as with %%oc_prompt: what the agent asks is answered
+        here, -o keeps the turn, interrupting stops the agent.
+
+        Example::
+
+            %oc_command review greet.py
+        """
+        options, text = self._read_command(line, cell)
+        if options is not None:
+            options.file = []
+            self._send(options, text, command=options.name)
+
     @arguments
     @line_magic
     def oc_turn(self, line: str) -> Turn | None:
@@ -106,12 +139,28 @@ class PromptMagics(Magics):
             )
         if not text.strip():
             raise UsageError("The prompt is empty. For example: %oc_prompt Explain this project")
-        check_turn_options(options)
-        if options.session and (options.new or options.title):
-            raise UsageError("--session names an old session; --new and --title make one.")
+        _check(options)
         return options, expand(text, self.shell.user_ns) if options.expand else text
 
-    def _send(self, options: Namespace, text: str) -> None:
+    def _read_command(self, line: str, cell: str | None) -> tuple[Namespace | None, str]:
+        """The options, which have the command's name in them, and the arguments to send."""
+        if cell is None:
+            options, rest = split(self.oc_command, line, verbatim=True)
+            name, _, text = rest.partition(" ")
+        else:
+            options, text = parse(self.oc_command, line), cell.removesuffix("\n")
+            name = (options and options.name) or ""
+        if options is None:
+            return None, ""
+        if name == "%%oc_command":
+            raise UsageError("%%oc_command has to be the first line of its cell.")
+        if not name:
+            raise UsageError("Name a command. For example: %oc_command review greet.py")
+        _check(options)
+        options.name = name
+        return options, text
+
+    def _send(self, options: Namespace, text: str, command: str | None = None) -> None:
         from .. import sessions
         from ..notebook.cell import conclude, play
 
@@ -124,7 +173,13 @@ class PromptMagics(Magics):
         try:
             session = self._session(options, names)
             run = sessions.prepare(
-                self.state.client, session, text, files=files, queue=options.queue, **names
+                self.state.client,
+                session,
+                text,
+                files=files,
+                queue=options.queue,
+                command=command,
+                **names,
             )
         except KeyboardInterrupt:
             raise TurnInterrupted("Stopped; the prompt had not been sent.") from None
@@ -159,6 +214,12 @@ class PromptMagics(Magics):
             self.state.session = sessions.create(client, options.title)
             self.state.track(self.state.session, "made")
         return self.state.session
+
+
+def _check(options: Namespace) -> None:
+    check_turn_options(options)
+    if options.session and (options.new or options.title):
+        raise UsageError("--session names an old session; --new and --title make one.")
 
 
 def expand(text: str, names: dict[str, Any]) -> str:
