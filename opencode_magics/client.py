@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import httpx
 import httpx_sse
 
-from . import dialects
+from . import dialects, resend
 from .dialects import Dialect, Flow, Prompt, Reply, Request
 from .diffs import Diff
 from .errors import OpenCodeError, ServerConnectionError, StreamError
@@ -169,7 +169,10 @@ class Client:
     def _ask(self, request: Request) -> Reply:
         reply = self._send(request)
         if reply.status >= 300:
-            raise dialects.failure(reply)
+            error = dialects.failure(reply)
+            if request.method != "GET":
+                error.resend = resend.of_refusal(str(request), reply.status)
+            raise error
         return reply
 
     def _send(self, request: Request) -> Reply:
@@ -215,17 +218,20 @@ class Client:
         )
 
     def _unreachable(self, request: Request, error: httpx.RequestError) -> ServerConnectionError:
-        if isinstance(error, _NOT_SENT):
-            return ServerConnectionError(
-                f"No server answers at {self.url} ({reason(error)}).",
+        sent = not isinstance(error, _NOT_SENT)
+        if sent:
+            what = f"The connection to {self.url} broke during {request} ({reason(error)})."
+            todo = "Is the server still running?"
+        else:
+            what = f"No server answers at {self.url} ({reason(error)})."
+            todo = (
                 "Start one with %oc_start, or `opencode serve` in a terminal; "
-                "another address goes to %oc_connect URL.",
-                sent=False,
+                "another address goes to %oc_connect URL."
             )
-        return ServerConnectionError(
-            f"The connection to {self.url} broke during {request} ({reason(error)}).",
-            "Is the server still running?",
-        )
+        told = ServerConnectionError(what, todo, sent=sent)
+        if request.method != "GET":
+            told.resend = resend.of_request(str(request), sent=sent)
+        return told
 
     # -- what can be asked -----------------------------------------------------------------------
 

@@ -14,12 +14,13 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
-from ..errors import TurnInterrupted
+from ..errors import OpenCodeError, TurnInterrupted
 from .options import arguments, check_turn_options, parse, split
 from .state import OpenCodeMagics
 
 if TYPE_CHECKING:
     from ..model import Attachment, Session
+    from ..once import Wanted
     from ..turn import Turn
 
 # What a model can take. 1.18.33 accepts any file and then fails for good: the attachment is sent
@@ -53,6 +54,11 @@ class PromptMagics(Magics):
     )
     @argument("--no-wait", action="store_true", help="Only send; the turn runs on the server.")
     @argument("--expand", action="store_true", help="Fill in {{name}} from the notebook.")
+    @argument(
+        "--once",
+        action="store_true",
+        help="If this very prompt was answered before, show that and send nothing.",
+    )
     @line_cell_magic
     def oc_prompt(self, line: str, cell: str | None = None) -> None:
         """Send a prompt to an agent; the answer streams into the cell.
@@ -61,6 +67,10 @@ class PromptMagics(Magics):
         text, reasoning, tool calls, diffs, tokens and cost, and returns nothing: keep the turn
         with -o NAME, or take it from %oc_turn. Nothing may stand above %%oc_prompt in its cell,
         not even a comment. Interrupting the cell stops the agent.
+
+        With --once a prompt that has a successful answer in the session already (same text,
+        files, model and agent), or with -n in a session of this directory, isn't sent: the answer
+        is shown from history, and what it did is not done again.
 
         Example::
 
@@ -101,7 +111,7 @@ class PromptMagics(Magics):
         """
         options, text = self._read_command(line, cell)
         if options is not None:
-            options.file = []
+            options.file, options.once = [], False
             self._send(options, text, command=options.name)
 
     @arguments
@@ -161,7 +171,7 @@ class PromptMagics(Magics):
         return options, text
 
     def _send(self, options: Namespace, text: str, command: str | None = None) -> None:
-        from .. import sessions
+        from .. import once, resend, sessions
         from ..notebook.cell import conclude, play
 
         files = tuple(attachment(name) for name in options.file)
@@ -171,6 +181,9 @@ class PromptMagics(Magics):
             "variant": options.variant,
         }
         try:
+            wanted = self._wanted(options, text, files, names) if options.once else None
+            if wanted and self._recalled(wanted, options):
+                return
             session = self._session(options, names)
             run = sessions.prepare(
                 self.state.client,
@@ -181,6 +194,8 @@ class PromptMagics(Magics):
                 command=command,
                 **names,
             )
+            if wanted:
+                once.note(self.state.client, session, wanted, run.prompt.id)
         except KeyboardInterrupt:
             raise TurnInterrupted("Stopped; the prompt had not been sent.") from None
         try:
@@ -195,25 +210,71 @@ class PromptMagics(Magics):
             else:
                 asker = self.state.asker(options.permission)
                 play(run, self.shell, asker, options.timeout, self.state.ui)
+            conclude(run.turn)
+        except (OpenCodeError, TurnInterrupted) as error:
+            error.resend = resend.of_turn(run.turn, sent=run.sent)
+            raise
         finally:
             if run.sent:
                 self.state.track(session, "prompted")
                 self.state.keep(run.turn, options.out)
-        conclude(run.turn)
+
+    def _wanted(
+        self,
+        options: Namespace,
+        text: str,
+        files: tuple[Attachment, ...],
+        names: dict[str, str | None],
+    ) -> Wanted:
+        """The prompt of a line with --once, as it would be sent now."""
+        from .. import once
+
+        session = self._old_session(options) or self._no_session()
+        return once.wanted(self.state.client, session, text, files, **names)
+
+    def _recalled(self, wanted: Wanted, options: Namespace) -> bool:
+        """Show the answer that a prompt has already; False if it has none."""
+        from .. import once
+        from ..notebook.cell import recall
+
+        client, session = self.state.client, self._old_session(options)
+        if session is not None:
+            found = once.in_session(client, session, wanted)
+        else:
+            found = once.in_directory(client, client.directory, wanted)
+        if found is None:
+            return False
+        if session is None:
+            self.state.session = found.session
+        self.state.track(found.session, "chosen")
+        recall(found.turn, self.shell)
+        self.state.keep(found.turn, options.out)
+        return True
+
+    def _old_session(self, options: Namespace) -> Session | None:
+        """The session that a prompt goes to, None if one would be made."""
+        from .. import sessions
+
+        if options.session:
+            return sessions.find(self.state.client, options.session)
+        return None if options.new or options.title else self.state.session
+
+    def _no_session(self) -> Session:
+        """A session that is still to be made."""
+        from ..model import Session
+
+        return Session("", directory=self.state.client.directory)
 
     def _session(self, options: Namespace, names: dict[str, str | None]) -> Session:
         """The session to send to; a new one is made only for names that the server has."""
         from .. import sessions
-        from ..model import Session
 
         client = self.state.client
-        if options.session:
-            return sessions.find(client, options.session)
-        if options.new or options.title or self.state.session is None:
-            sessions.check_names(client, Session("", directory=client.directory), **names)
-            self.state.session = sessions.create(client, options.title)
-            self.state.track(self.state.session, "made")
-        return self.state.session
+        if old := self._old_session(options):
+            return old
+        sessions.check_names(client, self._no_session(), **names)
+        self.state.session = sessions.create(client, options.title)
+        return self.state.track(self.state.session, "made")
 
 
 def _check(options: Namespace) -> None:
