@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -409,9 +409,11 @@ class Client:
         """The commands that a session in a directory can be given."""
         return self.run(self.dialect.commands(directory or self.directory))
 
-    def stream(self, directory: str | None = None) -> Stream:
-        """Start to read the events of a directory."""
-        return Stream(self, directory or self.directory)
+    def stream(
+        self, directory: str | None = None, tap: Callable[[str], None] | None = None
+    ) -> Stream:
+        """Start to read the events of a directory; each frame goes to `tap` as well, as it came."""
+        return Stream(self, directory or self.directory, tap)
 
 
 # -- the event stream ------------------------------------------------------------------------------
@@ -451,8 +453,11 @@ class Stream:
     backoff by itself and says so (`Lost`, then `Opened`), since the gap is not repeated.
     """
 
-    def __init__(self, client: Client, directory: str) -> None:
+    def __init__(
+        self, client: Client, directory: str, tap: Callable[[str], None] | None = None
+    ) -> None:
         self._client = client
+        self._tap = tap
         self._request = client.dialect.stream(directory)
         self._queue: queue.SimpleQueue[Heard] = queue.SimpleQueue()
         self._closing = threading.Event()
@@ -522,7 +527,10 @@ class Stream:
                 return
             yield Opened()
             for frame in httpx_sse.EventSource(response).iter_sse():
-                yield from _decoded(dialect, self._client._masked_text(frame.data))
+                text = self._client._masked_text(frame.data)
+                if self._tap is not None:
+                    self._tap(text)
+                yield from _decoded(dialect, text)
         finally:
             self._socket = None
             response.close()

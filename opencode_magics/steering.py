@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from .control import EndResult
-from .history.frames import COUNT, FLAG, NUMBER, TEXT, TIME, WORD, Column, Columns, frame
+from .history.frames import COUNT, FLAG, NUMBER, OBJECT, TEXT, TIME, WORD, Column, Columns, frame
 from .model import Session, Todo
 from .status import Standing
+from .watch import Noted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +42,11 @@ def children(top: Session, values: Iterable[Standing]) -> pd.DataFrame:
 def todos(values: Iterable[Todo]) -> pd.DataFrame:
     """What an agent wants to do, one row each, in its order."""
     return frame(TODOS, values)
+
+
+def events(values: Iterable[Noted]) -> pd.DataFrame:
+    """What was heard, one row each, in the order in which it came."""
+    return frame(EVENTS, values)
 
 
 class Child(NamedTuple):
@@ -106,6 +112,14 @@ TODOS: Columns = {
     "todo": Column(TEXT, lambda t: t.content, "What is to be done."),
     "status": Column(WORD, lambda t: t.status, "pending, in_progress, completed or cancelled."),
     "priority": Column(WORD, lambda t: t.priority or None, "high, medium or low."),
+}
+
+EVENTS: Columns = {
+    "time": Column(TIME, lambda n: n.time, "When it was heard, by the clock of this machine."),
+    "session": Column(TEXT, lambda n: n.session, "Whose it is; NA where the frame doesn't tell."),
+    "type": Column(WORD, lambda n: n.type, "The wire's name for it."),
+    "summary": Column(TEXT, lambda n: n.summary or None, "What it says, in a few words."),
+    "raw": Column(OBJECT, lambda n: n.raw, "The frame as it came, a dict."),
 }
 
 

@@ -26,7 +26,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("client", "server"),
     ("sessions",),
     ("conversation", "status"),
-    ("control", "changes", "once"),
+    ("control", "changes", "once", "watch"),
     ("history", "notebook"),
     ("steering",),
     ("magics",),

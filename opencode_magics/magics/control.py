@@ -1,4 +1,4 @@
-"""Magics that see, stop and end sessions: %oc_status, %oc_abort, %oc_end."""
+"""Magics that see, stop and end sessions: %oc_status, %oc_watch, %oc_abort, %oc_end."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from ..control import Action, EndResult, Stopped
     from ..model import Session
     from ..status import Standing, Waited
+    from ..watch import Noted
 
+_LATEST = 12  # events that are shown at a time
 _SESSIONS = "Ids, beginnings of ids, or one title"
 
 
 @magics_class
 class ControlMagics(Magics):
-    """%oc_status, %oc_abort and %oc_end."""
+    """%oc_status, %oc_watch, %oc_abort and %oc_end."""
 
     def __init__(self, shell: object, state: OpenCodeMagics) -> None:
         super().__init__(shell)
@@ -69,6 +71,58 @@ class ControlMagics(Magics):
         frame = steering.standings((*waited.standings, *unfound))
         frame.attrs |= {"reason": waited.reason, "ready": waited.ready, "pending": waited.pending}
         return frame
+
+    @no_var_expand
+    @arguments
+    @argument("-s", "--session", help="Only this one and its subagents: id, its beginning, title.")
+    @argument("-d", "--directory", help="Where; default: where the session is, else %%oc_connect.")
+    @argument("--seconds", type=float, default=30.0, help="For how long; default 30.")
+    @line_magic
+    def oc_watch(self, line: str) -> pd.DataFrame | None:
+        """Show what a server tells while it tells it, and return it all as a DataFrame.
+
+        The cell shows the latest events; the frame has every one, with the frame of the wire in
+        `raw`. What happened while the connection was lost is not told. Interrupting only ends the
+        watching, and the frame comes all the same.
+
+        Example::
+
+            events = %oc_watch --seconds 10
+        """
+        from .. import sessions, steering
+
+        options = parse(self.oc_watch, line)
+        if options is None:
+            return None
+        if options.seconds <= 0:
+            raise UsageError("--seconds takes a number above 0")
+        client, tree, where = self.state.client, [], self.state.folder(options.directory)
+        if options.session:
+            top = sessions.find(client, options.session)
+            tree = [top.id, *(s.id for s in sessions.descendants(client, top, 0))]
+            where = where or top.directory
+        return steering.events(self._watch(where or client.directory, options.seconds, tree))
+
+    def _watch(self, where: str, seconds: float, tree: list[str]) -> list[Noted]:
+        from .. import watch
+        from ..notebook.board import Board
+        from ..notebook.interrupts import interruptible
+        from ..notebook.words import clock
+
+        board = Board(self.shell, ("time", "session", "type", "summary"))
+        rows: list[Noted] = []
+        with interruptible():
+            try:
+                for new in watch.watch(self.state.client, where, seconds, tree):
+                    rows += new
+                    latest = rows[-_LATEST:]
+                    board.show(
+                        [(clock(n.time), n.session or "", n.type, n.summary) for n in latest]
+                    )
+            except KeyboardInterrupt:
+                pass
+        board.close(f"{len(rows)} events heard")
+        return rows
 
     @no_var_expand
     @arguments
