@@ -85,7 +85,7 @@ def test_a_real_feed_comes_as_a_frame(shell: Shell, client: Client) -> None:
 
     sending = threading.Thread(target=soon)
     sending.start()
-    shown = shell.run(f"%oc_watch --seconds 4 --session {session.id}")
+    shown = shell.run(f"%oc_watch --seconds 8 --session {session.id}")
     sending.join()
     heard = shown.value
     assert str(heard["time"].dtype) == "datetime64[ms, UTC]"
