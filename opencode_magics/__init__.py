@@ -21,7 +21,8 @@ def connect(
     """Connect to a running OpenCode server.
 
     Args:
-        url: Its address; else $OPENCODE_SERVER_URL, else http://127.0.0.1:4096.
+        url: Its address; else $OPENCODE_SERVER_URL, else the registered background service of
+            2.x, else http://127.0.0.1:4096.
         directory: Where to work; default: the current directory if the server is on this machine,
             else the server's own.
         password: Else $OPENCODE_SERVER_PASSWORD or $OPENCODE_PASSWORD.

@@ -100,9 +100,9 @@ def revert(client: Client, session: Session, reference: str | None = None) -> Ch
     messages = client.messages(session)
     prompt = named_prompt(messages, reference)
     back = messages[[m.id for m in messages].index(prompt.id) :]
-    client.revert(session, prompt.id)
+    lost = client.revert(session, prompt.id) or tuple(d for m in back for d in m.diffs)
     now = client.session(session.id)
-    files = sorted({d.file for m in back for d in m.diffs})
+    files = sorted({d.file for d in lost})
     touched = f" and {', '.join(files)}" if files else "; no changed file is known"
     what = f"{len(back)} messages from {prompt.id} on are taken back{touched}"
     return Change(now, what, now.revert == prompt.id, "%oc_unrevert, until the next prompt")
@@ -149,7 +149,8 @@ def compact(client: Client, session: Session, model: str | None = None) -> Chang
     check_idle(client, session)
     chosen = _model(client, session, model)
     known = {m.id for m in client.messages(session)}
-    client.compact(session, chosen)
+    if client.compact(session, chosen) is not None:
+        client.wait(session)
     new = [m for m in client.messages(session) if m.id not in known]
     summary = next((m for m in new if m.summary), None)
     done = summary is not None and summary.error is None and summary.finish is not None

@@ -21,10 +21,14 @@ from .client import Client
 from .errors import OpenCodeError
 from .events import PermissionAsked
 from .model import Session, total_usage
+from .practice.simulator import Simulator
 from .practice.world import Practice
 
 TOUR = "tour.ipynb"
 CELL_TIMEOUT = 300
+
+World = Practice | Simulator
+WORLDS: dict[str, type[Practice] | type[Simulator]] = {"1": Practice, "2": Simulator}
 OUR_KERNEL = {"JUPYTER_PREFER_ENV_PATH": "1"}  # not a kernel of that name in the user's home
 
 
@@ -35,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(signal, number):  # Windows has no SIGHUP
             signal.signal(getattr(signal, number), _leave)
     try:
-        _headless(options.output) if options.headless else _interactive(options)
+        _headless(options) if options.headless else _interactive(options)
     except KeyboardInterrupt:
         return 130
     except Exception as error:
@@ -55,6 +59,13 @@ def _parser() -> argparse.ArgumentParser:
         help="take the tour: a real OpenCode with a practice model, in JupyterLab",
         description="Open the tour in JupyterLab. A real OpenCode works in a small practice "
         "project with a scripted model: no key, no cost, none of your own sessions.",
+    )
+    demo.add_argument(
+        "--api",
+        choices=sorted(WORLDS),
+        default="1",
+        help="1: a real OpenCode 1.x; 2: a simulator of 2.x, since none is part of this package "
+        "(default: %(default)s)",
     )
     demo.add_argument("--port", type=int, help="port for JupyterLab (default: a free one)")
     demo.add_argument("--no-browser", action="store_true", help="print the address only")
@@ -99,11 +110,15 @@ def notebooks() -> Path:
     return inside if inside.is_dir() else package.parent / "notebooks"
 
 
-def _copy_notebooks(target: Path) -> Path:
-    """Put writable copies into the workspace (whose git ignores them); returns the tour."""
+def _copy_notebooks(world: World) -> Path:
+    """Put writable copies into the workspace (whose git ignores them); returns the tour.
+
+    They say what the server is.
+    """
     for notebook in sorted(notebooks().glob("*.ipynb")):
-        shutil.copyfile(notebook, target / notebook.name)
-    return target / TOUR
+        text = notebook.read_text(encoding="utf-8").replace(Practice.what, world.what)
+        (world.directory / notebook.name).write_text(text, encoding="utf-8")
+    return world.directory / TOUR
 
 
 # -- in JupyterLab ---------------------------------------------------------------------------------
@@ -111,8 +126,8 @@ def _copy_notebooks(target: Path) -> Path:
 
 def _interactive(options: argparse.Namespace) -> None:
     _need("jupyterlab")
-    with Practice(progress=_say) as practice:
-        tour = _copy_notebooks(practice.directory)
+    with WORLDS[options.api](progress=_say) as practice:
+        tour = _copy_notebooks(practice)
         os.environ.update(practice.access, **OUR_KERNEL, **_lab_home(practice.root / "lab"))
         os.chdir(practice.directory)
         _say("Opening JupyterLab. Everything here is thrown away when you stop it with Ctrl-C.")
@@ -149,11 +164,12 @@ def _lab_arguments(tour: Path, options: argparse.Namespace) -> list[str]:
 # -- headless --------------------------------------------------------------------------------------
 
 
-def _headless(output: Path) -> None:
+def _headless(options: argparse.Namespace) -> None:
     _need("nbclient", "nbconvert")
+    output: Path = options.output
     output.mkdir(parents=True, exist_ok=True)
-    with Practice(progress=_say) as practice, _client(practice) as client:
-        tour = _copy_notebooks(practice.directory)
+    with WORLDS[options.api](progress=_say) as practice, _client(practice) as client:
+        tour = _copy_notebooks(practice)
         stream = client.stream()
         _say("Executing the tour")
         try:
@@ -163,15 +179,15 @@ def _headless(output: Path) -> None:
             heard = stream.take(timeout=1.0)
             stream.close()
         asked = {event.permission.id for event in heard if isinstance(event, PermissionAsked)}
-        line = _result(client, len(asked))
+        line = _result(client, len(asked), practice.name)
     print(line)
 
 
-def _client(practice: Practice) -> Client:
+def _client(practice: World) -> Client:
     return Client(practice.url, directory=str(practice.directory), password=practice.password)
 
 
-def _execute(tour: Path, practice: Practice) -> None:
+def _execute(tour: Path, practice: World) -> None:
     """Execute the notebook in its own file, permissions being allowed once by policy."""
     import nbformat
     from nbclient import NotebookClient
@@ -205,14 +221,14 @@ def _write(tour: Path, output: Path) -> None:
     _say(f"Wrote {output / tour.name} and its HTML copy")
 
 
-def _result(client: Client, permissions: int) -> str:
+def _result(client: Client, permissions: int, name: str) -> str:
     """The closing line, from what the server has stored."""
     sessions = client.sessions()
     turns = sum(_turns(client, session) for session in sessions if session.parent is None)
     usage = total_usage(session.usage for session in sessions)
     cost = (usage and usage.cost) or 0.0
     version = client.server.version
-    return f"demo: ok, OpenCode {version}, {turns} turns, {permissions} permissions, ${cost:.4f}"
+    return f"demo: ok, {name} {version}, {turns} turns, {permissions} permissions, ${cost:.4f}"
 
 
 def _turns(client: Client, session: Session) -> int:

@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from base64 import b64encode
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ import httpx
 import httpx_sse
 
 from . import dialects, resend
-from .dialects import Dialect, Flow, Prompt, Reply, Request
+from .dialects import Delivery, Dialect, Flow, Place, Prompt, Reply, Request, SessionOptions
 from .diffs import Diff
 from .errors import OpenCodeError, ServerConnectionError, StreamError
 from .events import Event
@@ -31,13 +32,21 @@ from .model import (
     Agent,
     Command,
     Decision,
+    FileDiff,
+    InboxItem,
+    Integration,
+    McpServer,
     Message,
     Model,
     ModelRef,
     Permission,
     Question,
+    Rule,
+    SavedRule,
     Server,
     Session,
+    ShellOutput,
+    Skill,
     Status,
     Todo,
 )
@@ -52,6 +61,7 @@ _NAP = 0.03
 _CONNECT = 10.0  # seconds until a connection stands, and until a stream has begun
 _STEADY = 5.0  # seconds after which a stream has been one
 _SHORT = 6  # characters
+_REMEMBERED = 64  # events; one that is sent twice is sent soon again
 
 
 class Secret(str):
@@ -103,8 +113,14 @@ class Client:
     def __str__(self) -> str:
         known = self.__dict__.get("_detected")
         version = f"OpenCode {known[0].version} at " if known else ""
+        tested = f" (tested with {known[1].tested})" if known and not self._is_tested else ""
         where = f", directory {self._directory}" if self._directory else ""
-        return f"{version}{self.url}{where}"
+        return f"{version}{self.url}{where}{tested}"
+
+    @property
+    def _is_tested(self) -> bool:
+        server, dialect = self._detected
+        return server.version == dialect.tested
 
     def __enter__(self) -> Client:
         return self
@@ -256,9 +272,21 @@ class Client:
         """The subagent sessions directly below a session."""
         return self.run(self.dialect.children(session))
 
-    def create(self, title: str | None = None, directory: str | None = None) -> Session:
-        """A new session in a directory (default: the client's)."""
-        return self.run(self.dialect.create(directory or self.directory, title))
+    def create(
+        self,
+        title: str | None = None,
+        directory: str | None = None,
+        options: SessionOptions | None = None,
+    ) -> Session:
+        """A new session in a directory (default: the client's).
+
+        Raises:
+            UnsupportedOperation: Options, which only 2.x has.
+        """
+        where = directory or self.directory
+        if options is None:
+            return self.run(self.dialect.create(where, title))
+        return self.run(self.dialect.create_as(where, title, options))
 
     def messages(self, session: Session) -> tuple[Message, ...]:
         """Every message of a session, oldest first."""
@@ -295,6 +323,10 @@ class Client:
         """
         return self.run(self.dialect.diffs(session, message))
 
+    def changed(self, session: Session, prompt: str) -> tuple[FileDiff, ...]:
+        """What the turn of a prompt changed, where the prompt itself doesn't tell (2.x)."""
+        return self.run(self.dialect.changed(session, prompt))
+
     def prompt(self, session: Session, prompt: Prompt) -> None:
         """Hand over a prompt, once. The answer comes on the stream; open that first."""
         self.run(self.dialect.prompt(session, prompt))
@@ -311,13 +343,13 @@ class Client:
         """Delete a session and its subagents'. Not while it works: `control.end` stops it first."""
         self.run(self.dialect.delete(session))
 
-    def archive(self, session: Session, at: int | None) -> Session:
+    def archive(self, session: Session, at: int | None) -> None:
         """Archive a session as of `at` (ms since the epoch), or bring it back (None)."""
-        return self.run(self.dialect.archive(session, at))
+        self.run(self.dialect.archive(session, at))
 
-    def rename(self, session: Session, title: str) -> Session:
+    def rename(self, session: Session, title: str) -> None:
         """Give a session another title."""
-        return self.run(self.dialect.rename(session, title))
+        self.run(self.dialect.rename(session, title))
 
     def set_metadata(self, session: Session, metadata: Mapping[str, Any]) -> None:
         """Replace what stays with a session on the server."""
@@ -327,17 +359,20 @@ class Client:
         """A new session with a copy of all messages, or of those before one."""
         return self.run(self.dialect.fork(session, before))
 
-    def revert(self, session: Session, message: str) -> Session:
+    def revert(self, session: Session, message: str) -> tuple[FileDiff, ...]:
         """Take a session and its files back to before a message.
+
+        Returns:
+            What the files lose, where the server tells (2.x).
 
         Raises:
             SessionBusyError: It is at work.
         """
         return self.run(self.dialect.revert(session, message))
 
-    def unrevert(self, session: Session) -> Session:
+    def unrevert(self, session: Session) -> None:
         """Bring back what a revert took away."""
-        return self.run(self.dialect.unrevert(session))
+        self.run(self.dialect.unrevert(session))
 
     def commit_revert(self, session: Session) -> None:
         """Let go of what a revert took away, for good.
@@ -347,9 +382,9 @@ class Client:
         """
         self.run(self.dialect.commit_revert(session))
 
-    def compact(self, session: Session, model: ModelRef) -> None:
-        """Have a model sum a session up, to make room; returns when that is done."""
-        self.run(self.dialect.compact(session, model))
+    def compact(self, session: Session, model: ModelRef) -> str | None:
+        """Have a session summed up; None when that is done, else the message that will tell it."""
+        return self.run(self.dialect.compact(session, model))
 
     def todos(self, session: Session) -> tuple[Todo, ...]:
         """The list that a session's agent keeps."""
@@ -409,6 +444,131 @@ class Client:
         """The commands that a session in a directory can be given."""
         return self.run(self.dialect.commands(directory or self.directory))
 
+    def skills(self, directory: str | None = None) -> tuple[Skill, ...]:
+        """The skills that agents in a directory can read."""
+        return self.run(self.dialect.skills(directory or self.directory))
+
+    def mcp(self, directory: str | None = None) -> tuple[McpServer, ...]:
+        """The MCP servers of a directory, and how they stand."""
+        return self.run(self.dialect.mcp(directory or self.directory))
+
+    def add_mcp(self, name: str, config: dict[str, Any], directory: str | None = None) -> None:
+        """Add an MCP server to a directory, until the server restarts.
+
+        Args:
+            name: What its tools begin with.
+            config: As in OpenCode's configuration: `{"type": "local", "command": [...]}` or
+                `{"type": "remote", "url": ...}`.
+            directory: Where; None takes the client's.
+        """
+        self.run(self.dialect.add_mcp(directory or self.directory, name, config))
+
+    # -- what only 2.x has: UnsupportedOperation elsewhere ----------------------------------------
+
+    def remove_mcp(self, name: str, directory: str | None = None) -> None:
+        """Take an MCP server away that was added."""
+        self.run(self.dialect.remove_mcp(directory or self.directory, name))
+
+    def integrations(self, directory: str | None = None) -> tuple[Integration, ...]:
+        """The accounts that the server can use, and those that it has."""
+        return self.run(self.dialect.integrations(directory or self.directory))
+
+    def inbox(self, session: Session) -> tuple[InboxItem, ...]:
+        """What waits to be delivered to a session, in the order in which it came."""
+        return self.run(self.dialect.inbox(session))
+
+    def cancel(self, session: Session, item: str) -> bool:
+        """Take an item out of a session's inbox; False if an agent has it already."""
+        return self.run(self.dialect.cancel(session, item))
+
+    def deliver(self, session: Session, item: str, delivery: Delivery) -> None:
+        """Let an item of the inbox join at the next step (steer), or after the turn (queue)."""
+        self.run(self.dialect.deliver(session, item, delivery))
+
+    def wait(self, session: Session, timeout: float = 600.0) -> None:
+        """Wait until a session is idle.
+
+        Raises:
+            ServerConnectionError: It isn't within `timeout` seconds.
+        """
+        self.run(self.dialect.wait(session, timeout))
+
+    def switch(
+        self, session: Session, *, agent: str | None = None, model: ModelRef | None = None
+    ) -> None:
+        """Give a session another agent or model. The server doesn't check the names."""
+        self.run(self.dialect.switch(session, agent=agent, model=model))
+
+    def set_environment(self, session: Session, variables: dict[str, str]) -> None:
+        """Replace the environment variables of a session's shell commands."""
+        self.run(self.dialect.set_environment(session, variables))
+
+    def instructions(self, session: Session) -> dict[str, Any]:
+        """The instructions that were added to a session, by key."""
+        return self.run(self.dialect.instructions(session))
+
+    def put_instruction(self, session: Session, key: str, value: Any) -> None:
+        """Tell a session's agent something, from its next step on."""
+        self.run(self.dialect.put_instruction(session, key, value))
+
+    def delete_instruction(self, session: Session, key: str) -> None:
+        """Take back what a session's agent was told."""
+        self.run(self.dialect.delete_instruction(session, key))
+
+    def set_rules(self, session: Session, rules: Sequence[Rule]) -> None:
+        """Replace the permission rules of a session; they come after those of its agent."""
+        self.run(self.dialect.set_rules(session, rules))
+
+    def saved_rules(self) -> tuple[SavedRule, ...]:
+        """What "always" saved, for all projects."""
+        return self.run(self.dialect.saved_rules())
+
+    def delete_saved_rule(self, rule: str) -> None:
+        """Take an "always" back, by the id of what it saved."""
+        self.run(self.dialect.delete_saved_rule(rule))
+
+    def shell_output(
+        self, shell: str, cursor: int = 0, directory: str | None = None
+    ) -> ShellOutput:
+        """What a shell printed from a byte on; go on from the `cursor` that comes back."""
+        return self.run(self.dialect.shell_output(directory or self.directory, shell, cursor))
+
+    def log(
+        self, session: Session, after: int | None = None, follow: bool = False
+    ) -> Iterator[Event]:
+        """The durable events of a session.
+
+        Args:
+            session: Whose.
+            after: Only those with a higher number.
+            follow: Go on with what comes, until the iteration is given up.
+        """
+        for data in self.frames(self.dialect.log(session.id, after, follow)):
+            yield from self.dialect.events(dialects.loads(data))
+
+    def frames(self, request: Request) -> Iterator[str]:
+        """The frames of an event stream that ends, or is given up.
+
+        Raises:
+            StatusError: The server has no such stream.
+            ServerConnectionError: The connection broke.
+        """
+        built = self._build(request, self.dialect.silence)
+        built.headers["accept"] = "text/event-stream"
+        try:
+            response = self._http.send(built, stream=True)
+            try:
+                if response.status_code >= 300:
+                    response.read()
+                    raise dialects.failure(self._reply(request, response))
+                for sse in httpx_sse.EventSource(response).iter_sse():
+                    yield self._masked_text(sse.data)
+            finally:
+                response.close()
+        except httpx.HTTPError as error:
+            what = f"The connection to {self.url} broke during {request} ({reason(error)})."
+            raise ServerConnectionError(what, "Is the server still running?") from error
+
     def stream(
         self, directory: str | None = None, tap: Callable[[str], None] | None = None
     ) -> Stream:
@@ -450,7 +610,9 @@ class Stream:
     """The events of one directory, as they come.
 
     A daemon thread reads and decodes; whoever owns the stream takes from it. It reconnects with
-    backoff by itself and says so (`Lost`, then `Opened`), since the gap is not repeated.
+    backoff by itself and says so (`Lost`, then `Opened`), since the gap is not repeated. Of the
+    `sessions` it then tells what they wrote down meanwhile, where the server numbers that (2.x);
+    nothing is told twice.
     """
 
     def __init__(
@@ -460,6 +622,8 @@ class Stream:
         self._tap = tap
         self._request = client.dialect.stream(directory)
         self._queue: queue.SimpleQueue[Heard] = queue.SimpleQueue()
+        self.sessions: frozenset[str] = frozenset()
+        self._told = _Told()
         self._closing = threading.Event()
         self._socket: socket.socket | None = None
         self._thread = threading.Thread(target=self._read, name="opencode-stream", daemon=True)
@@ -526,14 +690,25 @@ class Stream:
             if self._closing.is_set():
                 return
             yield Opened()
-            for frame in httpx_sse.EventSource(response).iter_sse():
-                text = self._client._masked_text(frame.data)
+            yield from self._missed()
+            for sse in httpx_sse.EventSource(response).iter_sse():
+                text = self._client._masked_text(sse.data)
                 if self._tap is not None:
                     self._tap(text)
-                yield from _decoded(dialect, text)
+                yield from _decoded(dialect, text, self._told.news)
         finally:
             self._socket = None
             response.close()
+
+    def _missed(self) -> Iterator[Heard]:
+        """What the sessions wrote down since they were last heard."""
+        for session in self.sessions & self._told.numbers.keys():
+            request = self._client.dialect.log(session, self._told.numbers[session], False)
+            try:
+                for data in self._client.frames(request):
+                    yield from _decoded(self._client.dialect, data, self._told.news)
+            except OpenCodeError:
+                continue  # the messages tell, which are read after every gap
 
     def _check(self, response: httpx.Response) -> None:
         if response.status_code in (502, 503, 504):
@@ -549,9 +724,35 @@ class Stream:
             )
 
 
-def _decoded(dialect: Dialect, data: str) -> Iterator[Heard]:
+class _Told:
+    """What was told already: events by their ids, durable ones by their numbers."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self._ids: deque[str] = deque(maxlen=_REMEMBERED)
+
+    def news(self, place: Place | None) -> bool:
+        """Whether an event is new; it isn't any more after that."""
+        if place is None:
+            return True
+        if place.id in self._ids or self._passed(place):
+            return False
+        self._ids.append(place.id)
+        if place.seq is not None:
+            self.numbers[place.session] = place.seq
+        return True
+
+    def _passed(self, place: Place) -> bool:
+        return place.seq is not None and place.seq <= self.numbers.get(place.session, -1)
+
+
+def _decoded(
+    dialect: Dialect, data: str, news: Callable[[Place | None], bool] = lambda place: True
+) -> Iterator[Heard]:
     try:
-        yield from dialect.events(dialects.loads(data))
+        frame = dialects.loads(data)
+        if news(dialect.place(frame)):
+            yield from dialect.events(frame)
     except StreamError as error:
         yield Unusable(error)
     except (ValueError, RecursionError) as error:

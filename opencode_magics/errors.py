@@ -13,6 +13,7 @@
   - UnknownNameError          no such session, model, agent, column, time zone, ...
   - MissingPackageError       a package that this needs, of one of the extras
   - AnswerNeeded              a permission or question, and nobody may answer it
+  - InvalidAnswer             an answer that its question can't take
   - TurnError                 a turn that did not succeed; `.turn` is what was received
 
 Each error is written for the person at the prompt: what failed, with its name, then what to do.
@@ -121,6 +122,10 @@ class MissingPackageError(OpenCodeError):
 
 class AnswerNeeded(OpenCodeError):  # noqa: N818 - a state, not a fault
     """A permission or a question came up, nobody can answer, and the policy is "error"."""
+
+
+class InvalidAnswer(OpenCodeError):  # noqa: N818 - a state, not a fault
+    """An answer that its question can't take. Nothing was sent."""
 
 
 class TurnError(OpenCodeError):

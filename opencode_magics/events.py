@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from .model import Failure, Message, Part, Permission, Question, Session, Status
+from .model import Failure, FileDiff, Message, Part, Permission, Question, Session, Status
 
 
 @dataclass(frozen=True, slots=True)
 class SessionChanged:
-    """A session as it is now: new, renamed, its cost risen."""
+    """A session as it is now: new, renamed, its cost risen. What is not told stays as it was."""
 
     session: Session
 
@@ -44,14 +44,26 @@ class SessionFailed:
 
 @dataclass(frozen=True, slots=True)
 class MessageChanged:
-    """A message's header as it is now; its parts are told apart from it."""
+    """A message's header as it is now; its parts are told apart from it.
+
+    Who made it, when, and for which prompt stays as it was where that isn't told again.
+    """
 
     message: Message
 
 
 @dataclass(frozen=True, slots=True)
+class PromptDelivered:
+    """A prompt left the inbox: the agent has it from now (`at`) on."""
+
+    session: str
+    message: str
+    at: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class MessageRemoved:
-    """A message is gone."""
+    """A message is gone, from the session or from its inbox."""
 
     session: str
     message: str
@@ -59,7 +71,10 @@ class MessageRemoved:
 
 @dataclass(frozen=True, slots=True)
 class PartChanged:
-    """A snapshot of one part."""
+    """A snapshot of one part; of a tool call without a name, only what is new about it.
+
+    `message` may be "" for a call that was told of before.
+    """
 
     session: str
     message: str
@@ -117,7 +132,7 @@ class Reread:
     """The store, read again: what is true now, whatever the stream said or missed.
 
     `sessions` are the subagent sessions below the turn's own; permissions and questions are all
-    that still wait in the tree.
+    that still wait in the tree; `diffs` is what the turn changed, where its prompt doesn't tell.
     """
 
     session: str
@@ -126,6 +141,7 @@ class Reread:
     sessions: tuple[Session, ...] = ()
     permissions: tuple[Permission, ...] = ()
     questions: tuple[Question, ...] = ()
+    diffs: tuple[FileDiff, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +158,7 @@ Event = (
     | StatusChanged
     | SessionFailed
     | MessageChanged
+    | PromptDelivered
     | MessageRemoved
     | PartChanged
     | PartDelta

@@ -21,6 +21,7 @@ class Server:
 
     generation: Literal["1.x", "2.x"]
     version: str
+    pid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,12 @@ class Failure:
     @property
     def aborted(self) -> bool:
         """Whether somebody stopped it, rather than something breaking."""
-        return "Abort" in self.name
+        return "abort" in self.name.lower()
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the server itself cut it off: 2.x says so, and nobody asked for it."""
+        return self.name == "Interrupted"
 
     def __str__(self) -> str:
         source = f"{self.provider}: " if self.provider else ""
@@ -124,6 +130,9 @@ class FileDiff:
 
 
 # -- messages and their parts ----------------------------------------------------------------------
+#
+# The id of a part tells its place among the parts of its message, except where it begins with a
+# colon: such a part has no id on the wire (2.x), and stays where it came.
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +168,7 @@ class ToolCall:
         exit: The exit code of a shell command, where the server tells.
         diffs: The edits it made.
         child: The session of the subagent it started, else None.
+        shell: The server's id of the shell that runs its command, where it has one.
         declined: A person (or policy) said no to it, and the turn stops there.
     """
 
@@ -173,6 +183,7 @@ class ToolCall:
     exit: int | None = None
     diffs: tuple[FileDiff, ...] = ()
     child: str | None = None
+    shell: str | None = field(default=None, compare=False)  # no store keeps it
     declined: bool = False
     start: int | None = None
     end: int | None = None
@@ -228,9 +239,12 @@ Part = Text | Reasoning | ToolCall | StepStart | StepEnd | Attachment | Compacti
 class Message:
     """A prompt (`role="user"`) or one step of an answer (`role="assistant"`), with its parts.
 
-    Other roles may come; they are kept, and are neither.
+    What is neither has another role, and is kept: with `role="system"` a 2.x server notes that a
+    turn ended, a model was chosen, a person ran a command.
 
     Attributes:
+        kind: The wire's own word for it where it is more than the role ("idle", "compaction").
+        queued: It waits in the inbox of its session, and no agent has seen it.
         parent: The prompt that an answer answers.
         finish: Why the model stopped ("stop", "tool-calls", "length", ...); None if it didn't.
         reported: Usage as the message itself tells it; `usage` prefers the steps.
@@ -253,6 +267,8 @@ class Message:
     diffs: tuple[FileDiff, ...] = ()
     parts: tuple[Part, ...] = ()
     unread: tuple[str, ...] = field(default=(), compare=False)
+    kind: str = ""
+    queued: bool = False
 
     @property
     def text(self) -> str:
@@ -299,9 +315,13 @@ class Message:
 class Session:
     """A conversation. `directory` is the server's own spelling: send it back verbatim.
 
-    `revert` is the message it was taken back to, while it can still be brought forward again;
-    `changed`, `additions` and `deletions` count files and lines, where the server tells;
-    `metadata` is what clients left with it.
+    Attributes:
+        rules: Permission rules of its own, which come after those of the agent.
+        metadata: What clients left with it.
+        forked_from, forked_at: The session that it was copied from, and before which message.
+        outcome: How its last turn ended, where the server tells (2.x).
+        revert: The message it was taken back to, while it can still be brought forward again.
+        changed, additions, deletions: Counts of files and lines, where the server tells.
     """
 
     id: str
@@ -319,7 +339,11 @@ class Session:
     changed: int | None = None
     additions: int | None = None
     deletions: int | None = None
+    rules: tuple[Rule, ...] = ()
     metadata: dict[str, Any] = field(default_factory=dict)
+    forked_from: str | None = None
+    forked_at: str | None = None
+    outcome: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +375,7 @@ class Permission:
     Attributes:
         action: What kind of thing ("bash", "edit", "external_directory", ...).
         patterns: What exactly: the command, the files.
-        always: What "always" would allow from then on.
+        always: What "always" would allow from then on; where it `saves` nothing, it is a "once".
         command: The whole shell command, where it is one.
         diff: The edit it wants to make, where it is one.
         call, message: The tool call that waits for it, and the message that is in.
@@ -366,6 +390,7 @@ class Permission:
     diff: FileDiff | None = None
     call: str | None = None
     message: str | None = None
+    saves: bool = True
 
     @property
     def subject(self) -> str:
@@ -374,20 +399,44 @@ class Permission:
 
 
 class Option(NamedTuple):
-    """One answer that a question offers."""
+    """One answer that a question offers. `value` is what the server is told; "" is the label."""
 
     label: str
     description: str = ""
+    value: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionItem:
-    """One question of a request: pick one option, several if `multiple`, or write your own."""
+    """One question of a request: pick one option, several if `multiple`, or write your own.
+
+    Attributes:
+        key: The field that it fills, where the server names one.
+        kind: What an answer has to be.
+        custom: Whether an answer in one's own words counts, too.
+        required: Whether it has to be answered.
+        default: The answer that counts where none is given.
+        least, most: Bounds: of the number, of the length of a text, of how many are chosen.
+        pattern, format: What a text has to look like: a regular expression; email, uri, date.
+        url: Where to go and come back from, for the kind "external".
+        when: It is asked only where other fields have (or have not) these values.
+    """
 
     question: str
     header: str = ""
     options: tuple[Option, ...] = ()
     multiple: bool = False
+    key: str = ""
+    kind: Literal["string", "number", "integer", "boolean", "external"] = "string"
+    custom: bool = True
+    required: bool = False
+    default: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    pattern: str = ""
+    format: str = ""
+    url: str = ""
+    when: tuple[tuple[str, str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +448,49 @@ class Question:
     items: tuple[QuestionItem, ...]
     call: str | None = None
     message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InboxItem:
+    """What waits in the inbox of a session (2.x): a prompt, a compaction, a move.
+
+    `delivery` says when it joins: steer at the next step, queue after the running turn.
+    """
+
+    id: str
+    session: str
+    kind: str
+    delivery: str
+    text: str = ""
+    created: int | None = None
+
+
+# -- permission rules ------------------------------------------------------------------------------
+
+Effect = Literal["allow", "deny", "ask"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What happens when an agent wants to do something; `*` and `?` stand for any text."""
+
+    action: str
+    resource: str
+    effect: Effect
+
+    def __str__(self) -> str:
+        return f"{self.effect} {self.action} {self.resource}"
+
+
+@dataclass(frozen=True, slots=True)
+class SavedRule:
+    """What an "always" saved for a whole project (2.x)."""
+
+    id: str
+    action: str
+    resource: str
+    project: str = ""
+    created: int | None = None
 
 
 # -- what a server offers --------------------------------------------------------------------------
@@ -442,6 +534,17 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
+class Agent:
+    """An agent that a prompt can name. `mode` is primary, subagent or all."""
+
+    name: str
+    description: str = ""
+    mode: str = ""
+    model: ModelRef | None = None
+    rules: tuple[Rule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Command:
     """A command that a session can be given by its name."""
 
@@ -452,10 +555,39 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Agent:
-    """An agent that a prompt can name. `mode` is primary, subagent or all."""
+class Skill:
+    """Instructions that an agent can read when it needs them; `path` is where they stand."""
 
+    id: str
     name: str
     description: str = ""
-    mode: str = ""
-    model: ModelRef | None = None
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class McpServer:
+    """A server of tools and how it stands: connected, disabled, failed, needs_auth, ..."""
+
+    name: str
+    status: str
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Integration:
+    """An account that the server can use (2.x); `connections` are those that it has."""
+
+    id: str
+    name: str
+    methods: tuple[str, ...] = ()
+    connections: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShellOutput:
+    """A stretch of what a shell printed; read on from `cursor` (bytes of `size`)."""
+
+    text: str
+    cursor: int
+    size: int
+    truncated: bool = False

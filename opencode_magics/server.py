@@ -25,13 +25,21 @@ from typing import IO
 import httpx
 
 from .client import DEFAULT_PORT, USER, Client, Secret, is_loopback, parse_url
-from .errors import ServerConnectionError, ServerStartError
+from .errors import (
+    AuthenticationError,
+    ServerConnectionError,
+    ServerStartError,
+    StatusError,
+    UnsupportedServerError,
+)
+from .service import registered
 
 DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
 INSTALL = (
     "Install it with: npm install -g opencode-ai@1. To practise without it: opencode-magics demo"
 )
 LAST_LINES = 8
+BOOTING = 30.0  # seconds that a server may take to start
 
 
 def find(
@@ -43,31 +51,77 @@ def find(
     """Connect to a server that runs, and make sure that it can be spoken to.
 
     Args:
-        url: Its address; else $OPENCODE_SERVER_URL, else http://127.0.0.1:4096.
+        url: Its address; else $OPENCODE_SERVER_URL, else where the background service of 2.x is
+            registered, else http://127.0.0.1:4096. A server that is starting is waited for.
         directory: Where to work. Default: the current directory if the server is on this machine,
             else the server's own.
-        password: Else that of a server which an earlier session started here and kept, else
-            $OPENCODE_SERVER_PASSWORD or $OPENCODE_PASSWORD.
+        password: Else that of a server which an earlier session started here and kept, or that
+            the background service wrote down, else $OPENCODE_SERVER_PASSWORD or
+            $OPENCODE_PASSWORD.
 
     Raises:
         ServerConnectionError: Nothing answers, or the directory does not exist.
         AuthenticationError: A password is missing or wrong.
         UnsupportedServerError: What answers can't be spoken to.
     """
-    address = url or os.environ.get("OPENCODE_SERVER_URL") or DEFAULT_URL
+    address = url or os.environ.get("OPENCODE_SERVER_URL")
+    found = None if address else _background_service(directory, password)
+    if found is not None:
+        return found
+    address = address or DEFAULT_URL
     user, secret = _credentials(address)
-    client = Client(
-        address,
-        directory=_work_directory(address, directory),
-        password=password or secret,
-        user=USER if password else user,
-    )
+    return _connected(address, directory, password or secret, USER if password else user)
+
+
+def _background_service(directory: str | None, password: str | None) -> Client | None:
+    """The registered service of 2.x, None if nothing is, or if something else answers there.
+
+    Raises:
+        AuthenticationError: It takes none of the passwords that are known for it.
+    """
+    service = registered()
+    if service is None:
+        return None
+    words = (password,) if password else service.passwords or (_credentials(service.url)[1],)
+    for last, word in enumerate(words, 1 - len(words)):
+        try:
+            client = _connected(service.url, directory, word, USER)
+        except AuthenticationError:
+            if last == 0:
+                raise
+        except (ServerConnectionError, UnsupportedServerError):
+            return None
+        else:
+            if service.is_this(client.server):
+                return client
+            client.close()
+            return None
+    return None
+
+
+def _connected(address: str, directory: str | None, password: str | None, user: str) -> Client:
+    """A client of a server that was seen to answer."""
+    where = _work_directory(address, directory)
+    client = Client(address, directory=where, password=password, user=user)
     try:
-        client.check()
+        _check(client)
     except BaseException:
         client.close()
         raise
     return client
+
+
+def _check(client: Client) -> None:
+    """Make sure that a server answers; one that still starts (503) is waited for."""
+    deadline = time.monotonic() + BOOTING
+    while True:
+        try:
+            return client.check()
+        except StatusError as error:
+            hopeless = error.status != 503 or error.name == "service_failed"
+            if hopeless or time.monotonic() > deadline:
+                raise
+        time.sleep(0.2)
 
 
 def _credentials(address: str) -> tuple[str, Secret | None]:
@@ -277,6 +331,7 @@ def _folder(directory: Path | str | None) -> Path:
 def _launch(program: str, folder: Path, env: Mapping[str, str], keep: bool) -> ServerProcess:
     password = Secret(secrets.token_urlsafe(24))
     secret = {"OPENCODE_SERVER_USERNAME": USER, "OPENCODE_SERVER_PASSWORD": password}
+    secret["OPENCODE_PASSWORD"] = password  # as 2.x calls it
     port = _free_port()
     log = tempfile.TemporaryFile()  # noqa: SIM115 - a file and not a pipe: nobody has to drain it
     try:
@@ -325,14 +380,18 @@ def _wait_until_healthy(
 
 
 def _health(client: httpx.Client, url: str) -> str:
-    """The version a healthy server tells, or nothing yet."""
-    try:
-        reply = client.get(f"{url}/global/health")
-        return str(reply.json().get("version", "")) if reply.is_success else ""
-    except (httpx.TransportError, ValueError):
-        return ""
-    except KeyboardInterrupt:  # see Client._send: frames of httpcore have the password
-        raise KeyboardInterrupt from None
+    """The version a healthy server tells, or nothing yet. 1.x tells at one path, 2.x at another."""
+    for path in ("/global/health", "/api/info"):
+        try:
+            reply = client.get(f"{url}{path}")
+            told = reply.json() if reply.is_success else None
+        except (httpx.TransportError, ValueError):
+            continue
+        except KeyboardInterrupt:  # see Client._send: frames of httpcore have the password
+            raise KeyboardInterrupt from None
+        if isinstance(told, dict) and told.get("version"):
+            return str(told["version"])
+    return ""
 
 
 def _ended(server: ServerProcess) -> str:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import NoReturn, TypeVar
 
 from .client import Client, Lost, Opened, Stream, Unusable
-from .dialects import Prompt
+from .dialects import Delivery, Prompt
 from .errors import (
     NotFoundError,
     OpenCodeError,
@@ -24,6 +24,7 @@ from .errors import (
     StatusError,
     TurnError,
     UnknownNameError,
+    UnsupportedOperation,
 )
 from .events import (
     Ended,
@@ -51,10 +52,12 @@ from .model import (
     Session,
     Status,
 )
+from .rules import Rulebook
 from .turn import Settled, Turn, advance, advance_all
 
 T = TypeVar("T")
 _IDLE = Status("idle")
+DEFAULT_AGENT = "build"  # of a session that names none
 TICK = 0.05  # seconds between two states of a quiet turn
 
 _OPEN_WITHIN = 15.0  # a cold directory takes up to 6 s on 1.18.33
@@ -65,6 +68,7 @@ _OUTAGE = 120.0  # any other loss of the stream
 _HALF_DONE = 3.0  # idle for so long with an unfinished answer: it will never be finished
 STOP_WITHIN = 30.0  # seconds in which a turn has to be seen to stop
 _MISSES = 5  # times that the server may not answer on the way
+_SHELLS_EVERY = 0.5
 
 
 # -- finding ---------------------------------------------------------------------------------------
@@ -215,6 +219,7 @@ def prepare(
     variant: str | None = None,
     files: tuple[Attachment, ...] = (),
     queue: bool = False,
+    steer: bool = False,
     command: str | None = None,
 ) -> Run:
     """Check a prompt against what the server has, and make it ready to send.
@@ -227,7 +232,8 @@ def prepare(
         agent: Who answers; None takes the session's own.
         variant: A variant of the model.
         files: What goes with it.
-        queue: Also prompt a session that works on another prompt.
+        queue: Also prompt a session that works on another prompt; this one comes after it.
+        steer: The same, but it joins the turn that runs at its next step (2.x).
         command: Give it this command instead; the text is what follows its name.
 
     Returns:
@@ -236,20 +242,23 @@ def prepare(
     Raises:
         UnknownNameError: No such model, agent, variant or command.
         SessionBusyError: The session works on another prompt.
+        UnsupportedOperation: The server can't be asked to steer.
     """
     chosen, named = check_names(client, session, model, agent, variant)
     if command is not None:
         command = choose_command(client.commands(session.directory), command).name
         named = named if agent else None  # else a command's own agent would never be asked
+    new_id = client.dialect.new_prompt_id(int(time.time() * 1000))
+    delivery: Delivery | None = "steer" if steer else "queue" if queue else None
+    prompt = Prompt(new_id, text, named, chosen, files, delivery=delivery, command=command)
+    client.dialect.check(prompt)
     busy = session.id in client.statuses(session.directory)
-    if busy and not queue:
+    if busy and delivery is None:
         raise SessionBusyError(
             f"Session {session.id} ({session.title}) works on another prompt.",
-            "Wait for it, or line up behind it with --queue.",
+            f"Wait for it, or {client.dialect.joining}.",
             status=409,
         )
-    new_id = client.dialect.new_prompt_id(int(time.time() * 1000))
-    prompt = Prompt(new_id, text, named, chosen, files, command)
     return Run(client, session, prompt, queued=busy)
 
 
@@ -317,6 +326,22 @@ def pending(
     return tuple((r, known[r.session]) for r in waiting if r.session in known)
 
 
+def rules_of(client: Client, session: Session) -> Rulebook:
+    """The permission rules that count in a session now.
+
+    Those that an "always" saved are part of it where the server tells them (2.x), and count for
+    the project of the session.
+    """
+    name = session.agent or DEFAULT_AGENT
+    agent = next((a.rules for a in client.agents(session.directory) if a.name == name), None)
+    try:
+        saved = client.saved_rules()
+    except UnsupportedOperation:
+        saved = ()
+    own = client.session(session.id)
+    return Rulebook(agent, own.rules, tuple(s for s in saved if s.project in ("", own.project)))
+
+
 def _model(
     client: Client, session: Session, name: str | None, variant: str | None
 ) -> ModelRef | None:
@@ -381,6 +406,9 @@ class Run:
         self._wait = _SOON
         self._idle_since: float | None = None
         self._errand: threading.Thread | None = None
+        self._withdrawn = False
+        self._shells_read = 0.0
+        self._printed: dict[str, tuple[str, int]] = {}  # by call: text and bytes so far
 
     @property
     def always_means(self) -> str:
@@ -543,6 +571,7 @@ class Run:
                     self._watch(event)
                     batch.append(event)
         self._fold(batch)
+        self._read_shells()
         self._look_if_due()
         self._give_up_if_lost()
 
@@ -551,6 +580,8 @@ class Run:
         if self.turn is not before:
             self._heard = time.monotonic()
             self._take_time()
+        if self._stream is not None:
+            self._stream.sessions = self.turn.tree
 
     def _take_time(self) -> None:
         """Note how long requests waited, by our own clock: 1.18.33 tells nowhere."""
@@ -612,6 +643,28 @@ class Run:
             return []
         return [SessionChanged(s) for s in reversed(line)]
 
+    def _read_shells(self) -> None:
+        """What running commands print: 2.x doesn't send it, but gives it to who asks."""
+        running = [
+            (m.id, t)
+            for m in self.turn.answers
+            for t in m.tools
+            if t.shell and t.status == "running"
+        ]
+        if not running or time.monotonic() - self._shells_read < _SHELLS_EVERY:
+            return
+        self._shells_read = time.monotonic()
+        for message, tool in running:
+            text, cursor = self._printed.get(tool.call, ("", 0))
+            try:
+                new = self.client.shell_output(tool.shell or "", cursor, self.session.directory)
+            except OpenCodeError:
+                continue  # it is over, and its result on the way
+            if new.text:
+                self._printed[tool.call] = (text + new.text, new.cursor)
+                shown = replace(tool, tool="", output=text + new.text)
+                self._fold([PartChanged(self.session.id, message, shown)])
+
     # -- the store --------------------------------------------------------------------------------
 
     def _look_now(self) -> None:
@@ -664,6 +717,9 @@ class Run:
             self._fold([Ended("interrupted", Failure("HalfDone", reason))])
         elif self.turn.failures:
             self._fold([Ended("failed")])
+        elif any(m.id == self.turn.prompt for m in self.turn.inbox):
+            reason = "the session is idle, and the prompt still waits in its inbox (%oc_inbox)"
+            self._fold([Ended("interrupted", Failure("Parked", reason))])
         else:
             reason = "the session is idle and does not hold the prompt"
             self._fold([Ended("unknown", Failure("PromptMissing", reason))])
@@ -744,7 +800,7 @@ class Run:
         An abort right after the prompt can be lost, and one that cancels a subagent lets the
         parent go on (1.18.33), so it is repeated until the session and its subagents are seen
         idle twice. Requests that still wait are then rejected, since the server leaves them in
-        its lists.
+        its lists. A prompt that waits in the inbox is taken back, and nothing else is stopped.
 
         Returns:
             The turn: "aborted", or how it ended if it was quicker; "unknown" if it could not be
@@ -754,6 +810,8 @@ class Run:
             return self._end("aborted", None)
         before = self.turn
         self.call_off().join()
+        if self._withdrawn:
+            return self._end("aborted", None)
         try:
             if not quieten(self.client, self.session, lambda: self.turn.tree, STOP_WITHIN):
                 reason = f"it was not seen to stop within {STOP_WITHIN:.0f} s"
@@ -781,13 +839,20 @@ class Run:
 
         def run() -> None:
             with suppress(OpenCodeError):
-                self.client.abort(self.session)
-                reject(self.client, self.session.directory, self.turn.tree)
+                self._withdrawn = self._withdraw()
+                if not self._withdrawn:
+                    self.client.abort(self.session)
+                    reject(self.client, self.session.directory, self.turn.tree)
 
         if self._errand is None:
             self._errand = threading.Thread(target=run, name="opencode-abort", daemon=True)
             self._errand.start()
         return self._errand
+
+    def _withdraw(self) -> bool:
+        """Take a prompt back that waits in the inbox: what runs there is another turn."""
+        waits = any(m.id == self.turn.prompt for m in self.turn.inbox)
+        return waits and self.client.cancel(self.session, self.turn.prompt)
 
 
 def quieten(
@@ -847,6 +912,7 @@ def read_store(client: Client, session: Session, turn: Turn) -> Reread:
     below = tuple(descendants(client, session, began))
     tree = turn.tree | {s.id for s in below}
     where = session.directory
+    over = status is None and any(m.parent == turn.prompt for m in messages)
     return Reread(
         session.id,
         status or _IDLE,
@@ -854,6 +920,7 @@ def read_store(client: Client, session: Session, turn: Turn) -> Reread:
         below,
         tuple(p for p in client.permissions(where) if p.session in tree),
         tuple(q for q in client.questions(where) if q.session in tree),
+        client.changed(session, turn.prompt) if over else (),
     )
 
 

@@ -16,7 +16,7 @@ from typing import Literal
 from .client import Client
 from .errors import NotFoundError, OpenCodeError, StatusError
 from .model import Message, Permission, Question, Session, Status
-from .sessions import descendants
+from .sessions import descendants, same_directory
 
 State = Literal[
     "idle",
@@ -49,6 +49,7 @@ class Reading:
         looks: How often it was looked at.
         error: Why the reading is not complete; "" if it is.
         missing: The server has no such session.
+        route: What was asked for the sessions that work.
     """
 
     session: Session
@@ -60,6 +61,7 @@ class Reading:
     looks: int = 1
     error: str = ""
     missing: bool = False
+    route: str = "/session/status"
 
     @property
     def answer(self) -> Message | None:
@@ -71,7 +73,8 @@ class Reading:
         """Whether nothing is left open: no message at all, or a finished answer as the last."""
         if self.newest is None:
             return False
-        last = self.newest[-1] if self.newest else None
+        said = [m for m in self.newest if m.role in ("user", "assistant")]
+        last = said[-1] if said else None
         return last is None or (last.completed is not None and last.finish != "tool-calls")
 
 
@@ -146,7 +149,7 @@ def decide(reading: Reading, ending: bool = False) -> Standing:
 
 def _state(reading: Reading) -> tuple[State, str]:
     """The state, and which calls said so."""
-    asked = f"/session/status of {reading.session.directory}"
+    asked = f"{reading.route} of {reading.session.directory}"
     deleted = "; the session itself is deleted" if reading.missing else ""
     if reading.missing and reading.status is None:
         return "unknown", "the server has no such session"
@@ -155,9 +158,9 @@ def _state(reading: Reading) -> tuple[State, str]:
     if reading.status is None and not reading.others:
         return _at_rest(reading, asked)
     if any(isinstance(r, Permission) for r in reading.requests):
-        return "waiting_for_permission", f"/permission lists {_ids(reading.requests)}{deleted}"
+        return "waiting_for_permission", f"{_ids(reading.requests)} waits{deleted}"
     if reading.requests:
-        return "waiting_for_question", f"/question lists {_ids(reading.requests)}{deleted}"
+        return "waiting_for_question", f"{_ids(reading.requests)} waits{deleted}"
     if retry := _retry(reading):
         return "retrying", f"{asked}: {retry.message or 'retry'}{deleted}"
     if reading.status is not None:
@@ -264,7 +267,8 @@ class _Scene:
             return Reading(session, status, error=error.what)
         tree = frozenset({session.id, *below})
         others = {k: s for k, s in self.statuses.items() if k in tree and k != session.id}
-        return Reading(now, status, tree, others, self._asked(tree), newest)
+        route = client.dialect.busy_route
+        return Reading(now, status, tree, others, self._asked(tree), newest, route=route)
 
     def _asked(self, tree: frozenset[str]) -> tuple[Permission | Question, ...]:
         return tuple(r for r in self.requests if r.session in tree)
@@ -294,7 +298,8 @@ def at_work(client: Client, directory: str) -> tuple[Session, ...]:
     found: dict[str, Session] = {}
     for session in (*scene.statuses, *(r.session for r in scene.requests)):
         top = _root(client, session, directory)
-        found[top.id] = top
+        if same_directory(top.directory, directory):  # 2.x tells of all directories at once
+            found[top.id] = top
     return tuple(found.values())
 
 

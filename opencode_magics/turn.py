@@ -13,9 +13,9 @@ followed by one `Reread` of the store, ends in the same Turn.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import reduce
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from .events import (
     Ended,
@@ -26,6 +26,7 @@ from .events import (
     PartDelta,
     PartRemoved,
     PermissionAsked,
+    PromptDelivered,
     QuestionAsked,
     RequestReplied,
     Reread,
@@ -54,6 +55,7 @@ from .model import (
     total_usage,
 )
 
+Partial = TypeVar("Partial", Session, ToolCall)
 _Change = Callable[[tuple[Part, ...]], tuple[Part, ...]]
 Outcome = Literal["running", "succeeded", "rejected", "aborted", "failed", "interrupted", "unknown"]
 
@@ -93,6 +95,7 @@ class Turn:
         status: What the session was last known to do.
         checked: The store was read again while the session was idle.
         queued: It was sent behind another turn, whose requests are none of ours.
+        inbox: Prompts that wait in the session's inbox, where the server tells.
         permissions, questions: What waits for a person, in the whole tree.
         settled_requests, retries, failures: What was heard on the way and no store keeps;
             two turns that differ only here are equal.
@@ -106,6 +109,7 @@ class Turn:
     checked: bool = False
     verdict: str | None = None
     queued: bool = field(default=False, compare=False)
+    inbox: tuple[Message, ...] = field(default=(), compare=False)
     permissions: tuple[Permission, ...] = ()
     questions: tuple[Question, ...] = ()
     settled_requests: tuple[Settled, ...] = field(default=(), compare=False)
@@ -235,8 +239,10 @@ class Turn:
     @property
     def failure(self) -> Failure | None:
         """Why it failed or was aborted, where the server said so."""
+        if self.outcome == "rejected":
+            return None
         errors = [m.error for m in self.answers[-1:] if m.error]
-        if errors or self.outcome in ("succeeded", "running", "rejected"):
+        if errors or self.outcome in ("succeeded", "running"):
             return errors[0] if errors else None
         return self.failures[-1] if self.failures else None
 
@@ -289,11 +295,17 @@ def _goes_on(own: tuple[Message, ...]) -> bool:
 
 def _outcome(answers: tuple[Message, ...], failures: tuple[Failure, ...]) -> Outcome:
     if not answers:
+        if failures and failures[-1].interrupted:
+            return "interrupted"
         return "aborted" if failures and failures[-1].aborted else "failed"
     last = answers[-1]
-    if last.error is not None:
-        return "aborted" if last.error.aborted else "failed"
-    if any(t.declined for t in last.tools):
+    declined = any(t.declined for t in last.tools)
+    if last.error is not None and not (declined and last.error.aborted):
+        if not (last.error.aborted or last.error.interrupted):
+            return "failed"
+        cut_off = any(f.interrupted for f in (last.error, *failures))
+        return "interrupted" if cut_off else "aborted"
+    if declined:
         return "rejected"
     if last.finish in ("error", "content-filter"):
         return "failed"
@@ -317,19 +329,27 @@ def advance(turn: Turn, event: Event) -> Turn:
     match event:
         case MessageChanged(message) if message.session == turn.session:
             return _message(turn, message)
+        case PromptDelivered(session, delivered, at) if session == turn.session:
+            return _delivered(turn, delivered, at)
         case MessageRemoved(session, removed) if session == turn.session:
-            return replace(turn, log=tuple(m for m in turn.log if m.id != removed))
-        case PartChanged(session, owner, part) if session == turn.session:
-            return _parts(turn, owner, lambda parts: _put(parts, part))
+            return _removed(turn, removed)
+        case PartChanged(session, owner, part) if session in turn.tree:
+            owner = owner or _owner(turn, part)
+            turn = _retracted(turn, owner, part)
+            ours = session == turn.session
+            turn = turn if _closed(part) or not ours else _going_on(turn)
+            return _parts(turn, owner, lambda parts: _put(parts, part)) if ours else turn
         case PartDelta(session, owner, part_id, text) if session == turn.session:
-            return _parts(turn, owner, lambda parts: _append(parts, part_id, text))
+            return _parts(_going_on(turn), owner, lambda parts: _append(parts, part_id, text))
         case PartRemoved(session, owner, part_id) if session == turn.session:
             return _parts(turn, owner, lambda ps: tuple(p for p in ps if p.id != part_id))
         case StatusChanged(session, status) if session == turn.session:
             return _status(turn, status)
         case SessionFailed(session, failure) if session == turn.session:
-            return replace(turn, failures=(*turn.failures, failure))
-        case SessionChanged(session_now) if session_now.parent in turn.tree:
+            refused = any(t.declined for m in turn.answers[-1:] for t in m.tools)
+            told = refused and failure.interrupted  # 2.x cuts a turn off that a person refused
+            return turn if told else replace(turn, failures=(*turn.failures, failure))
+        case SessionChanged(session_now) if _below(turn, session_now):
             return _child(turn, session_now)
         case SessionDeleted(gone):
             return replace(turn, sessions=tuple(s for s in turn.sessions if s.id != gone))
@@ -350,14 +370,52 @@ def advance(turn: Turn, event: Event) -> Turn:
 
 def _message(turn: Turn, message: Message) -> Turn:
     known = next((m for m in turn.log if m.id == message.id), None)
+    if message.queued:
+        others = tuple(m for m in turn.inbox if m.id != message.id)
+        return turn if known else replace(turn, inbox=(*others, message))
     if known is None:
         if not _belongs(turn, message):
             return turn
-        return replace(turn, log=_ordered((*turn.log, message)))
+        return replace(turn, log=_ordered((*turn.log, _answering(turn, message))))
     if known.completed is not None and message.completed is None:
         return turn
-    merged = replace(message, parts=known.parts, diffs=message.diffs or known.diffs)
+    merged = replace(
+        message,
+        created=known.created if message.created is None else message.created,
+        parent=message.parent or known.parent,
+        agent=message.agent or known.agent,
+        model=message.model or known.model,
+        parts=known.parts,
+        diffs=message.diffs or known.diffs,
+    )
     return replace(turn, log=tuple(merged if m.id == message.id else m for m in turn.log))
+
+
+def _answering(turn: Turn, message: Message) -> Message:
+    """A message that doesn't say which prompt it answers: the one before it (2.x)."""
+    if message.role != "assistant" or message.parent is not None:
+        return message
+    prompts = [m.id for m in turn.log if m.role == "user"]
+    return replace(message, parent=prompts[-1] if prompts else None)
+
+
+def _delivered(turn: Turn, delivered: str, at: int | None) -> Turn:
+    waited = next((m for m in turn.inbox if m.id == delivered), None)
+    if waited is None:
+        if delivered != turn.prompt:
+            return turn
+        waited = Message(delivered, turn.session, "user")
+    turn = replace(turn, inbox=tuple(m for m in turn.inbox if m.id != delivered))
+    prompt = replace(waited, created=at, queued=False)
+    return replace(_message(turn, prompt), checked=False) if at is not None else turn
+
+
+def _removed(turn: Turn, removed: str) -> Turn:
+    if removed == turn.prompt and any(m.id == removed for m in turn.inbox):
+        cancelled = Failure("Cancelled", "it was taken out of the inbox before an agent saw it")
+        turn = replace(turn, verdict="aborted", failures=(*turn.failures, cancelled))
+    inbox = tuple(m for m in turn.inbox if m.id != removed)
+    return replace(turn, log=tuple(m for m in turn.log if m.id != removed), inbox=inbox)
 
 
 def _belongs(turn: Turn, message: Message) -> bool:
@@ -385,9 +443,27 @@ def _status(turn: Turn, status: Status) -> Turn:
     )
 
 
+def _below(turn: Turn, session: Session) -> bool:
+    return session.parent in turn.tree or any(s.id == session.id for s in turn.sessions)
+
+
+def _going_on(turn: Turn) -> Turn:
+    """The turn when something comes: a retry that was waited for is under way."""
+    waited = turn.status is not None and turn.status.name == "retry"
+    return replace(turn, status=Status("busy")) if waited else turn
+
+
 def _child(turn: Turn, session: Session) -> Turn:
     others = tuple(s for s in turn.sessions if s.id != session.id)
-    return replace(turn, sessions=_by_age((*others, session)))
+    known = next((s for s in turn.sessions if s.id == session.id), session)
+    return replace(turn, sessions=_by_age((*others, _filled(known, session))))
+
+
+def _filled(old: Partial, new: Partial) -> Partial:
+    """The new value, with what it doesn't tell (None or empty) taken from the old one."""
+    values = ((f.name, getattr(new, f.name)) for f in fields(new))
+    told: dict[str, Any] = {name: v for name, v in values if v or type(v) is int}
+    return replace(old, **told)
 
 
 def _by_age(sessions: Iterable[Session]) -> tuple[Session, ...]:
@@ -417,6 +493,21 @@ def _ours(turn: Turn, request: Permission | Question) -> bool:
     return current is not None
 
 
+def _owner(turn: Turn, part: Part) -> str:
+    return next((m.id for m in turn.log if any(p.id == part.id for p in m.parts)), "")
+
+
+def _retracted(turn: Turn, owner: str, part: Part) -> Turn:
+    """A call that is over asks nothing any more: 2.x drops its request without a word."""
+    if not (turn.waiting and isinstance(part, ToolCall) and _closed(part)):
+        return turn
+    return replace(
+        turn,
+        permissions=tuple(p for p in turn.permissions if (p.message, p.call) != (owner, part.call)),
+        questions=tuple(q for q in turn.questions if (q.message, q.call) != (owner, part.call)),
+    )
+
+
 def _replied(turn: Turn, event: RequestReplied) -> Turn:
     request = next((r for r in turn.waiting if r.id == event.request), None)
     if request is None:
@@ -434,10 +525,13 @@ def _replied(turn: Turn, event: RequestReplied) -> Turn:
 
 def _reread(turn: Turn, event: Reread) -> Turn:
     stored = _from_prompt(event.messages, turn.prompt)
+    if event.diffs:
+        stored = tuple(replace(m, diffs=event.diffs) if m.id == turn.prompt else m for m in stored)
     known = {m.id: m for m in turn.log}
     log = tuple(_merge(known.get(m.id), m) for m in stored) if stored else turn.log
     turn = replace(
         turn,
+        inbox=tuple(m for m in turn.inbox if m.id not in {s.id for s in stored}),
         log=_ordered(log),
         sessions=_by_age(event.sessions or turn.sessions),
         permissions=(),
@@ -466,7 +560,10 @@ def _merge(known: Message | None, stored: Message) -> Message:
     if known is None or stored.completed is not None or stored.role == "user":
         return stored
     parts = reduce(_put, stored.parts, known.parts)
-    return replace(stored, parts=parts)
+    places = {p.id: n for n, p in enumerate(stored.parts)}
+    return replace(
+        stored, parts=_in_place(sorted(parts, key=lambda p: places.get(p.id, len(places))))
+    )
 
 
 # -- parts -----------------------------------------------------------------------------------------
@@ -486,12 +583,20 @@ def _put(parts: tuple[Part, ...], new: Part) -> tuple[Part, ...]:
     old = next((p for p in parts if p.id == new.id), None)
     if old is None:
         kept = _abandon(parts, new.id) if isinstance(new, StepStart) else parts
-        return tuple(sorted((*kept, new), key=lambda p: p.id))
+        return _in_place((*kept, new))
     if _closed(old) and not _closed(new):
         return parts
+    if isinstance(old, ToolCall) and isinstance(new, ToolCall) and not new.tool:
+        new = _filled(old, new)
     if isinstance(old, Text | Reasoning) and isinstance(new, Text | Reasoning) and not _closed(new):
         new = replace(new, text=max(new.text, old.text, key=len))
+    if isinstance(old, Text | Reasoning) and isinstance(new, Text | Reasoning):
+        new = replace(new, start=old.start if new.start is None else new.start)
     return tuple(new if p.id == new.id else p for p in parts)
+
+
+def _in_place(parts: Iterable[Part]) -> tuple[Part, ...]:
+    return tuple(sorted(parts, key=lambda p: "" if p.id.startswith(":") else p.id))
 
 
 def _abandon(parts: tuple[Part, ...], step: str) -> tuple[Part, ...]:
@@ -501,7 +606,7 @@ def _abandon(parts: tuple[Part, ...], step: str) -> tuple[Part, ...]:
     """
     return tuple(
         replace(p, text="")
-        if isinstance(p, Text | Reasoning) and p.end is None and p.id < step
+        if isinstance(p, Text | Reasoning) and p.end is None and p.id < step and p.id[:1] != ":"
         else p
         for p in parts
     )

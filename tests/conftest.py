@@ -1,17 +1,32 @@
-"""What many tests stand on: a real server, one for the whole session, and shells to type into."""
+"""What many tests stand on: a real 1.x, a simulated 2.x, and shells to type into.
+
+A test takes both servers with `@both`. So do all tests of a module that says `BOTH_GENERATIONS =
+True`, except those that ask for `practice` itself. Every other one takes the real one.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from both import tool_names
 from front import FrontEnd, front_end
 from shell import Shell, lone_shell, take_practice_server
 
 from opencode_magics.client import Client
 from opencode_magics.model import Session
 from opencode_magics.practice import install
+from opencode_magics.practice.simulator import Simulator
 from opencode_magics.practice.workspace import reset_workspace
 from opencode_magics.practice.world import Practice
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Have a module's tests run on both generations where they can."""
+    named = set(metafunc.fixturenames)
+    wanted = getattr(metafunc.module, "BOTH_GENERATIONS", False) and "generation" in named
+    chosen = any("generation" in m.args[0] for m in metafunc.definition.iter_markers("parametrize"))
+    if wanted and not chosen and "practice" not in named:
+        metafunc.parametrize("generation", ["1.x", "2.x"])
 
 
 @pytest.fixture(scope="session")
@@ -27,19 +42,44 @@ def practice(opencode: Path) -> Iterator[Practice]:
         yield world
 
 
+@pytest.fixture(scope="session")
+def simulator() -> Iterator[Simulator]:
+    """A running practice world around a simulated 2.x."""
+    with Simulator() as world:
+        yield world
+
+
 @pytest.fixture
-def workspace(practice: Practice) -> Path:
+def generation() -> str:
+    """Which server a test works with; `@both` gives one after the other."""
+    return "1.x"
+
+
+@pytest.fixture
+def bash(generation: str) -> str:
+    """How the generation calls the tool that 1.x calls bash."""
+    return tool_names(generation, "bash")[0]
+
+
+@pytest.fixture
+def world(generation: str, request: pytest.FixtureRequest) -> Practice | Simulator:
+    """The practice world of the generation."""
+    found: Practice | Simulator
+    found = request.getfixturevalue("practice" if generation == "1.x" else "simulator")
+    return found
+
+
+@pytest.fixture
+def workspace(world: Practice | Simulator) -> Path:
     """The workspace of the practice world, as it was made."""
-    reset_workspace(practice.directory)
-    return practice.directory
+    reset_workspace(world.directory)
+    return world.directory
 
 
 @pytest.fixture
-def client(practice: Practice) -> Iterator[Client]:
+def client(world: Practice | Simulator) -> Iterator[Client]:
     """A client of the practice world's server, at home in its workspace."""
-    with Client(
-        practice.url, directory=str(practice.directory), password=practice.password
-    ) as client:
+    with Client(world.url, directory=str(world.directory), password=world.password) as client:
         yield client
 
 
@@ -65,10 +105,13 @@ def alone(bare: Shell) -> Shell:
 
 @pytest.fixture
 def shell(
-    bare: Shell, practice: Practice, workspace: Path, monkeypatch: pytest.MonkeyPatch
+    bare: Shell,
+    world: Practice | Simulator,
+    workspace: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Shell:
     """A shell in the workspace, with the extension and the practice world's server."""
-    take_practice_server(bare, practice, monkeypatch)
+    take_practice_server(bare, world, monkeypatch)
     return bare
 
 

@@ -7,6 +7,7 @@ that it doesn't know with a web page and 200.
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -29,6 +30,13 @@ class Seen:
     body: Any
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of a client that went away."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
 class FakeServer:
     """Answers routes `"GET /path"` with JSON, a `(status, headers, bytes)` or what a function says.
 
@@ -41,7 +49,7 @@ class FakeServer:
         self.streams = [list(s) for s in streams]
         self.seen: list[Seen] = []
         self.closing = threading.Event()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = _Server(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self.port = self._server.server_port
         self.url = f"http://127.0.0.1:{self.port}"
@@ -215,3 +223,30 @@ def in_turn(*answers: Any) -> Callable[[Seen], Any]:
     """A route that answers differently every time; the last answer stays."""
     left = list(answers)
     return lambda seen: left.pop(0) if len(left) > 1 else left[0]
+
+
+def two_x(**changes: Any) -> dict[str, Any]:
+    """The routes of a quiet 2.x server with one session, with some of them changed; see `one_x`."""
+    root = "/api/session/ses_root01"
+    here = {"directory": "/work/p"}
+    session = {"id": "ses_root01", "title": "root", "location": here, "time": {"created": 1}}
+
+    def data(value: Any) -> dict[str, Any]:
+        return {"location": here, "data": value}
+
+    routes: dict[str, Any] = {
+        "info": ("GET /api/info", {"version": "2.0.16", "pid": 1, "urls": [], "paths": {}}),
+        "location": ("GET /api/location", here),
+        "create": ("POST /api/session", data(session)),
+        "session": (f"GET {root}", data(session)),
+        "sessions": ("GET /api/session", {"data": [], "cursor": {}}),
+        "message": (f"GET {root}/message", {"data": [], "cursor": {}}),
+        "prompt": (f"POST {root}/prompt", lambda seen: data({"id": "x", "payload": seen.body})),
+        "diff": (f"GET {root}/diff", data([])),
+        "interrupt": (f"POST {root}/interrupt", {"interrupted": False}),
+        "active": ("GET /api/session/active", data({})),
+        "permission": ("GET /api/permission/request", data([])),
+        "form": ("GET /api/form", data([])),
+    }
+    known = {route: changes.pop(name, answer) for name, (route, answer) in routes.items()}
+    return known | changes

@@ -16,6 +16,7 @@ from typing import Any
 import nbformat
 from nbclient import NotebookClient
 
+from opencode_magics.practice.simulator import Simulator
 from opencode_magics.practice.world import Practice
 
 ROOT = Path(__file__).parents[1]
@@ -23,7 +24,7 @@ COSTS = ROOT / "notebooks" / "costs.ipynb"
 STEERING = ROOT / "notebooks" / "steering.ipynb"
 
 
-def environment(practice: Practice, home: Path) -> dict[str, str]:
+def environment(practice: Practice | Simulator, home: Path) -> dict[str, str]:
     """A kernel's environment: this world's server, and nothing of the user's."""
     foreign = ("OPENCODE_", "JUPYTER")
     return {

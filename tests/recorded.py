@@ -13,11 +13,13 @@ import httpx_sse
 from opencode_magics.client import Heard, _decoded
 from opencode_magics.dialects import loads
 from opencode_magics.dialects.v1 import V1, _message_with_parts, _session
+from opencode_magics.dialects.v2 import V2, _messages
 from opencode_magics.events import Event, Reread
 from opencode_magics.model import Status
 from opencode_magics.turn import Turn
 
 HERE = Path(__file__).parent
+V2_FLOWS = sorted(p.name for p in (HERE / "recordings" / "v2").iterdir())
 V1_FLOWS = sorted(p.name for p in (HERE / "recordings" / "v1").iterdir())
 
 
@@ -44,6 +46,38 @@ def flow(name: str) -> Flow:
         tuple(_session(c) for c in store["children"]),
     )
     return Flow(tuple(events(raw)), stored, Turn(session, store["prompt"]), raw)
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """What a client of 2.0.16 saw of a session: its frames, and the rows at the end.
+
+    Shapes and order are those of real recordings; ids, texts, paths and numbers are our own.
+    """
+
+    session: str
+    prompts: tuple[str, ...]
+    frames: tuple[Any, ...]
+    rows: tuple[Any, ...]
+
+    def stored(self) -> Reread:
+        """What the store held at the end."""
+        return Reread(self.session, Status("idle"), _messages(self.session, self.rows))
+
+    def heard(self) -> tuple[Event, ...]:
+        """What the frames say."""
+        return tuple(e for frame in self.frames for e in V2().events(frame))
+
+
+def transcript(name: str) -> Transcript:
+    """A transcript of 2.0.16 by its name."""
+    folder = HERE / "recordings" / "v2" / name
+    frames, rows = (
+        tuple(json.loads(line) for line in (folder / f"{part}.jsonl").read_text().splitlines())
+        for part in ("events", "messages")
+    )
+    prompts = tuple(row["id"] for row in rows if row["type"] == "user")
+    return Transcript(frames[0]["data"]["sessionID"], prompts, frames, rows)
 
 
 def events(raw: bytes) -> Iterator[Any]:

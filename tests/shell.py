@@ -17,6 +17,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from traitlets.config import Config
 
+from opencode_magics.practice.simulator import Simulator
 from opencode_magics.practice.world import Practice
 
 
@@ -102,7 +103,9 @@ def lone_shell(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
         Shell.clear_instance()
 
 
-def take_practice_server(shell: Shell, practice: Practice, monkeypatch: pytest.MonkeyPatch) -> None:
+def take_practice_server(
+    shell: Shell, practice: Practice | Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Go to the workspace of a practice world, load the extension, and connect."""
     for name, value in practice.access.items():
         monkeypatch.setenv(name, value)

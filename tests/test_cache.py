@@ -54,7 +54,7 @@ def test_a_second_time_nothing_is_read_and_all_is_the_same(cache: Cache, kind: s
         assert read(fake) == []
     pd.testing.assert_frame_equal(first, second)
     assert first.attrs["warnings"] == []
-    assert second.attrs["warnings"][0].startswith("5 sessions came from the cache, read at ")
+    assert second.attrs["warnings"][0].startswith("5 sessions from the cache, read at ")
 
 
 @pytest.mark.parametrize(

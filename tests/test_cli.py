@@ -41,6 +41,21 @@ def test_the_tour_succeeds_headless(opencode: Path, tmp_path: Path) -> None:
     assert "All 3 tests pass." in (tmp_path / "tour.html").read_text(encoding="utf-8")
 
 
+def test_the_tour_on_2x_says_that_it_is_the_simulator(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--api", "2", "--headless", "--output", str(tmp_path)]) == 0
+    told = capsys.readouterr()
+    assert re.fullmatch(
+        r"demo: ok, simulated OpenCode 2\.0\.16, \d+ turns, 4 permissions, \$0\.\d+\n", told.out
+    )
+    assert "simulated OpenCode 2.x" in told.err
+    html = (tmp_path / "tour.html").read_text(encoding="utf-8")
+    assert "A simulator of OpenCode 2.x" in html
+    assert "A real OpenCode server" not in html
+    assert "All 3 tests pass." in html
+
+
 def test_the_tour_is_stored_without_outputs() -> None:
     tour = cells(cli.notebooks() / "tour.ipynb")
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in tour)
@@ -66,7 +81,7 @@ def notebook_of(
         notebook = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
         (tmp_path / "tour.ipynb").write_text(json.dumps(notebook))
 
-    monkeypatch.setattr(cli, "Practice", running)
+    monkeypatch.setitem(cli.WORLDS, "1", running)
     monkeypatch.setattr(cli, "notebooks", lambda: tmp_path)
     return write
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from fake import CUT, FakeServer, in_turn, one_x
+from fake import CUT, FakeServer, in_turn, one_x, two_x
 from front import WIDGET, FrontEnd
 
 from opencode_magics.client import Client
@@ -244,6 +244,22 @@ def test_g4_06_a_reply_that_fails_is_told_in_the_form_and_can_be_given_again(
         assert len(running.sent) == 3
         assert running.replies == ["once"]
         assert front.asks == {}
+
+
+def test_an_answer_that_its_field_cannot_take_is_told_in_the_form(front: FrontEnd) -> None:
+    """Nothing is sent of it (2.x)."""
+    route = "POST /api/session/ses_root01/form/frm_1/reply"
+    item = QuestionItem("How many?", key="n", kind="integer")
+    with cell(front, two_x() | {route: (204, {}, b"")}) as running:
+        running.waits(Question("frm_1", ROOT.id, (item,)))
+        running.step()
+        front.click("answer", answers=[["many"]])
+        running.step()
+        assert front.asks["note"] == "How many?: 'many' is no number."
+        assert running.sent == []
+        front.click("answer", answers=[["7"]])
+        running.step()
+        assert running.sent == [(route.partition(" ")[2], {"answer": {"n": 7}})]
 
 
 def test_g4_06_a_server_that_is_gone_is_told_in_the_form(front: FrontEnd) -> None:

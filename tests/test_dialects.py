@@ -79,10 +79,9 @@ def test_g1_08_servers_are_told_apart_by_what_they_say():
 
 
 def generation(answers):
-    try:
-        return run(detect(), answers)[0][0].generation
-    except UnsupportedServerError as error:  # recognised, and not supported yet
-        return "2.x" if "a 2.x server" in str(error) else None
+    server, dialect = run(detect(), answers)[0]
+    assert dialect.generation == server.generation
+    return server.generation
 
 
 def probe(told):

@@ -19,7 +19,7 @@ from test_history import T0, asked, forks, many, said, serving, usage, wire_sess
 from opencode_magics import history
 from opencode_magics.client import Client
 from opencode_magics.dialects import Reply, Request
-from opencode_magics.errors import MissingPackageError, NotFoundError, UnknownNameError
+from opencode_magics.errors import MissingPackageError, UnknownNameError
 from opencode_magics.history import Exported
 from opencode_magics.history.frames import KINDS, SESSIONS
 from opencode_magics.history.sums import exact
@@ -422,7 +422,7 @@ def test_a_format_or_a_session_that_is_not_there_is_told(tmp_path: Path) -> None
         gone = {"name": "NotFoundError", "data": {"message": "gone"}}
         reply = (404, {"content-type": "application/json"}, json.dumps(gone).encode())
         fake.routes["GET /session/ses_nope"] = reply
-        with pytest.raises(NotFoundError):
+        with pytest.raises(UnknownNameError, match="No session 'ses_nope'"):
             export(client, tmp_path, ["ses_nope"])
     assert not [*tmp_path.iterdir()]
 

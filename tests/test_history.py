@@ -593,16 +593,40 @@ def test_the_listed_cost_stands_beside_the_stored_one_with_a_reason(
         assert math.isclose(row["cost_listed"], listed, abs_tol=1e-9)
 
 
-def test_a_long_prompt_has_the_price_of_its_tier() -> None:
-    price = {"input": 1, "output": 2, "cache": {"read": 0.1, "write": 0}}
-    long = {"input": 2, "output": 4, "cache": {"read": 0.2, "write": 0}}
-    tier = {"type": "context", "size": 1500}
-    model = {"name": "M", "cost": price | {"tiers": [long | {"tier": tier}]}}
+def priced(factor: int, **more: Any) -> Wire:
+    """Prices as a server lists them."""
+    price = {"input": factor, "output": 2 * factor, "cache": {"read": factor / 10, "write": 0}}
+    return price | more
+
+
+def tier(size: int, factor: int, kind: str = "context") -> Wire:
+    return priced(factor, tier={"type": kind, "size": size})
+
+
+@pytest.mark.parametrize(
+    ("price", "prompt", "factor"),
+    [
+        (priced(1, tiers=[tier(5000, 2)]), 5000, 1),
+        (priced(1, tiers=[tier(5000, 2)]), 5001, 2),
+        (priced(1, tiers=[tier(5000, 2), tier(9000, 3)]), 9001, 3),
+        (priced(1, tiers=[tier(5000, 2, "batch")]), 5001, 1),
+        (priced(1, experimentalOver200K=priced(4)), 200_000, 1),
+        (priced(1, experimentalOver200K=priced(4)), 200_001, 4),
+        (priced(1, experimentalOver200K=priced(4), tiers=[tier(272_000, 3)]), 250_000, 4),
+        (priced(1, experimentalOver200K=priced(4), tiers=[tier(272_000, 3)]), 272_001, 3),
+        (priced(1, experimentalOver200K=priced(4), tiers=[tier(5000, 2)]), 250_000, 2),
+    ],
+)
+def test_a_long_prompt_has_the_price_of_its_tier(price: Wire, prompt: int, factor: int) -> None:
+    """By the whole prompt, cached tokens included, as 1.18.33 bills it."""
+    model = {"name": "M", "cost": price}
     providers = {"providers": [{"id": "acme", "models": {"m-1": model}}]}
-    messages = {"ses_A": [said("m1", "ses_A", T0, 0.01, tokens=CACHED)]}
+    tokens = {"input": prompt - 4000, "output": 100, "reasoning": 50, "cache": {"read": 4000}}
+    messages = {"ses_A": [said("m1", "ses_A", T0, 0.01, tokens=tokens)]}
     with serving([wire_session("ses_A")], messages, providers=providers) as (client, _):
         row = usage(client, "model").iloc[0]
-    assert math.isclose(row["cost_listed"], (1000 * 2 + 150 * 4 + 4000 * 0.2) / 1e6)
+    expected = (prompt - 4000 + 150 * 2 + 4000 / 10) * factor / 1e6
+    assert math.isclose(row["cost_listed"], expected, abs_tol=1e-9)
 
 
 def test_a_price_list_that_cannot_be_meant_is_refused() -> None:

@@ -17,22 +17,26 @@ from jupyter_client.manager import KernelManager
 import opencode_magics
 from opencode_magics.client import Client
 from opencode_magics.model import Session
+from opencode_magics.practice.simulator import Simulator
 from opencode_magics.practice.world import Practice
 
 PATIENCE = 60.0  # seconds; nothing here takes more than a few
+
+BOTH_GENERATIONS = True
+World = Practice | Simulator
 
 
 class Kernel:
     """A kernel with a front-end that shows nothing and types what it is told to."""
 
-    def __init__(self, practice: Practice, home: Path) -> None:
+    def __init__(self, world: World, home: Path) -> None:
         env = {k: v for k, v in os.environ.items() if not k.startswith(("OPENCODE_", "JUPYTER"))}
         self.manager = KernelManager(kernel_name="python3")
         self.manager.start_kernel(
-            cwd=str(practice.directory),
+            cwd=str(world.directory),
             env={
                 **env,
-                **practice.access,
+                **world.access,
                 "PYTHONPATH": str(Path(opencode_magics.__file__).parents[1]),
                 "IPYTHONDIR": str(home),
                 "PYDEVD_DISABLE_FILE_VALIDATION": "1",
@@ -116,20 +120,30 @@ def until(true: Callable[[], Any]) -> None:
 
 
 @pytest.fixture(scope="module")
-def shared(practice: Practice, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
-    """One kernel for all tests here: after an interrupt it has to be as good as new."""
-    kernel = Kernel(practice, tmp_path_factory.mktemp("ipython"))
-    kernel.run("%load_ext opencode_magics")
-    kernel.run("%config OpenCodeMagics.ui = 'text'")
-    yield kernel
-    kernel.stop()
+def kernels() -> Iterator[dict[str, Kernel]]:
+    """One kernel a generation for all tests: after an interrupt it has to be as good as new."""
+    kernels: dict[str, Kernel] = {}
+    yield kernels
+    for kernel in kernels.values():
+        kernel.stop()
 
 
 @pytest.fixture
-def kernel(shared: Kernel, practice: Practice, workspace: Path, session: Session) -> Kernel:
+def kernel(
+    kernels: dict[str, Kernel],
+    generation: str,
+    world: World,
+    workspace: Path,
+    session: Session,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Kernel:
     """The kernel, connected to the practice world and in a session of the test's own."""
-    shared.run(f"%oc_connect {practice.url};\n%oc_session {session.id};")
-    return shared
+    if generation not in kernels:
+        kernels[generation] = Kernel(world, tmp_path_factory.mktemp("ipython"))
+        kernels[generation].run("%load_ext opencode_magics")
+        kernels[generation].run("%config OpenCodeMagics.ui = 'text'")
+    kernels[generation].run(f"%oc_connect {world.url};\n%oc_session {session.id};")
+    return kernels[generation]
 
 
 # -- the stop button -------------------------------------------------------------------------------
@@ -151,7 +165,7 @@ def test_g3_03_an_interrupt_stops_the_turn_on_the_server(
     ]
     assert [kernel.reply(request)["status"] for request in queued] == ["aborted", "aborted"]
     assert session.id not in client.statuses()
-    asked, answer = client.messages(session)
+    asked, answer = (m for m in client.messages(session) if m.role != "system")
     assert answer.parent == asked.id
     assert answer.error is not None
     assert answer.error.aborted
@@ -237,14 +251,16 @@ def test_a_second_interrupt_takes_the_proof_if_it_was_there_first(
 # -- somebody who types ----------------------------------------------------------------------------
 
 
-def test_a_permission_is_given_by_typing(kernel: Kernel, session: Session, workspace: Path) -> None:
+def test_a_permission_is_given_by_typing(
+    kernel: Kernel, session: Session, workspace: Path, bash: str
+) -> None:
     prompt = kernel.send("%%oc_prompt -o turn\n#bash touch made", stdin=True)
     assert kernel.asks() == {"prompt": "1, 2, 3 or 3 MESSAGE: ", "password": False}
     assert not (workspace / "made").exists()
     kernel.channels.input("1")
     assert kernel.reply(prompt)["status"] == "ok"
     assert (workspace / "made").exists()
-    assert "Permission: bash\n    touch made\n[1] Allow once" in kernel.text(prompt)
+    assert f"Permission: {bash}\n    touch made\n[1] Allow once" in kernel.text(prompt)
     assert "→ once" in kernel.text(prompt)
     assert kernel.run("print(turn.outcome)") == "succeeded"
 
@@ -272,12 +288,12 @@ def test_a_question_is_answered_by_typing(kernel: Kernel, session: Session) -> N
     assert "S, and a very large one" in output
 
 
-def test_a_password_is_typed_unseen(kernel: Kernel, practice: Practice) -> None:
+def test_a_password_is_typed_unseen(kernel: Kernel, world: World) -> None:
     kernel.run("import os; password = os.environ.pop('OPENCODE_SERVER_PASSWORD')")
     connect = kernel.send("%oc_connect", stdin=True)
     assert kernel.asks()["password"] is True
-    kernel.channels.input(practice.password)
+    kernel.channels.input(world.password)
     assert kernel.reply(connect)["status"] == "ok"
-    assert practice.url in kernel.text(connect)
-    assert practice.password not in kernel.text(connect)
+    assert world.url in kernel.text(connect)
+    assert world.password not in kernel.text(connect)
     kernel.run("os.environ['OPENCODE_SERVER_PASSWORD'] = password")

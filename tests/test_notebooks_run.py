@@ -19,17 +19,21 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from opencode_magics import history
 from opencode_magics.client import Client
+from opencode_magics.practice.simulator import Simulator
 from opencode_magics.practice.world import Practice
 
 LOAD = "%load_ext opencode_magics\n%oc_connect"
+
+BOTH_GENERATIONS = True
+World = Practice | Simulator
 
 
 class Notebook:
     """A notebook that nbclient executes beside a practice world's server."""
 
-    def __init__(self, practice: Practice, home: Path) -> None:
-        self.env = lesson.environment(practice, home)
-        self.home = practice.directory
+    def __init__(self, world: World, home: Path) -> None:
+        self.env = lesson.environment(world, home)
+        self.home = world.directory
         self.cells: list[Any] = []
 
     def run(self, *cells: str) -> list[str]:
@@ -69,15 +73,15 @@ def html(cell: Any) -> str:
 
 
 @pytest.fixture
-def notebook(practice: Practice, workspace: Path, tmp_path: Path) -> Notebook:
-    return Notebook(practice, tmp_path)
+def notebook(world: World, workspace: Path, tmp_path: Path) -> Notebook:
+    return Notebook(world, tmp_path)
 
 
 def test_g3_04_a_permission_that_nobody_can_give_is_rejected_and_said(
-    notebook: Notebook, practice: Practice
+    notebook: Notebook, world: World, bash: str
 ) -> None:
     """The file holds the answer as text and as HTML, and no widget that would be dead."""
-    answer, bash, after, edit, question, text = notebook.run(
+    answer, command, after, edit, question, text = notebook.run(
         "%%oc_prompt -o turn\n#text 3",
         "%%oc_prompt -o refused\n#bash touch made",
         "turn.outcome, refused.outcome",
@@ -89,36 +93,38 @@ def test_g3_04_a_permission_that_nobody_can_give_is_rejected_and_said(
     assert "word0 word1 word2" in html(notebook.cells[0])
     assert "succeeded · build · practice/scripted" in answer
     assert "succeeded" in html(notebook.cells[0])
-    assert "Permission: bash 'touch made' → reject (nobody can answer here)" in bash
+    assert f"Permission: {bash} 'touch made' → reject (nobody can answer here)" in command
     assert "reject (nobody can answer here)" in html(notebook.cells[1])
-    assert not (practice.directory / "made").exists()
+    assert not (world.directory / "made").exists()
     assert after == "('succeeded', 'rejected')"
     assert "→ once (nobody can answer here)" in edit
     assert "+goodbye one" in edit
     assert "goodbye" in html(notebook.cells[3])
-    assert (practice.directory / "notes.txt").read_text().startswith("goodbye")
+    assert (world.directory / "notes.txt").read_text().startswith("goodbye")
     assert "→ dismissed (nobody can answer here)" in question
     assert "rejected · build" in text
     saved = notebook.json
-    assert practice.password not in saved
+    assert world.password not in saved
     assert "widget" not in saved
     assert [o.output_type for cell in notebook.cells for o in cell.outputs].count("error") == 0
 
 
-def test_a_subagents_permission_is_answered_as_well(notebook: Notebook, practice: Practice) -> None:
+def test_a_subagents_permission_is_answered_as_well(
+    notebook: Notebook, world: World, bash: str
+) -> None:
     refused, allowed = notebook.run(
         "%%oc_prompt\n#task #bash mkdir refused",
         "%%oc_prompt --permission once\n#task #bash mkdir allowed",
     )
-    assert "bash 'mkdir refused' → reject (nobody can answer here)" in refused
-    assert "bash 'mkdir allowed' → once (policy 'once')" in allowed
-    assert not (practice.directory / "refused").exists()
-    assert (practice.directory / "allowed").is_dir()
+    assert f"{bash} 'mkdir refused' → reject (nobody can answer here)" in refused
+    assert f"{bash} 'mkdir allowed' → once (policy 'once')" in allowed
+    assert not (world.directory / "refused").exists()
+    assert (world.directory / "allowed").is_dir()
 
 
 def test_g1_18_g4_02_a_turn_that_fails_stops_the_run(notebook: Notebook) -> None:
     """What was received stands in the file, and the cells behind it were not run."""
-    with pytest.raises(CellExecutionError, match="TurnError: The turn failed: UnknownError: JSON"):
+    with pytest.raises(CellExecutionError, match=r"TurnError: The turn failed: .* JSON"):
         notebook.run("%%oc_prompt\n#garbage", "%%oc_prompt\n#err400", "print('went on')")
     failed, *after = notebook.cells
     assert "This answer turn" in plain(failed)
@@ -165,7 +171,7 @@ def test_g3_07_a_turn_in_the_background_writes_under_no_other_cell(notebook: Not
     assert "slow" not in answer
 
 
-def test_g3_08_magics_work_inside_of_async_code(notebook: Notebook) -> None:
+def test_g3_08_magics_work_inside_of_async_code(notebook: Notebook, world: World) -> None:
     """A kernel's event loop runs all the time; the client is synchronous and needs none."""
     answer, connected = notebook.run(
         "async def ask():\n"
@@ -178,7 +184,7 @@ def test_g3_08_magics_work_inside_of_async_code(notebook: Notebook) -> None:
         "    print(client.server.version)",
     )
     assert answer.rstrip().endswith("word0 word1")
-    assert connected == "1.18.33\n"
+    assert connected == f"{world.version}\n"
 
 
 @pytest.mark.parametrize("text", ["/etc/hostname", "http://example.invalid/x"])

@@ -34,6 +34,8 @@ from opencode_magics.turn import Settled, Turn
 DAY = 86_400_000
 T0 = 1_764_374_400_000  # 2025-11-29, midnight UTC
 
+SUMS = {n: c for n, c in USAGE.items() if n not in ("title", "cost_inclusive", "subagents")}
+
 
 # -- what stands in a picture ----------------------------------------------------------------------
 
@@ -85,7 +87,7 @@ def usage(keys: str, *entries: Entry) -> pd.DataFrame:
         )
         for at, name in enumerate(by)
     }
-    return frames.frame({**columns, **USAGE}, [Row(one) for one in summed(entries)])
+    return frames.frame({**columns, **SUMS}, [Row(one) for one in summed(entries)])
 
 
 def test_bars_are_the_first_key_and_their_parts_the_second() -> None:
@@ -190,7 +192,7 @@ def test_nothing_can_be_drawn(keys: str) -> None:
 
 
 def test_a_total_is_one_bar() -> None:
-    shown = history.chart(frames.frame(USAGE, [Row(one) for one in summed([call()])]))
+    shown = history.chart(frames.frame(SUMS, [Row(one) for one in summed([call()])]))
     assert [b.get_width() for b in bars(shown)] == [0.5]
     assert texts(shown)[0] == "Cost"
 
@@ -200,7 +202,7 @@ def test_any_column_of_numbers_can_be_drawn() -> None:
     assert "30 tokens in all" in texts(history.chart(frame, "cache_read"))
     assert any("0 to 1" in t for t in texts(history.chart(frame, "cache_share")))
     assert any(t == "sessions" for t in texts(history.chart(frame, "sessions")))
-    with pytest.raises(ValueError, match=r"'model' can't be drawn; there are: sessions, turns, "):
+    with pytest.raises(ValueError, match=r"'model' can't be drawn; there are: cost, calls, "):
         history.chart(frame, "model")
 
 
@@ -508,7 +510,8 @@ def test_a_live_turn_knows_how_long_its_subagent_waited(client: Client, session:
     done = played(client, session, "#task #bash echo hi")
     found = history.spans(client, done)
     assert found.attrs["waiting"] is True
-    told = found[["depth", "kind", "name"]].astype(object).fillna("").values.tolist()
+    rows = zip(found["depth"], found["kind"], found["name"], strict=True)
+    told = [[depth, kind, "" if pd.isna(name) else name] for depth, kind, name in rows]
     assert told == [
         [0, "prompt", ""],
         [0, "step", "practice/scripted"],

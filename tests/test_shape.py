@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,14 +22,14 @@ NAME = opencode_magics.__name__
 # From the ground up; the wings of one floor don't know each other.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "model"),
-    ("events", "patches", "diffs"),
+    ("events", "patches", "diffs", "rules", "forms"),
     ("turn", "dialects", "resend"),
-    ("client", "server"),
+    ("client", "server", "service"),
     ("sessions",),
     ("conversation", "status"),
     ("control", "changes", "once", "watch"),
     ("history", "notebook"),
-    ("steering",),
+    ("offers", "steering"),
     ("magics",),
     ("__init__", "cli", "practice"),
 )
@@ -85,6 +86,18 @@ def test_imports_go_downward_only(path: Path) -> None:
     above = {other for other in used if FLOOR[other] > FLOOR[wing]}
     beside = {other for other in used if {wing, other} == set(WINGS)}
     assert not above | beside
+
+
+OUTSIDE = [path for path in FILES if module_of(path).split(".")[0] not in ("dialects", "practice")]
+
+
+@pytest.mark.parametrize("path", OUTSIDE, ids=module_of)
+def test_only_dialects_know_one_generation_from_another(path: Path) -> None:
+    """What differs between them is asked of the dialect, never decided by its name."""
+    asked = re.compile(
+        r"(generation|version)\b[^\n]{0,20}(==|!=|\bin\b|startswith)[^\n]{0,9}[\"'][12]\."
+    )
+    assert not asked.search(path.read_text(encoding="utf-8"))
 
 
 def test_every_module_has_its_floor() -> None:

@@ -12,7 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from ..diffs import Diff
 from ..errors import (
@@ -22,6 +22,7 @@ from ..errors import (
     SessionBusyError,
     StatusError,
     StreamError,
+    UnsupportedOperation,
     UnsupportedServerError,
 )
 from ..events import Event
@@ -30,13 +31,21 @@ from ..model import (
     Attachment,
     Command,
     Decision,
+    FileDiff,
+    InboxItem,
+    Integration,
+    McpServer,
     Message,
     Model,
     ModelRef,
     Permission,
     Question,
+    Rule,
+    SavedRule,
     Server,
     Session,
+    ShellOutput,
+    Skill,
     Status,
     Todo,
 )
@@ -90,6 +99,7 @@ class Reply:
 
 
 Flow = Generator[Request, Reply, T]
+Delivery = Literal["steer", "queue"]
 Decoded = TypeVar("Decoded")
 
 
@@ -97,7 +107,13 @@ Decoded = TypeVar("Decoded")
 class Prompt:
     """What is sent to a session.
 
-    With a `command`, that is what the session is given, and `text` is what follows its name.
+    Attributes:
+        command: The name of a command that is given instead; `text` is what follows it.
+        skills: Ids of skills that the agent is given with it (2.x).
+        metadata: What stays with it on the server (2.x).
+        delivery: How it joins a turn that runs: at its next step (2.x), or after it.
+        resume: False only puts it into the inbox, where it waits until something wakes the
+            session (2.x).
     """
 
     id: str
@@ -105,17 +121,54 @@ class Prompt:
     agent: str | None = None
     model: ModelRef | None = None
     files: tuple[Attachment, ...] = ()
+    skills: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] | None = None
+    delivery: Delivery | None = None
+    resume: bool = True
     command: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """What a 2.x session can be made with, besides its title and its directory.
+
+    Attributes:
+        id: The id that it gets; a session that has it already is returned as it is.
+        parent: The session that it is below; it works in that one's directory.
+        agent, model: Who answers. The server doesn't check the names.
+        metadata: What stays with it on the server.
+        rules: Permission rules of its own.
+    """
+
+    id: str | None = None
+    parent: str | None = None
+    agent: str | None = None
+    model: ModelRef | None = None
+    metadata: Mapping[str, Any] | None = None
+    rules: tuple[Rule, ...] = ()
+
+
+class Place(NamedTuple):
+    """An event's own id, and the number that a durable one has in its session."""
+
+    id: str
+    session: str = ""
+    seq: int | None = None
 
 
 class Dialect(Protocol):
     """What a server generation can be asked, and how its stream reads.
 
     Directories go to the server as it spells them. `silence` is how many seconds without a frame
-    mean that the stream is dead; `always_means` says how far an "always" reaches.
+    mean that the stream is dead; `always_means` says how far an "always" reaches; `tested` says
+    what this package was tested with, `joining` how a prompt can join a turn that runs,
+    `busy_route` what is asked for the sessions that work.
     """
 
     generation: str
+    tested: str
+    joining: str
+    busy_route: str
     silence: float
     always_means: str
 
@@ -152,8 +205,18 @@ class Dialect(Protocol):
     def diffs(self, session: Session, message: str | None) -> Flow[Diff]:
         """What changed in a session, or in the turn of one message."""
 
+    def changed(self, session: Session, prompt: str) -> Flow[tuple[FileDiff, ...]]:
+        """What the turn of a prompt changed, where the prompt itself doesn't tell."""
+
     def new_prompt_id(self, now: int) -> str:
         """An id for a prompt sent now (ms since the epoch)."""
+
+    def check(self, prompt: Prompt) -> None:
+        """Make sure that a prompt can be sent as it is.
+
+        Raises:
+            UnsupportedOperation: This generation doesn't know all that it says.
+        """
 
     def prompt(self, session: Session, prompt: Prompt) -> Flow[None]:
         """Hand over a prompt; the answer comes on the stream."""
@@ -167,10 +230,10 @@ class Dialect(Protocol):
     def delete(self, session: Session) -> Flow[None]:
         """Delete a session and its subagents' sessions. Never one that is at work."""
 
-    def archive(self, session: Session, at: int | None) -> Flow[Session]:
+    def archive(self, session: Session, at: int | None) -> Flow[None]:
         """Archive a session, as of `at` (ms since the epoch), or (None) bring it back."""
 
-    def rename(self, session: Session, title: str) -> Flow[Session]:
+    def rename(self, session: Session, title: str) -> Flow[None]:
         """Give a session another title."""
 
     def set_metadata(self, session: Session, metadata: Mapping[str, Any]) -> Flow[None]:
@@ -179,17 +242,24 @@ class Dialect(Protocol):
     def fork(self, session: Session, before: str | None) -> Flow[Session]:
         """A new session with a copy of the messages, of all or of those before one."""
 
-    def revert(self, session: Session, message: str) -> Flow[Session]:
-        """Take a session and its files back to before a message; `unrevert` can undo it."""
+    def revert(self, session: Session, message: str) -> Flow[tuple[FileDiff, ...]]:
+        """Take a session and its files back to before a message; `unrevert` can undo it.
 
-    def unrevert(self, session: Session) -> Flow[Session]:
+        Gives what the files lose, where the server tells.
+        """
+
+    def unrevert(self, session: Session) -> Flow[None]:
         """Bring back what a revert took away."""
 
     def commit_revert(self, session: Session) -> Flow[None]:
         """Let go of what a revert took away, for good."""
 
-    def compact(self, session: Session, model: ModelRef) -> Flow[None]:
-        """Have a model sum the session up, to make room; it answers when that is done."""
+    def compact(self, session: Session, model: ModelRef) -> Flow[str | None]:
+        """Have a session summed up, to make room.
+
+        Gives None when that is done (1.x), or the id of the message that will tell it; 2.x takes
+        the session's own model.
+        """
 
     def todos(self, session: Session) -> Flow[tuple[Todo, ...]]:
         """The list that the session's agent keeps."""
@@ -234,8 +304,77 @@ class Dialect(Protocol):
     def commands(self, directory: str | None) -> Flow[tuple[Command, ...]]:
         """The commands of a directory."""
 
+    def skills(self, directory: str | None) -> Flow[tuple[Skill, ...]]:
+        """The skills of a directory."""
+
+    def mcp(self, directory: str | None) -> Flow[tuple[McpServer, ...]]:
+        """The MCP servers of a directory."""
+
+    def add_mcp(self, directory: str | None, name: str, config: dict[str, Any]) -> Flow[None]:
+        """Add an MCP server, until the server restarts."""
+
     def home(self) -> Flow[str]:
         """The directory that the server itself runs in."""
+
+    # What only one generation has; the others raise UnsupportedOperation.
+
+    def create_as(
+        self, directory: str | None, title: str | None, options: SessionOptions
+    ) -> Flow[Session]:
+        """A new session that is more than a title in a directory."""
+
+    def inbox(self, session: Session) -> Flow[tuple[InboxItem, ...]]:
+        """What waits to be delivered to a session, in the order in which it came."""
+
+    def cancel(self, session: Session, item: str) -> Flow[bool]:
+        """Take an item out of the inbox; False if an agent has it already."""
+
+    def deliver(self, session: Session, item: str, delivery: Delivery) -> Flow[None]:
+        """Change how an item of the inbox joins."""
+
+    def wait(self, session: Session, timeout: float) -> Flow[None]:
+        """Wait until a session is idle, at most so many seconds."""
+
+    def switch(
+        self, session: Session, *, agent: str | None = None, model: ModelRef | None = None
+    ) -> Flow[None]:
+        """Give a session another agent or model."""
+
+    def set_environment(self, session: Session, variables: dict[str, str]) -> Flow[None]:
+        """Replace the environment variables of a session's shell commands."""
+
+    def instructions(self, session: Session) -> Flow[dict[str, Any]]:
+        """The instructions that were added to a session, by key."""
+
+    def put_instruction(self, session: Session, key: str, value: Any) -> Flow[None]:
+        """Tell a session's agent something, from its next step on."""
+
+    def delete_instruction(self, session: Session, key: str) -> Flow[None]:
+        """Take back what a session's agent was told."""
+
+    def set_rules(self, session: Session, rules: Sequence[Rule]) -> Flow[None]:
+        """Replace the permission rules of a session."""
+
+    def saved_rules(self) -> Flow[tuple[SavedRule, ...]]:
+        """What "always" saved."""
+
+    def delete_saved_rule(self, rule: str) -> Flow[None]:
+        """Take an "always" back."""
+
+    def remove_mcp(self, directory: str | None, name: str) -> Flow[None]:
+        """Take an MCP server away that was added."""
+
+    def integrations(self, directory: str | None) -> Flow[tuple[Integration, ...]]:
+        """The accounts that the server can use."""
+
+    def shell_output(self, directory: str | None, shell: str, cursor: int) -> Flow[ShellOutput]:
+        """What a shell printed from a byte on."""
+
+    def log(self, session: str, after: int | None, follow: bool) -> Request:
+        """The request for the durable events of a session, as a stream of frames."""
+
+    def place(self, frame: Any) -> Place | None:
+        """Where a frame stands among the others, None where the server doesn't tell."""
 
     def stream(self, directory: str) -> Request:
         """The request that opens the event stream of a directory."""
@@ -248,25 +387,123 @@ class Dialect(Protocol):
         """
 
 
+class Generation:
+    """What only some generations have: here, none of it. A dialect overrides what it has."""
+
+    generation = ""
+
+    def _missing(self, what: str) -> UnsupportedOperation:
+        return UnsupportedOperation(
+            f"OpenCode {self.generation} has no {what}; OpenCode 2.x has one.",
+            "%oc_connect says which server answers.",
+        )
+
+    def check(self, prompt: Prompt) -> None:
+        """Make sure that a prompt can be sent as it is."""
+        if prompt.delivery == "steer":
+            raise self._missing("way to steer a turn that runs (--queue lines up behind it)")
+        if prompt.skills or prompt.metadata or not prompt.resume:
+            raise self._missing("prompt with skills, with metadata, or that only waits")
+
+    def changed(self, session: Session, prompt: str) -> Flow[tuple[FileDiff, ...]]:
+        """What the turn of a prompt changed: the prompt itself tells."""
+        return ()
+        yield
+
+    def create_as(
+        self, directory: str | None, title: str | None, options: SessionOptions
+    ) -> Flow[Session]:
+        """A new session that is more than a title in a directory."""
+        raise self._missing("session with an id, a parent, rules or metadata of one's own")
+
+    def inbox(self, session: Session) -> Flow[tuple[InboxItem, ...]]:
+        """What waits to be delivered to a session."""
+        raise self._missing("inbox of a session")
+
+    def cancel(self, session: Session, item: str) -> Flow[bool]:
+        """Take an item out of the inbox."""
+        raise self._missing("inbox of a session")
+
+    def deliver(self, session: Session, item: str, delivery: Delivery) -> Flow[None]:
+        """Change how an item of the inbox joins."""
+        raise self._missing("inbox of a session")
+
+    def wait(self, session: Session, timeout: float) -> Flow[None]:
+        """Wait until a session is idle."""
+        raise self._missing("way to wait for a session")
+
+    def switch(
+        self, session: Session, *, agent: str | None = None, model: ModelRef | None = None
+    ) -> Flow[None]:
+        """Give a session another agent or model."""
+        raise self._missing("agent or model of a session apart from its prompts")
+
+    def set_environment(self, session: Session, variables: dict[str, str]) -> Flow[None]:
+        """Replace the environment variables of a session's shell commands."""
+        raise self._missing("environment of a session")
+
+    def instructions(self, session: Session) -> Flow[dict[str, Any]]:
+        """The instructions that were added to a session."""
+        raise self._missing("instructions of a session")
+
+    def put_instruction(self, session: Session, key: str, value: Any) -> Flow[None]:
+        """Tell a session's agent something."""
+        raise self._missing("instructions of a session")
+
+    def delete_instruction(self, session: Session, key: str) -> Flow[None]:
+        """Take back what a session's agent was told."""
+        raise self._missing("instructions of a session")
+
+    def set_rules(self, session: Session, rules: Sequence[Rule]) -> Flow[None]:
+        """Replace the permission rules of a session."""
+        raise self._missing("way to replace the rules of a session")
+
+    def saved_rules(self) -> Flow[tuple[SavedRule, ...]]:
+        """What "always" saved."""
+        raise self._missing('list of what an "always" saved')
+
+    def delete_saved_rule(self, rule: str) -> Flow[None]:
+        """Take an "always" back."""
+        raise self._missing('way to take an "always" back')
+
+    def remove_mcp(self, directory: str | None, name: str) -> Flow[None]:
+        """Take an MCP server away."""
+        raise self._missing("way to remove an MCP server")
+
+    def integrations(self, directory: str | None) -> Flow[tuple[Integration, ...]]:
+        """The accounts that the server can use."""
+        raise self._missing("list of integrations")
+
+    def shell_output(self, directory: str | None, shell: str, cursor: int) -> Flow[ShellOutput]:
+        """What a shell printed from a byte on."""
+        raise self._missing("output of a shell")
+
+    def log(self, session: str, after: int | None, follow: bool) -> Request:
+        """The request for the durable events of a session."""
+        raise self._missing("log of a session")
+
+    def place(self, frame: Any) -> Place | None:
+        """Where a frame stands among the others: nobody tells."""
+        return None
+
+
 def detect() -> Flow[tuple[Server, Dialect]]:
     """Find out what answers, by its own words: never by a status code alone.
 
     Raises:
+        StatusError: A server that is starting (503).
         AuthenticationError: It wants a password, or another one.
         UnsupportedServerError: Nothing that answers is an OpenCode server; says what was tried.
     """
     from . import v1, v2
 
     tried: list[str] = []
-    for probe in (v2.probe, v1.probe):
+    dialects: tuple[tuple[Callable[[], Flow[Server | None]], Callable[[], Dialect]], ...]
+    dialects = ((v2.probe, v2.V2), (v1.probe, v1.V1))
+    for probe, dialect in dialects:
         found = yield from _tried(probe(), tried)
-        if found is not None and found.generation == "1.x":
-            return found, v1.V1()
         if found is not None:
-            raise UnsupportedServerError(
-                f"OpenCode {found.version} answers there: a 2.x server, not supported yet.",
-                "Use a 1.x server: npm install -g opencode-ai@1",
-            )
+            return found, dialect()
     raise UnsupportedServerError(
         f"No OpenCode server answers there. Tried: {'; '.join(tried)}.",
         "Check the address, path included; start a server with: opencode serve",
@@ -355,7 +592,7 @@ def _reason(body: dict[str, Any]) -> tuple[str, str, str]:
     """
     data = body.get("data")
     inner = data if isinstance(data, dict) else body
-    name = body.get("name") or body.get("_tag") or ""
+    name = body.get("name") or body.get("_tag") or body.get("code") or ""
     reason = inner.get("message") or ""
     return str(name), str(reason), str(inner.get("ref") or "")
 
@@ -398,6 +635,11 @@ def _mended(value: Any) -> Any:
             return {mend(k): _mended(v) for k, v in value.items()}
         case _:
             return value
+
+
+def many(what: str, read: Callable[[Any], Decoded], values: Any) -> tuple[Decoded, ...]:
+    """Read a list of wire values, as `decode` does."""
+    return decode(what, lambda vs: tuple(read(v) for v in vs), values)
 
 
 def decode(what: str, read: Callable[[Any], Decoded], value: Any) -> Decoded:

@@ -7,7 +7,6 @@ included, so every request carries the directory that the server itself named.
 
 from __future__ import annotations
 
-import math
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,6 +40,7 @@ from ..model import (
     Decision,
     Failure,
     FileDiff,
+    McpServer,
     Message,
     Model,
     ModelRef,
@@ -52,8 +52,10 @@ from ..model import (
     Question,
     QuestionItem,
     Reasoning,
+    Rule,
     Server,
     Session,
+    Skill,
     Status,
     StepEnd,
     StepStart,
@@ -63,7 +65,8 @@ from ..model import (
     Usage,
 )
 from ..patches import compared, ended
-from . import Decoded, Flow, Prompt, Query, Reply, Request, decode, json_object, log
+from . import Flow, Generation, Prompt, Query, Reply, Request, decode, json_object, log, many
+from .values import count, elements, fields, integer, moment, money, string
 
 Wire = dict[str, Any]
 
@@ -76,10 +79,6 @@ _PATIENCE = 120.0
 
 # Routes that answer when a turn is over: no bytes come before, and a turn may take a day.
 _TURN = 86_400.0
-
-# Beyond these a number is a mistake: what a 64-bit column holds, and the end of the year 9999.
-_MOST = 2**63 - 1
-_LATEST = 253_402_300_799_999
 
 # A refusal that stops the turn; one with feedback has another text and the turn goes on.
 _DECLINED = (
@@ -101,10 +100,13 @@ def probe() -> Flow[Server | None]:
     return Server("1.x", version) if isinstance(version, str) else None
 
 
-class V1:
+class V1(Generation):
     """The dialect of OpenCode 1.x."""
 
     generation = "1.x"
+    tested = "1.18.33"
+    joining = "line up behind it with --queue"
+    busy_route = "/session/status"
     silence = 30.0  # heartbeats come every 10 s
     always_means = "for every session in this directory, until the server restarts"
 
@@ -116,7 +118,7 @@ class V1:
             return (yield from self._all_sessions())
         scope = "project" if project else None
         query: Query = {"directory": directory, "limit": _ALL, "scope": scope}
-        return _many("a session", _session, (yield Request("GET", "/session", query)).json())
+        return many("a session", _session, (yield Request("GET", "/session", query)).json())
 
     def _all_sessions(self) -> Flow[tuple[Session, ...]]:
         # Only this route crosses directories. It hides archived sessions unless asked.
@@ -126,7 +128,7 @@ class V1:
         while True:
             query: Query = {"archived": "true", "limit": _PAGE, "cursor": cursor}
             reply = yield Request("GET", "/experimental/session", query)
-            found += _many("a session", _session, reply.json())
+            found += many("a session", _session, reply.json())
             cursor = reply.headers.get("x-next-cursor")
             if not cursor or cursor in seen:
                 return tuple({s.id: s for s in found}.values())
@@ -140,7 +142,7 @@ class V1:
     def children(self, session: Session) -> Flow[tuple[Session, ...]]:
         """The subagent sessions directly below a session."""
         reply = yield Request("GET", _path(session.id, "children"), _scope(session.directory))
-        return _many("a session", _session, reply.json())
+        return many("a session", _session, reply.json())
 
     def create(self, directory: str | None, title: str | None) -> Flow[Session]:
         """A new session."""
@@ -153,7 +155,7 @@ class V1:
     def messages(self, session: Session) -> Flow[tuple[Message, ...]]:
         """Every message of a session, oldest first."""
         reply = yield from self._message_list(session)
-        return _many("a message", _message_with_parts, reply.json())
+        return many("a message", _message_with_parts, reply.json())
 
     def pages(self, session: Session) -> Flow[tuple[Reply, ...]]:
         """Every message of a session as the server sends them: in one reply."""
@@ -161,7 +163,7 @@ class V1:
 
     def transcript(self, session: Session, pages: Sequence[Reply]) -> tuple[Message, ...]:
         """The messages in these replies, oldest first, as far as they can be read."""
-        listed = (w for page in pages for w in decode("messages", _list, page.json()))
+        listed = (w for page in pages for w in decode("messages", elements, page.json()))
         return tuple(_readable(w, session.id) for w in listed)
 
     def _message_list(self, session: Session) -> Flow[Reply]:
@@ -183,7 +185,7 @@ class V1:
         """The newest messages of a session, oldest first."""
         query = {**_scope(session.directory), "limit": count}
         reply = yield Request("GET", _path(session.id, "message"), query)
-        return _many("a message", _message_with_parts, reply.json())
+        return many("a message", _message_with_parts, reply.json())
 
     # -- what changed ----------------------------------------------------------------------------
 
@@ -305,34 +307,35 @@ class V1:
         """
         yield Request("DELETE", _path(session.id), _scope(session.directory))
 
-    def archive(self, session: Session, at: int | None) -> Flow[Session]:
+    def archive(self, session: Session, at: int | None) -> Flow[None]:
         """Archive a session, or bring it back: 0 does that, null is ignored (1.18.33)."""
-        return (yield from self._patched(session, {"time": {"archived": at or 0}}))
+        yield from self._patched(session, {"time": {"archived": at or 0}})
 
-    def rename(self, session: Session, title: str) -> Flow[Session]:
+    def rename(self, session: Session, title: str) -> Flow[None]:
         """Give a session another title."""
-        return (yield from self._patched(session, {"title": title}))
+        yield from self._patched(session, {"title": title})
 
     def set_metadata(self, session: Session, metadata: Mapping[str, Any]) -> Flow[None]:
         """Replace what stays with a session on the server; a fork takes a copy along."""
         yield from self._patched(session, {"metadata": dict(metadata)})
 
-    def _patched(self, session: Session, body: Wire) -> Flow[Session]:
-        reply = yield Request("PATCH", _path(session.id), _scope(session.directory), body)
-        return decode("a session", _session, reply.json())
+    def _patched(self, session: Session, body: Wire) -> Flow[None]:
+        yield Request("PATCH", _path(session.id), _scope(session.directory), body)
 
     def fork(self, session: Session, before: str | None) -> Flow[Session]:
         """A new session with a copy of the messages; an unknown `before` is taken for none."""
         body = {"messageID": before} if before else {}
-        return (yield from self._posted(session, "fork", body))
+        reply = yield from self._posted(session, "fork", body)
+        return decode("a session", _session, reply.json())
 
-    def revert(self, session: Session, message: str) -> Flow[Session]:
+    def revert(self, session: Session, message: str) -> Flow[tuple[FileDiff, ...]]:
         """Take a session and its files back; an unknown message changes nothing, silently."""
-        return (yield from self._posted(session, "revert", {"messageID": message}))
+        yield from self._posted(session, "revert", {"messageID": message})
+        return ()
 
-    def unrevert(self, session: Session) -> Flow[Session]:
+    def unrevert(self, session: Session) -> Flow[None]:
         """Bring back what a revert took away."""
-        return (yield from self._posted(session, "unrevert", {}))
+        yield from self._posted(session, "unrevert", {})
 
     def commit_revert(self, session: Session) -> Flow[None]:
         """Not to be had: the next prompt does it."""
@@ -342,26 +345,26 @@ class V1:
         )
         yield  # a flow like the others
 
-    def _posted(self, session: Session, action: str, body: Wire) -> Flow[Session]:
+    def _posted(self, session: Session, action: str, body: Wire) -> Flow[Reply]:
         path = _path(session.id, action)
-        reply = yield Request("POST", path, _scope(session.directory), body, timeout=_PATIENCE)
-        return decode("a session", _session, reply.json())
+        return (yield Request("POST", path, _scope(session.directory), body, timeout=_PATIENCE))
 
-    def compact(self, session: Session, model: ModelRef) -> Flow[None]:
+    def compact(self, session: Session, model: ModelRef) -> Flow[str | None]:
         """Have a model sum the session up; the answer comes when that is done."""
         body = {"providerID": model.provider, "modelID": model.id}
         path = _path(session.id, "summarize")
         yield Request("POST", path, _scope(session.directory), body, timeout=_TURN)
+        return None
 
     def todos(self, session: Session) -> Flow[tuple[Todo, ...]]:
         """The list that the session's agent keeps."""
         reply = yield Request("GET", _path(session.id, "todo"), _scope(session.directory))
-        return _many("a todo", _todo, reply.json())
+        return many("a todo", _todo, reply.json())
 
     def share(self, session: Session) -> Flow[str | None]:
         """Make a session public. Where sharing is disabled, 1.18.33 answers a bare 500."""
         reply = yield Request("POST", _path(session.id, "share"), _scope(session.directory), {})
-        return _str(_dict((json_object(reply) or {}).get("share")).get("url")) or None
+        return string(fields((json_object(reply) or {}).get("share")).get("url")) or None
 
     def unshare(self, session: Session) -> Flow[None]:
         """Take a session back from the public."""
@@ -377,12 +380,12 @@ class V1:
     def permissions(self, directory: str) -> Flow[tuple[Permission, ...]]:
         """Permissions that wait in a directory."""
         reply = yield Request("GET", "/permission", _scope(directory), timeout=5.0)
-        return _many("a permission", _permission, reply.json())
+        return many("a permission", _permission, reply.json())
 
     def questions(self, directory: str) -> Flow[tuple[Question, ...]]:
         """Questions that wait in a directory."""
         reply = yield Request("GET", "/question", _scope(directory), timeout=5.0)
-        return _many("a question", _question, reply.json())
+        return many("a question", _question, reply.json())
 
     def reply(
         self, permission: Permission, directory: str, decision: Decision, message: str
@@ -427,7 +430,20 @@ class V1:
     def commands(self, directory: str | None) -> Flow[tuple[Command, ...]]:
         """The commands of a directory."""
         reply = yield Request("GET", "/command", _scope(directory))
-        return _many("a command", _command, reply.json())
+        return many("a command", _command, reply.json())
+
+    def skills(self, directory: str | None) -> Flow[tuple[Skill, ...]]:
+        """The skills of a directory."""
+        return many("a skill", _skill, (yield Request("GET", "/skill", _scope(directory))).json())
+
+    def mcp(self, directory: str | None) -> Flow[tuple[McpServer, ...]]:
+        """The MCP servers of a directory."""
+        body = (yield Request("GET", "/mcp", _scope(directory))).json()
+        return decode("MCP servers", _mcp_servers, body)
+
+    def add_mcp(self, directory: str | None, name: str, config: dict[str, Any]) -> Flow[None]:
+        """Add an MCP server, until the server restarts."""
+        yield Request("POST", "/mcp", _scope(directory), {"name": name, "config": config})
 
     def home(self) -> Flow[str]:
         """The directory that the server itself runs in."""
@@ -442,7 +458,7 @@ class V1:
 
     def events(self, frame: Any) -> Iterator[Event]:
         """Decode one frame. Unknown kinds yield nothing."""
-        kind = _str(frame.get("type")) if isinstance(frame, dict) else ""
+        kind = string(frame.get("type")) if isinstance(frame, dict) else ""
         read = _EVENTS.get(kind)
         if read is not None:
             yield decode(f"a {kind} event", read, frame.get("properties"))
@@ -458,82 +474,37 @@ def _scope(directory: str | None) -> Query:
     return {"directory": directory or None}
 
 
-def _many(what: str, read: Callable[[Any], Decoded], values: Any) -> tuple[Decoded, ...]:
-    return decode(what, lambda vs: tuple(read(v) for v in vs), values)
-
-
-# -- what a value must be to count; anything else is as good as absent -----------------------------
-
-
-def _str(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _int(value: Any) -> int | None:
-    number = _number(value)
-    return value if isinstance(value, int) else None if number is None else int(number)
-
-
-def _count(value: Any) -> int | None:
-    if value is None or (type(value) is int and 0 <= value <= _MOST):  # nearly always
-        return value
-    number = _int(value)
-    return number if number is not None and 0 <= number <= _MOST else None
-
-
-def _time(value: Any) -> int | None:
-    if value is None or (type(value) is int and 0 <= value <= _LATEST):
-        return value
-    number = _int(value)
-    return number if number is not None and 0 <= number <= _LATEST else None
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise TypeError("a list was expected")
-    return value
-
-
-def _dict(value: Any) -> Wire:
-    return value if isinstance(value, dict) else {}
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return value
-
-
 # -- wire to model ---------------------------------------------------------------------------------
 
 
 def _session(w: Wire) -> Session:
-    time, model, summary = _dict(w.get("time")), _dict(w.get("model")), _dict(w.get("summary"))
-    changes = [_count(summary.get(name)) for name in ("files", "additions", "deletions")]
+    time, model, summary = fields(w.get("time")), fields(w.get("model")), fields(w.get("summary"))
+    changes = [count(summary.get(name)) for name in ("files", "additions", "deletions")]
     files, additions, deletions = changes if any(changes) else (None, None, None)  # 0 is not told
-    provider, model_id = _str(model.get("providerID")), _str(model.get("id"))
+    provider, model_id = string(model.get("providerID")), string(model.get("id"))
     return Session(
         id=w["id"],
-        title=_str(w.get("title")),
-        directory=_str(w.get("directory")),
-        project=_str(w.get("projectID")) or None,
-        parent=_str(w.get("parentID")) or None,
-        agent=_str(w.get("agent")) or None,
+        title=string(w.get("title")),
+        directory=string(w.get("directory")),
+        project=string(w.get("projectID")) or None,
+        parent=string(w.get("parentID")) or None,
+        agent=string(w.get("agent")) or None,
         model=_ref(provider, model_id, model.get("variant")) if provider and model_id else None,
-        created=_time(time.get("created")),
-        updated=_time(time.get("updated")),
-        archived=_time(time.get("archived")) or None,  # an unarchived session keeps a 0
+        created=moment(time.get("created")),
+        updated=moment(time.get("updated")),
+        archived=moment(time.get("archived")) or None,  # an unarchived session keeps a 0
         usage=_usage(w),
-        revert=_str(_dict(w.get("revert")).get("messageID")) or None,
+        revert=string(fields(w.get("revert")).get("messageID")) or None,
         changed=files,
         additions=additions,
         deletions=deletions,
-        metadata=_dict(w.get("metadata")),
+        metadata=fields(w.get("metadata")),
+        rules=_rules(w.get("permission")),
     )
 
 
 def _todo(w: Wire) -> Todo:
-    return Todo(_str(w["content"]), _str(w["status"]), _str(w.get("priority")))
+    return Todo(string(w["content"]), string(w["status"]), string(w.get("priority")))
 
 
 def _ref(provider: str, model: str, variant: str | None = None) -> ModelRef:
@@ -544,21 +515,16 @@ def _usage(w: Wire) -> Usage | None:
     tokens, cost = w.get("tokens"), w.get("cost")
     if tokens is None and cost is None:
         return None
-    tokens = _dict(tokens)
-    cache = _dict(tokens.get("cache"))
+    tokens = fields(tokens)
+    cache = fields(tokens.get("cache"))
     return Usage(
-        input=_count(tokens.get("input")),
-        output=_count(tokens.get("output")),
-        reasoning=_count(tokens.get("reasoning")),
-        cache_read=_count(cache.get("read")),
-        cache_write=_count(cache.get("write")),
-        cost=_cost(cost),
+        input=count(tokens.get("input")),
+        output=count(tokens.get("output")),
+        reasoning=count(tokens.get("reasoning")),
+        cache_read=count(cache.get("read")),
+        cache_write=count(cache.get("write")),
+        cost=money(cost),
     )
-
-
-def _cost(value: Any) -> float | None:
-    number = _number(value)
-    return number if number is not None and number >= 0 else None
 
 
 def _statuses(body: Wire) -> dict[str, Status]:
@@ -568,9 +534,9 @@ def _statuses(body: Wire) -> dict[str, Status]:
 def _status(w: Wire) -> Status:
     return Status(
         w["type"] if w["type"] in ("idle", "retry") else "busy",
-        attempt=_int(w.get("attempt")),
-        message=_str(w.get("message")),
-        next=_int(w.get("next")),
+        attempt=integer(w.get("attempt")),
+        message=string(w.get("message")),
+        next=integer(w.get("next")),
     )
 
 
@@ -588,8 +554,8 @@ def _message(w: Wire, parts: tuple[Part, ...] = (), unread: tuple[str, ...] = ()
         id=w["id"],
         session=w.get("sessionID") or "",
         role=role,
-        created=_time(time.get("created")),
-        completed=_time(time.get("completed")),
+        created=moment(time.get("created")),
+        completed=moment(time.get("completed")),
         parent=w.get("parentID"),
         agent=w.get("agent"),
         model=_ref(provider, model_id, variant) if provider and model_id else None,
@@ -605,8 +571,8 @@ def _message(w: Wire, parts: tuple[Part, ...] = (), unread: tuple[str, ...] = ()
 
 def _readable(w: Any, session: str) -> Message:
     """A stored message: all of it that can be read, and the names of what can't."""
-    w = _dict(w)
-    info, unread = _fitting(_dict(w.get("info")))
+    w = fields(w)
+    info, unread = _fitting(fields(w.get("info")))
     listed = w.get("parts") if isinstance(w.get("parts"), list) else ()
     parts = tuple([_readable_part(p, unread) for p in listed or ()])
     return _message(info | {"sessionID": session}, parts, tuple(unread))
@@ -619,16 +585,16 @@ def _fitting(info: Wire) -> tuple[Wire, list[str]]:
     if odd:
         info = {"id": "", "role": ""} | {n: v for n, v in info.items() if n not in odd}
     tokens, time = info.get("tokens") or {}, info.get("time") or {}
-    cache = _dict(tokens.get("cache"))
+    cache = fields(tokens.get("cache"))
     told = (
-        ("cost", info.get("cost"), _cost),
-        ("tokens.input", tokens.get("input"), _count),
-        ("tokens.output", tokens.get("output"), _count),
-        ("tokens.reasoning", tokens.get("reasoning"), _count),
-        ("tokens.cache.read", cache.get("read"), _count),
-        ("tokens.cache.write", cache.get("write"), _count),
-        ("time.created", time.get("created"), _time),
-        ("time.completed", time.get("completed"), _time),
+        ("cost", info.get("cost"), money),
+        ("tokens.input", tokens.get("input"), count),
+        ("tokens.output", tokens.get("output"), count),
+        ("tokens.reasoning", tokens.get("reasoning"), count),
+        ("tokens.cache.read", cache.get("read"), count),
+        ("tokens.cache.write", cache.get("write"), count),
+        ("time.created", time.get("created"), moment),
+        ("time.completed", time.get("completed"), moment),
     )
     odd += [name for name, value, read in told if value is not None and read(value) is None]
     if info["role"] not in ("user", "assistant", ""):
@@ -648,7 +614,7 @@ def _readable_part(w: Any, unread: list[str]) -> Part:
         return _part(w)
     except (KeyError, TypeError, AttributeError, ValueError):
         unread.append("part")
-        return OtherPart(_str(_dict(w).get("id")), _str(_dict(w).get("type")))
+        return OtherPart(string(fields(w).get("id")), string(fields(w).get("type")))
 
 
 def _call_usage(w: Wire) -> Usage | None:
@@ -662,12 +628,12 @@ def _call_usage(w: Wire) -> Usage | None:
 
 
 def _failure(w: Wire) -> Failure:
-    data = _dict(w.get("data"))
+    data = fields(w.get("data"))
     return Failure(
         name=str(w.get("name") or w.get("_tag") or "UnknownError"),
         message=_STACK.sub("", str(data.get("message") or w.get("message") or "")),
-        status=_int(data.get("statusCode")),
-        provider=_str(data.get("providerID")) or None,
+        status=integer(data.get("statusCode")),
+        provider=string(data.get("providerID")) or None,
     )
 
 
@@ -681,9 +647,9 @@ def _diff(w: Wire) -> FileDiff:
     status = w.get("status")
     return FileDiff(
         file=w.get("file") or w.get("filePath") or w.get("relativePath") or "",
-        patch=_str(w.get("patch")) or _str(w.get("diff")) or _compared(w),
-        additions=_int(w.get("additions")),
-        deletions=_int(w.get("deletions")),
+        patch=string(w.get("patch")) or string(w.get("diff")) or _compared(w),
+        additions=integer(w.get("additions")),
+        deletions=integer(w.get("deletions")),
         status=status if status in ("added", "modified", "deleted") else None,
     )
 
@@ -739,14 +705,14 @@ def _part(w: Wire) -> Part:
 def _text(w: Wire) -> Text:
     time = w.get("time") or {}
     synthetic = bool(w.get("synthetic"))
-    start, end = _time(time.get("start")), _time(time.get("end"))
-    return Text(w["id"], _str(w.get("text")), start, end, synthetic)
+    start, end = moment(time.get("start")), moment(time.get("end"))
+    return Text(w["id"], string(w.get("text")), start, end, synthetic)
 
 
 def _reasoning(w: Wire) -> Reasoning:
     time = w.get("time") or {}
-    start, end = _time(time.get("start")), _time(time.get("end"))
-    return Reasoning(w["id"], _str(w.get("text")), start, end)
+    start, end = moment(time.get("start")), moment(time.get("end"))
+    return Reasoning(w["id"], string(w.get("text")), start, end)
 
 
 def _tool(w: Wire) -> ToolCall:
@@ -755,19 +721,19 @@ def _tool(w: Wire) -> ToolCall:
     error = state.get("error")
     return ToolCall(
         id=w["id"],
-        call=_str(w.get("callID")),
-        tool=_str(w["tool"]),
-        status=_str(state["status"]),
-        input=_dict(state.get("input")),
-        title=_str(state.get("title")) or None,
-        output=_str(state.get("output")) or _str(meta.get("output")),
-        error=None if error is None else _str(error) or repr(error),
-        exit=_int(meta.get("exit")),
+        call=string(w.get("callID")),
+        tool=string(w["tool"]),
+        status=string(state["status"]),
+        input=fields(state.get("input")),
+        title=string(state.get("title")) or None,
+        output=string(state.get("output")) or string(meta.get("output")),
+        error=None if error is None else string(error) or repr(error),
+        exit=integer(meta.get("exit")),
         diffs=tuple(_named(d, state.get("title")) for d in _tool_diffs(meta)),
-        child=_str(meta.get("sessionId")) or None,
+        child=string(meta.get("sessionId")) or None,
         declined=error in _DECLINED,
-        start=_time(time.get("start")),
-        end=_time(time.get("end")),
+        start=moment(time.get("start")),
+        end=moment(time.get("end")),
     )
 
 
@@ -787,7 +753,7 @@ def _named(diff: FileDiff, title: Any) -> FileDiff:
 
 
 def _step_end(w: Wire) -> StepEnd:
-    return StepEnd(w["id"], _str(w.get("reason")) or None, _call_usage(w))
+    return StepEnd(w["id"], string(w.get("reason")) or None, _call_usage(w))
 
 
 def _attachment(w: Wire) -> Attachment:
@@ -824,7 +790,7 @@ def _permission(w: Wire) -> Permission:
         action=w.get("permission") or w["type"],
         patterns=(patterns,) if isinstance(patterns, str) else tuple(map(str, patterns)),
         always=tuple(map(str, w.get("always") or ())),
-        command=_str(meta.get("command")) or None,
+        command=string(meta.get("command")) or None,
         diff=FileDiff(meta.get("filepath") or "", diff) if isinstance(diff, str) else None,
         call=tool.get("callID"),
         message=tool.get("messageID"),
@@ -869,12 +835,14 @@ def _models(body: Wire, default: str | None) -> Iterator[Model]:
 
 
 def _tiers(price: Wire) -> Iterator[PriceTier]:
-    """Prices of long prompts: a list, or the one of models.dev beyond 200,000 tokens."""
+    """Prices of long prompts, as 1.18.33 bills: the longest tier that is passed, else the other."""
+    listed = [t for t in price.get("tiers") or () if fields(t.get("tier")).get("type") == "context"]
+    tiers = {t["tier"]["size"]: t for t in listed}
     beyond = price.get("experimentalOver200K")
-    tiers = {200_000: beyond} if beyond else {}
-    tiers |= {t["tier"]["size"]: t for t in price.get("tiers") or () if t.get("tier")}
+    if beyond and not any(size <= 200_000 for size in tiers):
+        tiers[200_000] = beyond
     for above, w in sorted(tiers.items()):
-        cache = w.get("cache") or {}
+        cache = fields(w.get("cache"))
         read, write = cache.get("read"), cache.get("write")
         yield PriceTier(above, w.get("input"), w.get("output"), read, write)
 
@@ -890,11 +858,27 @@ def _agent(w: Wire) -> Agent:
         w.get("description") or "",
         w.get("mode") or "",
         _ref(model["providerID"], model["modelID"]) if model else None,
+        _rules(w.get("permission")),
     )
 
 
+def _rules(values: Any) -> tuple[Rule, ...]:
+    listed = values if isinstance(values, list) else []
+    return tuple(Rule(w["permission"], w["pattern"], w["action"]) for w in listed)
+
+
 def _command(w: Wire) -> Command:
-    return Command(w["name"], _str(w.get("description")), w.get("agent"), w.get("model"))
+    return Command(w["name"], string(w.get("description")), w.get("agent"), w.get("model"))
+
+
+def _skill(w: Wire) -> Skill:
+    return Skill(w["name"], w["name"], string(w.get("description")), string(w.get("location")))
+
+
+def _mcp_servers(body: Wire) -> tuple[McpServer, ...]:
+    return tuple(
+        McpServer(name, string(w.get("status")), string(w.get("error"))) for name, w in body.items()
+    )
 
 
 # -- frames to events ------------------------------------------------------------------------------
@@ -915,7 +899,7 @@ def _part_changed(p: Wire) -> Event:
 
 def _delta(p: Wire) -> Event:
     # Deltas of reasoning have the field "text" too; the part's own kind tells them apart.
-    text = _str(p["delta"]) if p.get("field") == "text" else ""
+    text = string(p["delta"]) if p.get("field") == "text" else ""
     return PartDelta(p["sessionID"], p["messageID"], p["partID"], text)
 
 

@@ -1,10 +1,96 @@
-"""OpenCode 2.x (`/api/...`): recognised, so that a person is told what answers."""
+"""OpenCode 2.x: the `/api` surface of 2.0 to 2.2.
+
+The stream tells only what is new, so an event often holds part of a message or a tool call, which
+the fold completes. A prompt, its item in the inbox and its stored message have one id; one
+execution may serve several prompts. Names that no release is known to use are passed over, what a
+known event can't do without is missed loudly.
+"""
 
 from __future__ import annotations
 
-from ..errors import StatusError
-from ..model import Server
-from . import Flow, Request, json_object
+import json
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Literal
+from urllib.parse import quote
+
+from .. import forms
+from ..diffs import Diff, Source
+from ..errors import NotFoundError, StatusError, StreamError, UnsupportedOperation
+from ..events import (
+    Event,
+    MessageChanged,
+    MessageRemoved,
+    PartChanged,
+    PartDelta,
+    PermissionAsked,
+    PromptDelivered,
+    QuestionAsked,
+    RequestReplied,
+    SessionChanged,
+    SessionDeleted,
+    SessionFailed,
+    StatusChanged,
+)
+from ..model import (
+    Agent,
+    Attachment,
+    Command,
+    Compaction,
+    Decision,
+    Failure,
+    FileDiff,
+    InboxItem,
+    Integration,
+    McpServer,
+    Message,
+    Model,
+    ModelRef,
+    Option,
+    OtherPart,
+    Part,
+    Permission,
+    PriceTier,
+    Question,
+    QuestionItem,
+    Reasoning,
+    Rule,
+    SavedRule,
+    Server,
+    Session,
+    ShellOutput,
+    Skill,
+    Status,
+    StepEnd,
+    StepStart,
+    Text,
+    Todo,
+    ToolCall,
+    Usage,
+)
+from . import (
+    Flow,
+    Generation,
+    Place,
+    Prompt,
+    Query,
+    Reply,
+    Request,
+    SessionOptions,
+    decode,
+    json_object,
+    log,
+    many,
+)
+from .values import count, elements, fields, integer, moment, money, number, string
+
+Wire = dict[str, Any]
+
+_PAGE = 200  # the most that a list of messages takes
+_DECLINED = ("The user declined this tool call", "The user dismissed this question")
+_BUSY, _IDLE = Status("busy"), Status("idle")
 
 
 def probe() -> Flow[Server | None]:
@@ -12,13 +98,1305 @@ def probe() -> Flow[Server | None]:
 
     `/api/health` and `/api/session` prove nothing, since 1.18.33 answers both. Two early builds of
     2.x had the same answer at another path.
+
+    Raises:
+        StatusError: It is a 2.x server that still starts (503).
     """
     for path in ("/api/info", "/api/status", "/api/health"):
         try:
             body = json_object((yield Request("GET", path)))
-        except StatusError:
+        except StatusError as error:
+            if error.status == 503:
+                raise
             continue
         version, pid = (body or {}).get("version"), (body or {}).get("pid")
         if isinstance(version, str) and isinstance(pid, int):
-            return Server("2.x", version)
+            return Server("2.x", version, pid)
     return None
+
+
+class V2(Generation):
+    """The dialect of OpenCode 2.x."""
+
+    generation = "2.x"
+    tested = "transcripts of 2.0.16 and a simulation of 2.0 to 2.2"
+    joining = "line up behind it with --queue, or join it with --steer"
+    busy_route = "/api/session/active"
+    silence = 45.0  # heartbeats come every 15 s, as comments
+    always_means = "for every session of this project, until it is taken back"
+
+    # -- sessions ----------------------------------------------------------------------------
+
+    def sessions(self, directory: str | None, *, project: bool) -> Flow[tuple[Session, ...]]:
+        """All sessions of a directory, of its whole project, or (None) of the server."""
+        query: Query = {"directory": directory}
+        if directory is not None and project:
+            # Outside of git the project is "global" for every directory there is.
+            known = yield from self._project(directory)
+            query = {"project": known} if known and known != "global" else query
+        found = yield from self._listed(query)
+        # Since 2.1 archived sessions are a list of their own; before, both are the same.
+        with suppress(StatusError):
+            found += yield from self._listed({**query, "archived": "true"})
+        return tuple({s.id: s for s in found}.values())
+
+    def _project(self, directory: str) -> Flow[str | None]:
+        body = json_object((yield Request("GET", "/api/location", _scope(directory)))) or {}
+        place = fields(body.get("data")) or body
+        project = place.get("project")
+        named = project.get("id") if isinstance(project, dict) else project
+        return string(place.get("projectID")) or string(named) or None
+
+    def _listed(self, query: Query) -> Flow[list[Session]]:
+        pages = yield from _pages(Request("GET", "/api/session", {**query, "limit": _PAGE}))
+        return [decode("a session", _session, w) for w in _rows(pages)]
+
+    def session(self, session: str) -> Flow[Session]:
+        """One session."""
+        return decode("a session", _session, _data((yield Request("GET", _path(session)))))
+
+    def children(self, session: Session) -> Flow[tuple[Session, ...]]:
+        """The subagent sessions directly below a session."""
+        return tuple((yield from self._listed({"parentID": session.id})))
+
+    def create(self, directory: str | None, title: str | None) -> Flow[Session]:
+        """A new session. The server takes its directory from the body only."""
+        return (yield from self.create_as(directory, title, SessionOptions()))
+
+    def create_as(
+        self, directory: str | None, title: str | None, options: SessionOptions
+    ) -> Flow[Session]:
+        """A new session that is more than a title in a directory."""
+        told: Wire = {
+            "title": title,
+            "location": {"directory": directory} if directory else None,
+            "id": options.id,
+            "parentID": options.parent,
+            "agent": options.agent,
+            "model": _ref_out(options.model) if options.model else None,
+            "metadata": dict(options.metadata) if options.metadata else None,
+            "permissions": [_rule_out(r) for r in options.rules],
+        }
+        body = {name: value for name, value in told.items() if value}
+        reply = yield Request("POST", "/api/session", {}, body)
+        return decode("a session", _session, _data(reply))
+
+    def fork(self, session: Session, before: str | None) -> Flow[Session]:
+        """A new session with what stands before a message, or with everything."""
+        body = {"before": before} if before else {}
+        reply = yield Request("POST", _path(session.id, "fork"), {}, body)
+        return decode("a session", _session, _data(reply))
+
+    def rename(self, session: Session, title: str) -> Flow[None]:
+        """Give a session another title."""
+        yield Request("PATCH", _path(session.id), {}, {"title": title})
+
+    def archive(self, session: Session, at: int | None) -> Flow[None]:
+        """Put a session away, or take it back (since 2.1; before, nothing happens)."""
+        yield Request("PATCH", _path(session.id), {}, {"archived": at is not None})
+
+    def set_rules(self, session: Session, rules: Sequence[Rule]) -> Flow[None]:
+        """Replace the permission rules of a session."""
+        yield Request(
+            "PATCH", _path(session.id), {}, {"permissions": [_rule_out(r) for r in rules]}
+        )
+
+    def set_metadata(self, session: Session, metadata: Mapping[str, Any]) -> Flow[None]:
+        """Replace what stays with a session on the server."""
+        yield Request("PATCH", _path(session.id), {}, {"metadata": dict(metadata)})
+
+    def delete(self, session: Session) -> Flow[None]:
+        """Delete a session and its subagents' sessions for good."""
+        yield Request("DELETE", _path(session.id))
+
+    def compact(self, session: Session, model: ModelRef) -> Flow[str | None]:
+        """Summarise a session's conversation; gives the id of the message that will tell it."""
+        reply = yield Request("POST", _path(session.id, "compact"), {}, {})
+        return decode("an item of the inbox", lambda w: str(w["id"]), _data(reply))
+
+    def revert(
+        self, session: Session, message: str, files: bool = True
+    ) -> Flow[tuple[FileDiff, ...]]:
+        """Set a session back to before a message, its files too; what the files lose."""
+        body = {"messageID": message, "files": files}
+        reply = yield Request("POST", _path(session.id, "revert", "stage"), {}, body)
+        return decode("a revert", lambda w: _diffs(w.get("files")), _data(reply))
+
+    def unrevert(self, session: Session) -> Flow[None]:
+        """Undo a revert, as long as nothing was prompted since."""
+        yield Request("DELETE", _path(session.id, "revert"))
+
+    def commit_revert(self, session: Session) -> Flow[None]:
+        """Make a revert final: the messages after it are gone."""
+        yield Request("POST", _path(session.id, "revert", "commit"), {}, {})
+
+    def todos(self, session: Session) -> Flow[tuple[Todo, ...]]:
+        """Not to be had: the list is among the session's tool calls only."""
+        raise _only_1x("list of todos")
+
+    def share(self, session: Session) -> Flow[str | None]:
+        """Not to be had."""
+        raise _only_1x("way to make a session public")
+
+    def unshare(self, session: Session) -> Flow[None]:
+        """Not to be had."""
+        raise _only_1x("way to make a session public")
+
+    def command(self, session: Session, prompt: Prompt) -> Flow[None]:
+        """Not done; `check` says why."""
+        self.check(prompt)
+        return
+        yield
+
+    def wait(self, session: Session, timeout: float) -> Flow[None]:
+        """Wait until a session is idle, at most so many seconds."""
+        path = f"/api/experimental{_path(session.id, 'wait').removeprefix('/api')}"
+        yield Request("POST", path, {}, {}, timeout=timeout)
+
+    # -- messages and prompts ------------------------------------------------------------------
+
+    def messages(self, session: Session) -> Flow[tuple[Message, ...]]:
+        """Every message of a session, oldest first, and the lines that the server put between."""
+        rows = _rows((yield from self.pages(session)))
+        return decode("messages", lambda rows: _messages(session.id, rows), rows)
+
+    def pages(self, session: Session) -> Flow[tuple[Reply, ...]]:
+        """Every message of a session as the server sends them."""
+        query: Query = {"order": "asc", "limit": _PAGE}
+        return (yield from _pages(Request("GET", _path(session.id, "message"), query)))
+
+    def transcript(self, session: Session, pages: Sequence[Reply]) -> tuple[Message, ...]:
+        """The messages in these replies, oldest first, as far as they can be read."""
+        return _messages(session.id, _rows(pages), _readable)
+
+    def latest(self, session: Session, count: int) -> Flow[tuple[Message, ...]]:
+        """The newest messages of a session, oldest first, and the lines between them."""
+        query: Query = {"order": "desc", "limit": min(4 * count, _PAGE)}
+        rows = _rows([(yield Request("GET", _path(session.id, "message"), query))])
+        return decode("messages", lambda rows: _messages(session.id, rows), rows[::-1])
+
+    def message(self, session: Session, message: str) -> Flow[Message]:
+        """One message; a prompt that no agent has seen yet waits in the inbox."""
+        try:
+            reply = yield Request("GET", _path(session.id, "message", message))
+        except NotFoundError:
+            waiting = yield from self._inbox(session)
+            item = next((w for w in waiting if w.get("id") == message), None)
+            if item is None:
+                raise
+            return decode("an item of the inbox", lambda w: _enqueued(session.id, w), item)
+        return decode("a message", lambda w: _message(session.id, w, None), _data(reply))
+
+    def new_prompt_id(self, now: int) -> str:
+        """An id in the server's own form: 48 bits of time and counter, then chance."""
+        return f"msg_{(now * 4096 + 1) % 2**48:012x}{secrets.token_hex(7)}"
+
+    def check(self, prompt: Prompt) -> None:
+        """Make sure that a prompt can be sent as it is: all but a command can.
+
+        The route answers 204 and names neither the command nor what it admitted (2.0.6 to 2.2.0).
+        """
+        if prompt.command is not None:
+            raise UnsupportedOperation(
+                f"The turn of command {prompt.command!r} can't be followed on OpenCode 2.x: the "
+                "server doesn't say which it is.",
+                "Send what the command's template says: %%oc_prompt",
+            )
+
+    def prompt(self, session: Session, prompt: Prompt) -> Flow[None]:
+        """Hand over a prompt. Agent and model are the session's: they are switched before it.
+
+        The receipt proves that the server holds an item of this id, not that it is this one (the
+        first admission wins): what it holds is compared.
+        """
+        if prompt.agent and prompt.agent != session.agent:
+            yield Request("POST", _path(session.id, "agent"), {}, {"agent": prompt.agent})
+        if prompt.model and prompt.model != session.model:
+            model = {"model": _ref_out(prompt.model)}
+            yield Request("POST", _path(session.id, "model"), {}, model)
+        body: Wire = {"id": prompt.id, "text": prompt.text}
+        if prompt.files:
+            body["files"] = [{"uri": f.url, "name": f.filename} for f in prompt.files]
+        if prompt.skills:
+            body["skills"] = [{"id": s} for s in prompt.skills]
+        if prompt.metadata:
+            body["metadata"] = dict(prompt.metadata)
+        if prompt.delivery:
+            body["delivery"] = prompt.delivery
+        if not prompt.resume:
+            body["resume"] = False
+        receipt = _data((yield Request("POST", _path(session.id, "prompt"), {}, body)))
+        held = decode("a receipt", lambda w: string(fields(w["payload"]).get("text")), receipt)
+        if held != prompt.text:
+            raise StreamError(
+                f"The server holds another text under the id {prompt.id} of this prompt.",
+                "Send the prompt again: it gets another id.",
+            )
+
+    def abort(self, session: Session) -> Flow[None]:
+        """Ask a session to stop. What waits in its inbox stays there."""
+        yield Request("POST", _path(session.id, "interrupt"), {}, {}, timeout=5.0)
+
+    def switch(
+        self, session: Session, *, agent: str | None = None, model: ModelRef | None = None
+    ) -> Flow[None]:
+        """Give a session another agent or model. Names are not checked by the server."""
+        if agent:
+            yield Request("POST", _path(session.id, "agent"), {}, {"agent": agent})
+        if model:
+            yield Request("POST", _path(session.id, "model"), {}, {"model": _ref_out(model)})
+
+    # -- the inbox -------------------------------------------------------------------------------
+
+    def inbox(self, session: Session) -> Flow[tuple[InboxItem, ...]]:
+        """What waits to be delivered, in the order in which it came."""
+        return many("an item of the inbox", _inbox_item, (yield from self._inbox(session)))
+
+    def _inbox(self, session: Session) -> Flow[list[Wire]]:
+        items = _data((yield Request("GET", _path(session.id, "inbox"))))
+        return [w for w in items if isinstance(w, dict)] if isinstance(items, list) else []
+
+    def cancel(self, session: Session, item: str) -> Flow[bool]:
+        """Take an item out of the inbox; False if an agent has it already.
+
+        The route answers 204 either way.
+        """
+        yield Request("DELETE", _path(session.id, "inbox", item))
+        try:
+            yield Request("GET", _path(session.id, "message", item))
+        except NotFoundError:
+            return True
+        return False
+
+    def deliver(
+        self, session: Session, item: str, delivery: Literal["steer", "queue"]
+    ) -> Flow[None]:
+        """Let an item of the inbox join at the next step (steer), or after the turn (queue)."""
+        yield Request("PATCH", _path(session.id, "inbox", item), {}, {"delivery": delivery})
+
+    # -- a session's surroundings ----------------------------------------------------------------
+
+    def set_environment(self, session: Session, variables: dict[str, str]) -> Flow[None]:
+        """Replace the environment variables of a session's shell commands."""
+        yield Request("PUT", _path(session.id, "environment"), {}, {"variables": variables})
+
+    def instructions(self, session: Session) -> Flow[dict[str, Any]]:
+        """The instructions that were added to a session, by key."""
+        body = _data((yield Request("GET", _entries(session))))
+        return decode("instructions", lambda ws: {w["key"]: w.get("value") for w in ws}, body)
+
+    def put_instruction(self, session: Session, key: str, value: Any) -> Flow[None]:
+        """Tell a session's agent something, from its next step on."""
+        yield Request("PUT", f"{_entries(session)}/{quote(key, safe='')}", {}, {"value": value})
+
+    def delete_instruction(self, session: Session, key: str) -> Flow[None]:
+        """Take back what a session's agent was told."""
+        yield Request("DELETE", f"{_entries(session)}/{quote(key, safe='')}")
+
+    # -- what changed ----------------------------------------------------------------------------
+
+    def diffs(self, session: Session, message: str | None) -> Flow[Diff]:
+        """What changed in a session, or in the turn of one message.
+
+        The route tells one turn at a time, and nothing without git or snapshots; then the edit
+        tools tell what they did, subagents' included.
+        """
+        turns = _turns((yield from self.messages(session)))
+        if message is not None:
+            prompt = _prompt_of(turns, message)
+            turns = {prompt: turns[prompt]}
+        told: list[tuple[str, FileDiff]] = []
+        kinds: set[str] = set()
+        seen = {session.id}
+        for prompt, messages in turns.items():
+            if not any(m.tools for m in messages):
+                continue
+            diffs: Sequence[FileDiff] = yield from self.changed(session, prompt)
+            kind = "turns" if diffs else "tools"
+            diffs = diffs or (yield from self._edits(messages, seen))
+            kinds |= {kind} if diffs else set()
+            told += [(prompt, d) for d in diffs]
+        both = len(kinds) == 2
+        source: Source = "turns and tools" if both else "tools" if "tools" in kinds else "turns"
+        return Diff.of(told, source, session.directory)
+
+    def changed(self, session: Session, prompt: str) -> Flow[tuple[FileDiff, ...]]:
+        """What the turn of a prompt changed; nothing where no snapshots are taken."""
+        try:
+            reply = yield Request("GET", _path(session.id, "diff"), {"from": prompt})
+        except StatusError:
+            return ()
+        return _diffs(_data(reply))
+
+    def _edits(self, messages: Iterable[Message], seen: set[str]) -> Flow[list[FileDiff]]:
+        found: list[FileDiff] = []
+        for tool in (t for m in messages for t in m.tools):
+            found += _told_edits(tool)
+            if tool.child and tool.child not in seen:
+                seen.add(tool.child)
+                with suppress(NotFoundError):  # deleted
+                    below = yield from self.messages(Session(tool.child))
+                    found += yield from self._edits(below, seen)
+        return found
+
+    # -- what waits for a person -----------------------------------------------------------------
+
+    def statuses(self, directory: str) -> Flow[dict[str, Status]]:
+        """The sessions of the server that are not idle; it doesn't tell them by directory."""
+        active = _data((yield Request("GET", "/api/session/active", timeout=5.0)))
+        return decode("the active sessions", lambda w: dict.fromkeys(w.keys(), _BUSY), active)
+
+    def permissions(self, directory: str) -> Flow[tuple[Permission, ...]]:
+        """Permissions that wait in a directory."""
+        request = Request("GET", "/api/permission/request", _scope(directory), timeout=5.0)
+        return many("a permission", _permission, _data((yield request)))
+
+    def questions(self, directory: str) -> Flow[tuple[Question, ...]]:
+        """Forms that wait in a directory, as questions."""
+        request = Request("GET", "/api/form", _scope(directory), timeout=5.0)
+        return many("a form", _form, _data((yield request)))
+
+    def reply(
+        self, permission: Permission, directory: str, decision: Decision, message: str
+    ) -> Flow[None]:
+        """Decide a permission. "reject" without a message stops the turn, with one it goes on."""
+        body = {"decision": decision} | ({"message": message} if message else {})
+        yield Request(
+            "POST", _path(permission.session, "permission", permission.id, "reply"), {}, body
+        )
+
+    def answer(
+        self, question: Question, directory: str, answers: Sequence[Sequence[str]]
+    ) -> Flow[None]:
+        """Fill in a form: per item the chosen labels or free text, as the field wants it.
+
+        Raises:
+            InvalidAnswer: A field can't take its answer; nothing is sent.
+        """
+        forms.check(question, answers)
+        pairs = zip(question.items, answers, strict=False)
+        filled = {
+            item.key: _answer(item, given)
+            for item, given in pairs
+            if given and item.kind != "external" and forms.asked(question, item, answers)
+        }
+        path = _path(question.session, "form", question.id, "reply")
+        yield Request("POST", path, {}, {"answer": filled})
+
+    def dismiss(self, question: Question, directory: str) -> Flow[None]:
+        """Cancel a form; without a message the turn that asked stops."""
+        yield Request("DELETE", _path(question.session, "form", question.id))
+
+    def saved_rules(self) -> Flow[tuple[SavedRule, ...]]:
+        """What "always" saved, for all projects."""
+        return many("a saved rule", _saved, _data((yield Request("GET", "/api/permission/saved"))))
+
+    def delete_saved_rule(self, rule: str) -> Flow[None]:
+        """Take an "always" back."""
+        yield Request("DELETE", f"/api/permission/saved/{quote(rule, safe='')}")
+
+    # -- what a directory offers -----------------------------------------------------------------
+
+    def models(self, directory: str | None) -> Flow[tuple[Model, ...]]:
+        """The models of a directory."""
+        listed = yield from self._catalog("/api/model", directory)
+        default: Any = None
+        with suppress(StatusError):
+            default = _data((yield Request("GET", "/api/model/default", _scope(directory))))
+        return decode("its models", lambda ws: _models(ws, default), listed)
+
+    def prices(self, directory: str | None) -> Flow[tuple[Model, ...]]:
+        """The models of a directory for their prices, not saying the default."""
+        listed = yield from self._catalog("/api/model", directory)
+        return decode("its models", lambda ws: _models(ws, None), listed)
+
+    def agents(self, directory: str | None) -> Flow[tuple[Agent, ...]]:
+        """The agents of a directory that a person may name."""
+        return decode("its agents", _agents, (yield from self._catalog("/api/agent", directory)))
+
+    def _catalog(self, path: str, directory: str | None) -> Flow[Any]:
+        """What a directory offers. A cold one offers nothing until its plugins are loaded.
+
+        The list of integrations is answered no sooner than that (2.0.24).
+        """
+        request = Request("GET", path, _scope(directory))
+        if listed := _data((yield request)):
+            return listed
+        with suppress(StatusError):
+            yield Request("GET", "/api/integration", _scope(directory))
+        return _data((yield request))
+
+    def commands(self, directory: str | None) -> Flow[tuple[Command, ...]]:
+        """The commands of a directory."""
+        listed = _data((yield Request("GET", "/api/command", _scope(directory))))
+        return many("a command", lambda w: Command(w["name"], string(w.get("description"))), listed)
+
+    def skills(self, directory: str | None) -> Flow[tuple[Skill, ...]]:
+        """The skills of a directory."""
+        return many(
+            "a skill", _skill, _data((yield Request("GET", "/api/skill", _scope(directory))))
+        )
+
+    def mcp(self, directory: str | None) -> Flow[tuple[McpServer, ...]]:
+        """The MCP servers of a directory."""
+        listed = _data((yield Request("GET", "/api/mcp", _scope(directory))))
+        return many("an MCP server", _mcp_server, listed)
+
+    def add_mcp(self, directory: str | None, name: str, config: dict[str, Any]) -> Flow[None]:
+        """Add an MCP server, until the server restarts."""
+        path = f"/api/experimental/mcp/{quote(name, safe='')}"
+        yield Request("PUT", path, _scope(directory), {"config": config})
+
+    def remove_mcp(self, directory: str | None, name: str) -> Flow[None]:
+        """Take an MCP server away that was added."""
+        yield Request("DELETE", f"/api/experimental/mcp/{quote(name, safe='')}", _scope(directory))
+
+    def integrations(self, directory: str | None) -> Flow[tuple[Integration, ...]]:
+        """The accounts that the server can use, and those that it has."""
+        listed = _data((yield Request("GET", "/api/integration", _scope(directory))))
+        return many("an integration", _integration, listed)
+
+    def shell_output(self, directory: str | None, shell: str, cursor: int) -> Flow[ShellOutput]:
+        """What a shell printed from a byte on."""
+        path = f"/api/shell/{quote(shell, safe='')}/output"
+        query: Query = {**_scope(directory), "cursor": cursor}
+        return decode("a shell's output", _shell_output, _data((yield Request("GET", path, query))))
+
+    def home(self) -> Flow[str]:
+        """The directory that the server itself runs in."""
+        body = json_object((yield Request("GET", "/api/location"))) or {}
+        place = fields(body.get("data")) or body
+        return decode("its location", lambda w: str(w["directory"]), place)
+
+    # -- the stream ------------------------------------------------------------------------------
+
+    def stream(self, directory: str) -> Request:
+        """The request that opens the event stream, which is of the whole server."""
+        return Request("GET", "/api/event")
+
+    def log(self, session: str, after: int | None, follow: bool) -> Request:
+        """The request for what the server wrote down of a session, as a stream of frames."""
+        path = f"/api/experimental/session/{quote(session, safe='')}/log"
+        return Request("GET", path, {"after": after, "follow": "true" if follow else None})
+
+    def place(self, frame: Any) -> Place | None:
+        """An event's id, and its number if it is durable; numbers rise, and some are never sent."""
+        match frame:
+            case {"id": str(key), "durable": {"aggregateID": str(session), "seq": int(seq)}}:
+                return Place(key, session, seq)
+            case {"id": str(key)}:
+                return Place(key)
+            case _:
+                return None
+
+    def events(self, frame: Any) -> Iterator[Event]:
+        """Decode one frame. Unknown kinds yield nothing."""
+        kind = string(frame.get("type")) if isinstance(frame, dict) else ""
+        read = _EVENTS.get(kind)
+        if read is not None:
+            yield from decode(f"a {kind} event", lambda f: tuple(read(f["data"], f)), frame)
+        elif kind.startswith(("permission.", "form.")):
+            log.warning("The server sent %s, which this package does not know.", kind)
+
+
+# -- requests and replies --------------------------------------------------------------------------
+
+
+def _only_1x(what: str) -> UnsupportedOperation:
+    return UnsupportedOperation(
+        f"OpenCode 2.x has no {what}; OpenCode 1.x has one.",
+        "%oc_connect says which server answers.",
+    )
+
+
+def _path(*parts: str) -> str:
+    return "/api/session/" + "/".join(quote(p, safe="") for p in parts)
+
+
+def _entries(session: Session) -> str:
+    return f"/api/experimental/session/{quote(session.id, safe='')}/instructions/entries"
+
+
+def _scope(directory: str | None) -> Query:
+    return {"location[directory]": directory or None}
+
+
+def _data(reply: Reply) -> Any:
+    """What an answer holds: the value below `data`."""
+    return decode(f"the answer to {reply.request}", lambda body: body["data"], reply.json())
+
+
+def _rows(pages: Iterable[Reply]) -> list[Wire]:
+    """The rows of a list."""
+    listed = (decode("a page", elements, _data(page)) for page in pages)
+    return [w for page in listed for w in page if isinstance(w, dict)]
+
+
+def _pages(request: Request) -> Flow[tuple[Reply, ...]]:
+    """All pages of a list. There is always a next cursor, so an empty page is the end."""
+    pages: list[Reply] = []
+    query, seen = request.query, set[str]()
+    while True:
+        reply = yield Request(request.method, request.path, query)
+        body = fields(reply.json())
+        cursor = fields(body.get("cursor")).get("next")
+        pages.append(reply)
+        if not body.get("data") or not isinstance(cursor, str) or not cursor:
+            return tuple(pages)
+        if cursor in seen:
+            log.warning("%s repeats a cursor: the list ends there.", request)
+            return tuple(pages)
+        seen.add(cursor)
+        query = {"cursor": cursor, "limit": request.query.get("limit")}
+
+
+# -- wire to model: sessions and messages ----------------------------------------------------------
+
+
+def _session(w: Wire) -> Session:
+    time, fork = fields(w.get("time")), fields(w.get("fork"))
+    return Session(
+        id=w["id"],
+        title=string(w.get("title")),
+        directory=string(fields(w.get("location")).get("directory")),
+        project=string(w.get("projectID")) or None,
+        parent=string(w.get("parentID")) or None,
+        agent=string(w.get("agent")) or None,
+        model=_ref(w.get("model")),
+        created=moment(time.get("created")),
+        updated=moment(time.get("updated")),
+        archived=moment(time.get("archived")) or None,
+        usage=_usage(w),
+        rules=_rules(w.get("permissions")),
+        metadata=fields(w.get("metadata")),
+        forked_from=string(fork.get("sessionID")) or None,
+        forked_at=string(fields(fork.get("boundary")).get("messageID")) or None,
+        outcome=string(w.get("outcome")) or None,
+        revert=string(fields(w.get("revert")).get("messageID")) or None,
+    )
+
+
+def _ref(w: Any) -> ModelRef | None:
+    told = fields(w)
+    provider, model, variant = (string(told.get(n)) for n in ("providerID", "id", "variant"))
+    if not provider or not model:
+        return None
+    return ModelRef(provider, model, None if variant in ("", "default") else variant)
+
+
+def _ref_out(model: ModelRef) -> Wire:
+    ref = {"id": model.id, "providerID": model.provider}
+    return ref | ({"variant": model.variant} if model.variant else {})
+
+
+def _usage(w: Wire) -> Usage | None:
+    tokens, cost = w.get("tokens"), w.get("cost")
+    if tokens is None and cost is None:
+        return None
+    tokens = fields(tokens)
+    cache = fields(tokens.get("cache"))
+    return Usage(
+        input=count(tokens.get("input")),
+        output=count(tokens.get("output")),
+        reasoning=count(tokens.get("reasoning")),
+        cache_read=count(cache.get("read")),
+        cache_write=count(cache.get("write")),
+        cost=money(cost),
+    )
+
+
+def _call_usage(w: Wire) -> Usage | None:
+    """The usage of a model call; no call takes 0 tokens, so zeros only hold the place."""
+    usage = _usage(w)
+    return None if usage and usage.empty else usage
+
+
+def _messages(
+    session: str, rows: Sequence[Wire], read: _Reader | None = None
+) -> tuple[Message, ...]:
+    """Stored rows as messages: an answer belongs to the prompt before it."""
+    read = read or _message
+    found: list[Message] = []
+    prompt: str | None = None
+    for place, row in enumerate(rows):
+        message = read(session, row, prompt)
+        if message.role == "user":
+            prompt = message.id
+        if message.error is not None and message.error.aborted and _unsaid(rows[place + 1 :]):
+            cut_off = Failure("Interrupted", "the server stopped, and the turn with it")
+            message = replace(message, error=cut_off)
+        found.append(message)
+    return tuple(found)
+
+
+_Reader = Callable[[str, Wire, str | None], Message]
+
+
+def _readable(session: str, w: Wire, prompt: str | None) -> Message:
+    """A stored row: all of it that can be read, and the names of what can't."""
+    unread: list[str] = []
+    try:
+        return _message(session, w, prompt)
+    except (KeyError, TypeError, AttributeError, ValueError):
+        pass
+    whole = dict(w)
+    for name in [n for n in w if n not in ("id", "type")]:
+        try:
+            _message(session, {k: w[k] for k in ("id", "type", name) if k in w}, prompt)
+        except (KeyError, TypeError, AttributeError, ValueError):
+            unread.append(name)
+            del whole[name]
+    try:
+        message = _message(session, whole, prompt)
+    except (KeyError, TypeError, AttributeError, ValueError):
+        message = Message(string(w.get("id")), session, "", kind=string(w.get("type")))
+        unread.append("id" if "id" not in w else "type")
+    return replace(message, unread=tuple(unread))
+
+
+def _unsaid(after: Sequence[Wire]) -> bool:
+    """Whether no end of the turn was noted: it is for every one that a person stopped."""
+    following = (w.get("type") for w in after)
+    return next((t for t in following if t in ("idle", "user", "assistant")), None) != "idle"
+
+
+def _message(session: str, w: Wire, prompt: str | None) -> Message:
+    kind = string(w.get("type"))
+    time = w.get("time") or {}
+    read = _ROWS.get(kind, _line)
+    return read(session, w, prompt, moment(time.get("created")), moment(time.get("completed")))
+
+
+_Row = Callable[[str, Wire, str | None, int | None, int | None], Message]
+
+
+def _user(session: str, w: Wire, prompt: str | None, made: int | None, done: int | None) -> Message:
+    files: list[Part] = [_file(n, f) for n, f in enumerate(w.get("files") or ())]
+    parts = (*files, Text(":text:0", string(w.get("text"))))
+    return Message(w["id"], session, "user", made, done, parts=parts)
+
+
+def _synthetic(
+    session: str, w: Wire, prompt: str | None, made: int | None, done: int | None
+) -> Message:
+    parts = (Text(":text:0", string(w.get("text")), synthetic=True),)
+    return Message(w["id"], session, "user", made, done, parts=parts, kind=w["type"])
+
+
+def _assistant(
+    session: str, w: Wire, prompt: str | None, made: int | None, done: int | None
+) -> Message:
+    usage, finish = _call_usage(w), string(w.get("finish")) or None
+    error = _failure(w["error"]) if w.get("error") else None
+    parts: list[Part] = [StepStart(":start"), *_content(w.get("content") or (), done)]
+    if error is not None and error.aborted and _declined(parts):
+        # A refusal ends the step as aborted, although the model had come to its end.
+        finish, error = "tool-calls", None
+    if finish and error is None:
+        parts.append(StepEnd(":end", finish, usage))
+    return Message(
+        id=w["id"],
+        session=session,
+        role="assistant",
+        created=made,
+        completed=done,
+        parent=prompt,
+        agent=w.get("agent"),
+        model=_ref(w.get("model")),
+        finish=finish,
+        error=error,
+        reported=usage,
+        parts=tuple(parts),
+    )
+
+
+def _declined(parts: Iterable[Part]) -> bool:
+    return any(isinstance(p, ToolCall) and p.declined for p in parts)
+
+
+def _compaction(
+    session: str, w: Wire, prompt: str | None, made: int | None, done: int | None
+) -> Message:
+    """A summary. One that a person asked for is no answer to the prompt before it."""
+    running = w.get("status") == "running"
+    auto = w.get("reason") == "auto"
+    summary = Text(":text:0", string(w.get("summary")), made, None if running else done or made)
+    failed = w.get("status") == "failed"
+    return Message(
+        id=w["id"],
+        session=session,
+        role="assistant",
+        created=made,
+        completed=None if running else done or made,
+        parent=prompt if auto else None,
+        model=_ref(w.get("model")),
+        finish=None if running or failed else "stop",
+        error=_failure(w["error"]) if w.get("error") else None,
+        reported=_call_usage(w),
+        summary=True,
+        parts=(Compaction(":compaction", auto), summary),
+        kind="compaction",
+    )
+
+
+def _line(session: str, w: Wire, prompt: str | None, made: int | None, done: int | None) -> Message:
+    """What is neither prompt nor answer; also what this package doesn't know."""
+    error = _failure(w["error"]) if isinstance(w.get("error"), dict) else None
+    told = string(w.get("text")) or string(w.get("command"))
+    parts = (Text(":text:0", told, made, made, synthetic=True),) if told else ()
+    finish = string(w.get("outcome")) or None
+    kind = string(w.get("type")) or "unknown"
+    return Message(
+        w["id"], session, "system", made, done or made, None, finish=finish, error=error,
+        parts=parts, kind=kind,
+    )  # fmt: skip
+
+
+_ROWS: dict[str, _Row] = {
+    "user": _user,
+    "assistant": _assistant,
+    "synthetic": _synthetic,
+    "skill": _synthetic,
+    "compaction": _compaction,
+}
+
+
+def _content(content: Iterable[Wire], done: int | None) -> Iterator[Part]:
+    """The parts of a step. A text has no times of its own: it is closed when the step is."""
+    counts = {"text": 0, "reasoning": 0}
+    for w in content:
+        kind = w["type"]
+        if kind == "tool":
+            yield _tool(w)
+        elif kind in counts:
+            key, time = f":{kind}:{counts[kind]}", w.get("time") or {}
+            counts[kind] += 1
+            made = moment(time.get("created"))
+            end = moment(time.get("completed")) or done
+            part = Text if kind == "text" else Reasoning
+            yield part(key, string(w.get("text")), made, end)
+        else:
+            yield OtherPart(f":{kind}", kind)
+
+
+def _tool(w: Wire) -> ToolCall:
+    state, time = w["state"], w.get("time") or {}
+    given = state.get("input")
+    return ToolCall(
+        id=f":tool:{w['id']}",
+        call=w["id"],
+        tool=w["name"],
+        status="pending" if state["status"] == "streaming" else state["status"],
+        input=given if isinstance(given, dict) else {},
+        start=moment(time.get("ran")) or moment(time.get("created")),
+        end=moment(time.get("completed")),
+        **_result(state),
+    )
+
+
+def _result(w: Wire) -> Wire:
+    """What is known of a tool's result: its fields in a row and in events are the same."""
+    meta, error = fields(w.get("metadata")), w.get("error")
+    return {
+        "output": _output(w.get("content") or ()),
+        "error": None if error is None else string(fields(error).get("message")) or repr(error),
+        "exit": integer(meta.get("exit")),
+        "diffs": _diffs(meta.get("files")),
+        "child": string(meta.get("sessionID")) or None,
+        "shell": string(meta.get("shellID")) or None,
+        "declined": fields(error).get("type") == "aborted"
+        and fields(error).get("message") in _DECLINED,
+    }
+
+
+def _output(content: Iterable[Wire]) -> str:
+    texts = [string(c.get("text")) for c in content if c.get("type") == "text"]
+    if len(texts) == 1 and texts[0].startswith('{"exit":'):
+        # A shell that printed nothing tells how it ended, as JSON (2.0.16).
+        with suppress(ValueError):
+            told = json.loads(texts[0])
+            if set(told) == {"exit", "truncated", "output", "status"} and not told["output"]:
+                return ""
+    return "\n".join(texts)
+
+
+def _failure(w: Wire) -> Failure:
+    kind = string(w.get("type")) or string(w.get("_tag")) or "UnknownError"
+    return Failure(kind, string(w.get("message")), integer(w.get("status")))
+
+
+def _file(place: int, w: Wire) -> Attachment:
+    source = fields(w.get("source"))
+    address = string(w.get("uri")) or string(source.get("uri")) or string(source.get("path"))
+    url = "" if address.startswith("data:") else address
+    return Attachment(f":file:{place}", string(w.get("mime")), w.get("name"), url)
+
+
+def _diffs(values: Any) -> tuple[FileDiff, ...]:
+    if not isinstance(values, list):
+        return ()
+    return tuple(_diff(w) for w in values if isinstance(w, dict))
+
+
+def _diff(w: Wire) -> FileDiff:
+    status = w.get("status")
+    return FileDiff(
+        file=string(w.get("file")),
+        patch=string(w.get("patch")),
+        additions=integer(w.get("additions")),
+        deletions=integer(w.get("deletions")),
+        status=status if status in ("added", "modified", "deleted") else None,
+    )
+
+
+def _told_edits(tool: ToolCall) -> tuple[FileDiff, ...]:
+    """What a tool that came to its end changed; a write tells only where (2.0.16)."""
+    if tool.status != "completed":
+        return ()
+    path = string(tool.input.get("path"))
+    written = tool.tool == "write" and path and not tool.diffs
+    return (FileDiff(path),) if written else tool.diffs
+
+
+def _turns(rows: Iterable[Message]) -> dict[str, tuple[Message, ...]]:
+    """The answers of a session by the prompt that led to them."""
+    turns: dict[str, tuple[Message, ...]] = {}
+    prompt = ""
+    for message in rows:
+        if message.role == "user" and not message.synthetic:
+            prompt = message.id
+            turns[prompt] = ()
+        elif message.role == "assistant":
+            turns[prompt] = (*turns.get(prompt, ()), message)
+    return turns
+
+
+def _prompt_of(turns: dict[str, tuple[Message, ...]], message: str) -> str:
+    """The prompt of a turn of which one message is named.
+
+    Raises:
+        NotFoundError: The session has no such message.
+    """
+    for prompt, answers in turns.items():
+        if message == prompt or any(m.id == message for m in answers):
+            return prompt
+    raise NotFoundError(f"The session has no message {message}.", status=404)
+
+
+# -- wire to model: requests and rules -------------------------------------------------------------
+
+
+def _permission(w: Wire) -> Permission:
+    source = fields(w.get("source"))
+    resources = tuple(map(str, w.get("resources") or ()))
+    shell = w["action"] == "shell"
+    return Permission(
+        id=w["id"],
+        session=w["sessionID"],
+        action=w["action"],
+        patterns=resources,
+        always=tuple(map(str, w.get("save") or ())),
+        saves=bool(w.get("save")),
+        command=" && ".join(resources) if shell and resources else None,
+        call=source.get("id"),
+        message=source.get("messageID"),
+    )
+
+
+def _form(w: Wire) -> Question:
+    tool = fields(fields(w.get("metadata")).get("tool"))
+    items = tuple(_field(f) for f in w["fields"] if not f.get("hidden"))
+    return Question(w["id"], w["sessionID"], items, tool.get("id"), tool.get("messageID"))
+
+
+def _field(w: Wire) -> QuestionItem:
+    kind: Any = string(w.get("type"))
+    several = kind == "multiselect"
+    options = [_option(o) for o in w.get("options") or ()]
+    if kind == "boolean":
+        options = [Option("Yes", value="true"), Option("No", value="false")]
+    default = w.get("default")
+    given = default if isinstance(default, list) else [] if default is None else [default]
+    title, description = string(w.get("title")), string(w.get("description"))
+    least, most = (_bound(w, *names) for names in _BOUNDS)
+    return QuestionItem(
+        question=description or title or w["key"],
+        header=title if description else "",
+        options=tuple(options),
+        multiple=several,
+        key=w["key"],
+        kind=kind if kind in ("integer", "number", "boolean", "external") else "string",
+        custom=bool(w.get("custom")) or (kind != "boolean" and not options),
+        required=bool(w.get("required")),
+        default=tuple(_told(v) for v in given),
+        least=least,
+        most=most,
+        pattern=string(w.get("pattern")),
+        format=string(w.get("format")),
+        url=string(w.get("url")),
+        when=tuple((c["key"], c["op"], _told(c["value"])) for c in w.get("when") or ()),
+    )
+
+
+_BOUNDS = (("minimum", "minLength", "minItems"), ("maximum", "maxLength", "maxItems"))
+
+
+def _bound(w: Wire, *names: str) -> float | None:
+    return next((n for n in map(number, map(w.get, names)) if n is not None), None)
+
+
+def _option(w: Wire) -> Option:
+    return Option(string(w.get("label")) or w["value"], string(w.get("description")), w["value"])
+
+
+def _told(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _answer(item: QuestionItem, given: Sequence[str]) -> Any:
+    """What a person said, as the field wants it: a single choice must be no list (2.0.23)."""
+    chosen = forms.values(item, given)
+    if item.multiple:
+        return chosen
+    text = chosen[0]
+    match item.kind:
+        case "boolean":
+            return text == "true"
+        case "integer" | "number":
+            with suppress(ValueError):
+                value = float(text)
+                return int(value) if value.is_integer() else value
+    return ", ".join(chosen)
+
+
+def _rules(values: Any) -> tuple[Rule, ...]:
+    listed = values if isinstance(values, list) else []
+    return tuple(Rule(w["action"], w["resource"], w["effect"]) for w in listed)
+
+
+def _rule_out(rule: Rule) -> Wire:
+    return {"action": rule.action, "resource": rule.resource, "effect": rule.effect}
+
+
+def _saved(w: Wire) -> SavedRule:
+    made = integer(fields(w.get("time")).get("created"))
+    return SavedRule(w["id"], w["action"], w["resource"], string(w.get("projectID")), made)
+
+
+def _inbox_item(w: Wire) -> InboxItem:
+    return InboxItem(
+        id=w["id"],
+        session=string(w.get("sessionID")),
+        kind=string(w.get("type")),
+        delivery=string(w.get("delivery")),
+        text=string(fields(w.get("payload")).get("text")),
+        created=integer(fields(w.get("time")).get("created")),
+    )
+
+
+# -- wire to model: what a directory offers --------------------------------------------------------
+
+
+def _models(values: Iterable[Wire], default: Any) -> tuple[Model, ...]:
+    chosen = _ref(default) if fields(default).get("id") else None
+    return tuple(_model(w, chosen) for w in values if w.get("enabled", True))
+
+
+def _model(w: Wire, default: ModelRef | None) -> Model:
+    limit, prices = w.get("limit") or {}, w.get("cost") or ()
+    # Dearer tiers count from a size of context on; the first is the plain price.
+    price: Wire = (
+        next((p for p in prices if not p.get("tier")), {}) if isinstance(prices, list) else {}
+    )
+    cache = price.get("cache") or {}
+    provider, key = w["providerID"], w["id"]
+    return Model(
+        provider=provider,
+        id=key,
+        name=string(w.get("name")),
+        variants=tuple(v["id"] for v in w.get("variants") or ()),
+        context=integer(limit.get("context")),
+        output=integer(limit.get("output")),
+        price_input=number(price.get("input")),
+        price_output=number(price.get("output")),
+        price_cache_read=number(cache.get("read")),
+        price_cache_write=number(cache.get("write")),
+        default=default is not None and (default.provider, default.id) == (provider, key),
+        tiers=tuple(_tiers(prices)),
+    )
+
+
+def _tiers(prices: Any) -> Iterator[PriceTier]:
+    """Prices of longer prompts, the shortest first."""
+    sized = [(integer(fields(p.get("tier")).get("size")), p) for p in prices]
+    for above, p in sorted(((s, p) for s, p in sized if s), key=lambda pair: pair[0]):
+        cache = p.get("cache") or {}
+        told = (p.get("input"), p.get("output"), cache.get("read"), cache.get("write"))
+        yield PriceTier(above, *map(number, told))
+
+
+def _agents(values: Iterable[Wire]) -> tuple[Agent, ...]:
+    return tuple(
+        Agent(
+            w["id"],
+            string(w.get("description")),
+            string(w.get("mode")),
+            _ref(w.get("model")),
+            _rules(w.get("permissions")),
+        )
+        for w in values
+        if not w.get("hidden")
+    )
+
+
+def _skill(w: Wire) -> Skill:
+    name = string(w.get("name")) or w["id"]
+    return Skill(w["id"], name, string(w.get("description")), string(w.get("path")))
+
+
+def _mcp_server(w: Wire) -> McpServer:
+    status = w.get("status")
+    told = fields(status)
+    kind = string(status) or string(told.get("status")) or string(told.get("type"))
+    return McpServer(w["name"], kind, string(told.get("error")) or string(told.get("message")))
+
+
+def _integration(w: Wire) -> Integration:
+    methods = (string(m.get("type")) or string(m.get("id")) for m in w.get("methods") or ())
+    links = (string(c.get("label")) or string(c.get("name")) for c in w.get("connections") or ())
+    return Integration(w["id"], string(w.get("name")) or w["id"], tuple(methods), tuple(links))
+
+
+def _shell_output(w: Wire) -> ShellOutput:
+    return ShellOutput(string(w.get("output")), w["cursor"], w["size"], bool(w.get("truncated")))
+
+
+# -- frames to events ------------------------------------------------------------------------------
+
+
+_Read = Callable[[Wire, Wire], Iterable[Event]]
+
+
+def _at(frame: Wire) -> int | None:
+    return moment(frame.get("created"))
+
+
+def _enqueued(session: str, w: Wire) -> Message:
+    """A prompt that waits, from an item of the inbox."""
+    row = {**fields(w.get("payload")), "id": w["id"], "type": w["type"], "time": w.get("time")}
+    waiting = _message(session, row, None)
+    return replace(waiting, queued=True, completed=None)
+
+
+def _on_enqueued(d: Wire, f: Wire) -> Iterator[Event]:
+    item = d["item"]
+    if item["type"] in ("user", "synthetic"):
+        w = {**item, "id": d["inboxID"], "time": {"created": _at(f)}}
+        yield MessageChanged(_enqueued(d["sessionID"], w))
+
+
+def _on_step_started(d: Wire, f: Wire) -> Iterator[Event]:
+    session, key = d["sessionID"], d["assistantMessageID"]
+    began = integer(d.get("started")) or _at(f)
+    model = _ref(d.get("model"))
+    yield MessageChanged(Message(key, session, "assistant", began, agent=d["agent"], model=model))
+    yield PartChanged(session, key, StepStart(":start"))
+
+
+def _on_step_ended(d: Wire, f: Wire) -> Iterator[Event]:
+    session, key, usage = d["sessionID"], d["assistantMessageID"], _call_usage(d)
+    finish = string(d["finish"])
+    yield PartChanged(session, key, StepEnd(":end", finish, usage))
+    ended = Message(key, session, "assistant", completed=_at(f), finish=finish, reported=usage)
+    yield MessageChanged(ended)
+
+
+def _on_step_failed(d: Wire, f: Wire) -> Iterator[Event]:
+    ended = Message(
+        d["assistantMessageID"],
+        d["sessionID"],
+        "assistant",
+        completed=_at(f),
+        finish=string(d.get("finish")) or "error",
+        error=_failure(d["error"]),
+        reported=_call_usage(d),
+    )
+    yield MessageChanged(ended)
+
+
+def _on_part(part: type[Text] | type[Reasoning], closed: bool) -> _Read:
+    kind = part.__name__.lower()
+
+    def read(d: Wire, f: Wire) -> Iterator[Event]:
+        start, end = (None, _at(f)) if closed else (_at(f), None)
+        text = d["text"] if closed else ""
+        new = part(f":{kind}:{d['ordinal']}", text, start, end)
+        yield PartChanged(d["sessionID"], d["assistantMessageID"], new)
+
+    return read
+
+
+def _on_delta(kind: str) -> _Read:
+    def read(d: Wire, f: Wire) -> Iterator[Event]:
+        key = f":{kind}:{d['ordinal']}"
+        yield PartDelta(d["sessionID"], d["assistantMessageID"], key, string(d["delta"]))
+
+    return read
+
+
+def _on_tool(status: Literal["pending", "running", "completed", "error"]) -> _Read:
+    def read(d: Wire, f: Wire) -> Iterator[Event]:
+        over = status in ("completed", "error")
+        given = d.get("input")
+        call = ToolCall(
+            id=f":tool:{d['id']}",
+            call=d["id"],
+            tool=d["name"] if status == "pending" else "",
+            status=status,
+            input=given if isinstance(given, dict) else {},
+            start=_at(f) if "input" in d else None,
+            end=_at(f) if over else None,
+            **_result(d),
+        )
+        yield PartChanged(d["sessionID"], string(d.get("assistantMessageID")), call)
+
+    return read
+
+
+def _on_content(d: Wire, f: Wire) -> Iterator[Event]:
+    for part in _content(d["content"], _at(f)):
+        yield PartChanged(d["sessionID"], d["messageID"], part)
+
+
+def _on_started(d: Wire, f: Wire) -> Iterator[Event]:
+    yield StatusChanged(d["sessionID"], _BUSY)
+
+
+def _ended(outcome: str, d: Wire, f: Wire) -> Message:
+    """The line that the server stores at the end of a turn: its id is the event's."""
+    error = _failure(d["error"]) if d.get("error") else None
+    key = "msg_" + string(f.get("id")).removeprefix("evt_")
+    return Message(
+        key, d["sessionID"], "system", _at(f), _at(f), finish=outcome, error=error, kind="idle"
+    )
+
+
+def _on_succeeded(d: Wire, f: Wire) -> Iterator[Event]:
+    yield MessageChanged(_ended("succeeded", d, f))
+    yield StatusChanged(d["sessionID"], _IDLE)
+
+
+def _on_failed(d: Wire, f: Wire) -> Iterator[Event]:
+    yield SessionFailed(d["sessionID"], _failure(d["error"]))
+    yield MessageChanged(_ended("failed", d, f))
+    yield StatusChanged(d["sessionID"], _IDLE)
+
+
+def _on_interrupted(d: Wire, f: Wire) -> Iterator[Event]:
+    reason = string(d["reason"])
+    if reason != "user":
+        why = Failure("Interrupted", f"the server cut the turn off ({reason})")
+        yield SessionFailed(d["sessionID"], why)
+    if reason != "shutdown":  # a shutdown leaves no line
+        yield MessageChanged(_ended("interrupted", d, f))
+    yield StatusChanged(d["sessionID"], _IDLE)
+
+
+def _on_retry(d: Wire, f: Wire) -> Iterator[Event]:
+    why = string(fields(d.get("error")).get("message"))
+    status = Status("retry", integer(d.get("attempt")), why, integer(d.get("at")))
+    yield StatusChanged(d["sessionID"], status)
+
+
+def _on_created(d: Wire, f: Wire) -> Iterator[Event]:
+    now = {"created": _at(f), "updated": _at(f)}
+    yield SessionChanged(_session({**d, "id": d["sessionID"], "time": now}))
+
+
+def _on_usage(d: Wire, f: Wire) -> Iterator[Event]:
+    yield SessionChanged(Session(d["sessionID"], usage=_usage(d), updated=_at(f)))
+
+
+def _on_selected(d: Wire, f: Wire) -> Iterator[Event]:
+    yield SessionChanged(Session(d["sessionID"], agent=d.get("agent"), model=_ref(d.get("model"))))
+
+
+def _on_compacting(d: Wire, f: Wire) -> Iterator[Event]:
+    # The stored message takes its place when the turn is over.
+    if d.get("reason") == "auto":
+        session, key = d["sessionID"], f"compaction_{d['sessionID']}"
+        yield MessageChanged(
+            Message(key, session, "assistant", _at(f), summary=True, kind="compaction")
+        )
+        yield PartChanged(session, key, Compaction(":compaction", auto=True))
+        yield PartChanged(session, key, Text(":text:0", "", _at(f)))
+
+
+def _on_compaction_delta(d: Wire, f: Wire) -> Iterator[Event]:
+    session = d["sessionID"]
+    yield PartDelta(session, f"compaction_{session}", ":text:0", string(d["text"]))
+
+
+def _on_compacted(d: Wire, f: Wire) -> Iterator[Event]:
+    session, key = d["sessionID"], f"compaction_{d['sessionID']}"
+    if d.get("reason") != "auto":
+        return
+    error = _failure(d["error"]) if d.get("error") else None
+    if error is None:
+        yield PartChanged(session, key, Text(":text:0", string(d["text"]), None, _at(f)))
+    yield MessageChanged(
+        Message(
+            key,
+            session,
+            "assistant",
+            completed=_at(f),
+            finish=None if error else "stop",
+            error=error,
+            reported=_call_usage(d),
+            summary=True,
+            kind="compaction",
+        )
+    )
+
+
+_EVENTS: dict[str, _Read] = {
+    "session.created": _on_created,
+    "session.renamed": lambda d, f: [SessionChanged(Session(d["sessionID"], title=d["title"]))],
+    "session.archived": lambda d, f: [SessionChanged(Session(d["sessionID"], archived=_at(f)))],
+    "session.deleted": lambda d, f: [SessionDeleted(d["sessionID"])],
+    "session.agent.selected": _on_selected,
+    "session.model.selected": _on_selected,
+    "session.usage.updated": _on_usage,
+    "session.inbox.enqueued": _on_enqueued,
+    "session.inbox.delivered": lambda d, f: [PromptDelivered(d["sessionID"], d["inboxID"], _at(f))],
+    "session.inbox.cancelled": lambda d, f: [MessageRemoved(d["sessionID"], d["inboxID"])],
+    "session.execution.started": _on_started,
+    "session.execution.succeeded": _on_succeeded,
+    "session.execution.failed": _on_failed,
+    "session.execution.interrupted": _on_interrupted,
+    "session.step.started": _on_step_started,
+    "session.step.ended": _on_step_ended,
+    "session.step.failed": _on_step_failed,
+    "session.retry.scheduled": _on_retry,
+    "session.message.content.updated": _on_content,
+    "session.text.started": _on_part(Text, closed=False),
+    "session.text.delta": _on_delta("text"),
+    "session.text.ended": _on_part(Text, closed=True),
+    "session.reasoning.started": _on_part(Reasoning, closed=False),
+    "session.reasoning.delta": _on_delta("reasoning"),
+    "session.reasoning.ended": _on_part(Reasoning, closed=True),
+    "session.tool.input.started": _on_tool("pending"),
+    "session.tool.called": _on_tool("running"),
+    "session.tool.progress": _on_tool("running"),
+    "session.tool.success": _on_tool("completed"),
+    "session.tool.failed": _on_tool("error"),
+    "session.compaction.started": _on_compacting,
+    "session.compaction.delta": _on_compaction_delta,
+    "session.compaction.ended": _on_compacted,
+    "session.compaction.failed": _on_compacted,
+    "permission.asked": lambda d, f: [PermissionAsked(_permission(d))],
+    "permission.replied": lambda d, f: [RequestReplied(d["sessionID"], d["requestID"], d["reply"])],
+    "form.created": lambda d, f: [QuestionAsked(_form(d["form"]))],
+    "form.replied": lambda d, f: [RequestReplied(d["sessionID"], d["id"], "answered")],
+    "form.cancelled": lambda d, f: [RequestReplied(d["sessionID"], d["id"], "dismissed")],
+}

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 _LIMIT = 1 << 30  # bytes
 _AT_ONCE = 4 << 20  # bytes of new rows that wait to be written
-_SCHEMA = 1
+_SCHEMA = 2
 _BUSY = 5.0  # seconds to wait for another kernel
 _TABLE = """
 create table if not exists rows (

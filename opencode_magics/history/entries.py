@@ -24,6 +24,10 @@ OF_SESSION = ("session", "root", "project", "directory")
 OF_MESSAGE = ("agent", "provider", "model", "variant")
 KEYS = ("total", *PERIODS, *OF_SESSION, *OF_MESSAGE, "tool")
 UNKNOWN = "(unknown)"
+RENAMED = (
+    "A fork with a new title can't be told by the list of sessions, and counts in full here; by "
+    "day, agent or model it is found."
+)
 
 _DAY = 86_400_000  # ms
 
@@ -165,10 +169,7 @@ class Reading:
             if m.is_call and question.within(m.created) and (question.keep_duplicates or not m.copy)
         )
         if not question.keep_duplicates:
-            self.warnings.append(
-                "A fork with a new title can't be told by the list of sessions, and counts in "
-                "full here; by day, agent or model it is found."
-            )
+            self.warnings.append(RENAMED)
         crossing = {s.id for s in across}
         found: list[Entry] = []
         usage: Usage | None

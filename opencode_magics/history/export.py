@@ -59,8 +59,9 @@ class Exported:
     warnings: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
+        sessions = f"{self.sessions} session{'s' * (self.sessions != 1)}"
         return (
-            f"<Exported {self.sessions} sessions to {self.path}: {self.unchanged} unchanged, "
+            f"<Exported {sessions} to {self.path}: {self.unchanged} unchanged, "
             f"{self.written} files written>"
         )
 
@@ -88,7 +89,7 @@ def export(
     Args:
         client: The server.
         path: The folder; it is made if it isn't there, and added to if it is.
-        sessions: Which, by value or id; default: all of the client's project.
+        sessions: Which, by value, id or title; default: all of the client's project.
         everywhere: All of all directories that the server knows.
         format: "parquet" or "jsonl".
         source: A name for where these sessions come from; default: this machine's name, or the
@@ -100,7 +101,7 @@ def export(
     Raises:
         UnknownNameError: There is no such format.
         MissingPackageError: Parquet needs pyarrow: `pip install 'opencode-magics[parquet]'`.
-        NotFoundError: There is no session of that id.
+        UnknownNameError: There is no such session.
         OSError: The folder can't be written.
         ValueError: The folder has files of the other format.
     """
@@ -235,6 +236,7 @@ def _write(
     for kind, (columns, rows) in KINDS.items():
         lists = taken(columns, rows(messages))
         places = zip(lists["session"], lists["message"], strict=True)
+        lists["session_title"] = [session.title] * len(lists["session"])
         lists["duplicate_of"] = [copies.originals.get(place) for place in places]
         written, removed = folder.put(kind, session, columns, _days(lists))
         done.written, done.removed = done.written + written, done.removed + removed

@@ -206,41 +206,41 @@ def _session(read: Callable[[Session], Any]) -> Callable[[SessionRow], Any]:
 
 
 SESSIONS: Columns = {
-    "id": Column(TEXT, _session(lambda s: s.id), "The session's id."),
     "title": Column(TEXT, _session(lambda s: s.title), "Its title."),
     "updated": Column(
         TIME,
         _session(lambda s: s.updated),
         "When it last worked: begin and end of turns (a shell run or a new title don't count).",
     ),
-    **_usage(
-        _session(lambda s: s.usage),
-        "USD as the server stored it: of the messages that are still there, without subagents.",
-    ),
+    "model": Column(WORD, _session(_model("id")), "Model of the latest prompt."),
+    "agent": Column(WORD, _session(lambda s: s.agent), "The agent of the latest prompt."),
     "status": Column(
         WORD,
         lambda r: r.status,
         "idle, busy or retry; known in the directory that was asked, else NA.",
     ),
-    "agent": Column(WORD, _session(lambda s: s.agent), "The agent of the latest prompt."),
+    **_usage(
+        _session(lambda s: s.usage),
+        "USD as the server stored it: of the messages that are still there, without subagents.",
+    ),
     "provider": Column(WORD, _session(_model("provider")), "Provider of the latest prompt."),
-    "model": Column(WORD, _session(_model("id")), "Model of the latest prompt."),
     "variant": Column(WORD, _session(_model("variant")), "Its variant (reasoning effort)."),
     "created": Column(TIME, _session(lambda s: s.created), "When it was made."),
     "archived": Column(TIME, _session(lambda s: s.archived), "When it was archived."),
     "parent": Column(TEXT, _session(lambda s: s.parent), "The session it is a subagent of."),
     "root": Column(TEXT, lambda r: r.root, "The topmost session above it, or itself."),
     "depth": Column(COUNT, lambda r: r.depth, "Sessions above it; NA if one is not there."),
-    "files": Column(COUNT, _session(lambda s: s.changed), "Files changed; 1.x does not tell."),
-    "additions": Column(COUNT, _session(lambda s: s.additions), "Lines added; 1.x does not tell."),
-    "deletions": Column(COUNT, _session(lambda s: s.deletions), "Lines gone; 1.x does not tell."),
     "fork_of": Column(
         TEXT,
         lambda r: r.fork_of,
         "The session that it is a copy of; known once messages are loaded.",
     ),
+    "files": Column(COUNT, _session(lambda s: s.changed), "Files changed; 1.x does not tell."),
+    "additions": Column(COUNT, _session(lambda s: s.additions), "Lines added; 1.x does not tell."),
+    "deletions": Column(COUNT, _session(lambda s: s.deletions), "Lines gone; 1.x does not tell."),
     "directory": Column(WORD, _session(lambda s: s.directory), "Where it works."),
     "project": Column(WORD, _session(lambda s: s.project), "The project of the directory."),
+    "id": Column(TEXT, _session(lambda s: s.id), "The session's id."),
 }
 
 
@@ -356,40 +356,22 @@ def _message(read: Callable[[Message], Any]) -> Callable[[Any], Any]:
     return lambda row: read(row.message)
 
 
+# Of the session, not of the message: whoever loads them fills it in.
+_OF_SESSION = Column(WORD, lambda r: None, "The title of its session.")
 _ABOUT_DUPLICATE = "The message of another session that it is a copy of (forks); else NA."
 _KEY = Column(TEXT, lambda r: r.key, "What a copy of the message keeps.")
 
 MESSAGES: Columns = {
-    "session": Column(WORD, _message(lambda m: m.session), "Its session."),
-    "message": Column(TEXT, _message(lambda m: m.id or None), "Its id."),
-    "role": Column(WORD, _message(lambda m: m.role or None), "user or assistant."),
     "created": Column(TIME, _message(lambda m: m.created), "When it began."),
-    "completed": Column(TIME, _message(lambda m: m.completed), "When it ended; NA while written."),
-    "duration": Column(
-        NUMBER, _message(lambda m: _took(m.created, m.completed)), "Seconds, tools included."
-    ),
-    "agent": Column(WORD, _message(lambda m: m.agent), "The agent that was asked or answered."),
-    "provider": Column(WORD, _message(_model("provider")), "The model's provider."),
-    "model": Column(WORD, _message(_model("id")), "The model that was asked or answered."),
-    "variant": Column(WORD, _message(_model("variant")), "Its variant (reasoning effort)."),
+    "role": Column(WORD, _message(lambda m: m.role or None), "user or assistant."),
+    "text": Column(TEXT, _message(lambda m: m.text), "What it says.", long=True),
     "outcome": Column(
         WORD,
         _message(outcome),
         "succeeded, rejected, aborted, failed, interrupted or unfinished; NA for prompts.",
     ),
-    "finish": Column(WORD, _message(lambda m: m.finish), "Why the model stopped, in its words."),
-    "error": Column(WORD, _message(lambda m: m.error and m.error.name), "Name of its error."),
-    "error_message": Column(
-        TEXT, _message(lambda m: m.error and m.error.message), "The error's words."
-    ),
-    "text": Column(TEXT, _message(lambda m: m.text), "What it says.", long=True),
-    "parts": Column(COUNT, _message(lambda m: len(m.parts)), "Number of its parts."),
-    "tools": Column(COUNT, _message(lambda m: len(m.tools)), "Number of its tool calls."),
-    "steps": Column(
-        COUNT,
-        _message(lambda m: sum(isinstance(p, StepEnd) for p in m.parts)),
-        "Number of its model calls that ended.",
-    ),
+    "model": Column(WORD, _message(_model("id")), "The model that was asked or answered."),
+    "agent": Column(WORD, _message(lambda m: m.agent), "The agent that was asked or answered."),
     **_usage(lambda r: r.usage, "USD as the server stored it; NA if aborted or unfinished."),
     "total": Column(COUNT, lambda r: _total(r.usage), "The sum of the five kinds of tokens."),
     "context": Column(
@@ -397,13 +379,34 @@ MESSAGES: Columns = {
         _last_context,
         "Tokens of its last prompt: input and both caches.",
     ),
+    "session_title": _OF_SESSION,
+    "duration": Column(
+        NUMBER, _message(lambda m: _took(m.created, m.completed)), "Seconds, tools included."
+    ),
+    "tools": Column(COUNT, _message(lambda m: len(m.tools)), "Number of its tool calls."),
+    "steps": Column(
+        COUNT,
+        _message(lambda m: sum(isinstance(p, StepEnd) for p in m.parts)),
+        "Number of its model calls that ended.",
+    ),
+    "parts": Column(COUNT, _message(lambda m: len(m.parts)), "Number of its parts."),
     "first_token": Column(NUMBER, lambda r: r.speed.first, "Seconds until the first word."),
     "tokens_per_second": Column(
         NUMBER, lambda r: r.speed.rate, "Output and reasoning tokens a second, from the first word."
     ),
     "rate_note": Column(WORD, lambda r: r.speed.why, "Why no rate can be known."),
+    "completed": Column(TIME, _message(lambda m: m.completed), "When it ended; NA while written."),
+    "provider": Column(WORD, _message(_model("provider")), "The model's provider."),
+    "variant": Column(WORD, _message(_model("variant")), "Its variant (reasoning effort)."),
+    "finish": Column(WORD, _message(lambda m: m.finish), "Why the model stopped, in its words."),
+    "error": Column(WORD, _message(lambda m: m.error and m.error.name), "Name of its error."),
+    "error_message": Column(
+        TEXT, _message(lambda m: m.error and m.error.message), "The error's words."
+    ),
     "compaction": Column(FLAG, _message(lambda m: m.summary), "It sums up the conversation."),
     "synthetic": Column(FLAG, _message(lambda m: m.synthetic), "A prompt that the server made."),
+    "session": Column(WORD, _message(lambda m: m.session), "Its session."),
+    "message": Column(TEXT, _message(lambda m: m.id or None), "Its id."),
     "parent": Column(TEXT, _message(lambda m: m.parent), "The prompt that it answers."),
     "duplicate_of": Column(TEXT, lambda r: None, _ABOUT_DUPLICATE),
     "key": _KEY,
@@ -507,14 +510,15 @@ def _changed(name: str) -> Callable[[ToolCall], int | None]:
     return total
 
 
-_OWNER: Columns = {
+_WHERE: Columns = {
+    "session_title": _OF_SESSION,
     "session": Column(WORD, _message(lambda m: m.session), "Its session."),
     "message": Column(TEXT, _message(lambda m: m.id or None), "Its message."),
 }
 _WHO: Columns = {
+    "model": Column(WORD, _message(_model("id")), "The model at work."),
     "agent": Column(WORD, _message(lambda m: m.agent), "The agent at work."),
     "provider": Column(WORD, _message(_model("provider")), "The model's provider."),
-    "model": Column(WORD, _message(_model("id")), "The model at work."),
 }
 _WHEN: Columns = {
     "started": Column(TIME, _part("start"), "When it began; NA where nobody tells."),
@@ -524,29 +528,27 @@ _WHEN: Columns = {
 _COPY: Columns = {"duplicate_of": Column(TEXT, lambda r: None, _ABOUT_DUPLICATE), "key": _KEY}
 
 STEPS: Columns = {
-    **_OWNER,
-    "step": Column(COUNT, lambda r: r.at, "Its number in the message, from 0."),
     "created": Column(TIME, _message(lambda m: m.created), "When its message began."),
-    "duration": Column(
-        NUMBER,
-        lambda r: _took(r.message.created, r.message.completed) if r.only else None,
-        "Seconds, tools included; NA where a message has several steps.",
-    ),
-    **_WHO,
     "outcome": Column(WORD, _message(outcome), "How its message ended."),
     "finish": Column(WORD, lambda r: r.reason, "Why the model stopped, in its words."),
+    **_WHO,
     **_usage(lambda r: r.usage, "USD as the server stored it; NA if aborted or unfinished."),
     "total": Column(COUNT, lambda r: _total(r.usage), "The sum of the five kinds of tokens."),
     "context": Column(
         COUNT, lambda r: _context(r.usage), "Tokens of its prompt: input and both caches."
     ),
+    "duration": Column(
+        NUMBER,
+        lambda r: _took(r.message.created, r.message.completed) if r.only else None,
+        "Seconds, tools included; NA where a message has several steps.",
+    ),
+    "step": Column(COUNT, lambda r: r.at, "Its number in the message, from 0."),
+    **_WHERE,
     **_COPY,
 }
 
 PARTS: Columns = {
-    **_OWNER,
-    "part": Column(TEXT, lambda r: r.part.id or None, "Its id."),
-    "index": Column(COUNT, lambda r: r.at, "Its place in the message, from 0."),
+    "created": Column(TIME, _message(lambda m: m.created), "When its message began."),
     "role": Column(WORD, _message(lambda m: m.role or None), "Role of its message."),
     "type": Column(
         WORD, lambda r: _kind(r.part), "text, reasoning, tool, step-start, step-finish, file, ..."
@@ -557,36 +559,38 @@ PARTS: Columns = {
     "tool": Column(WORD, _tool(lambda t: t.tool), "Which tool."),
     "status": Column(WORD, _tool(lambda t: t.status), "pending, running, completed or error."),
     "title": Column(TEXT, _tool(lambda t: t.title), "The call in a line, by the server."),
-    "file": Column(TEXT, _file, "Name or address of an attachment."),
-    "created": Column(TIME, _message(lambda m: m.created), "When its message began."),
     **_WHEN,
+    "file": Column(TEXT, _file, "Name or address of an attachment."),
+    "index": Column(COUNT, lambda r: r.at, "Its place in the message, from 0."),
+    "part": Column(TEXT, lambda r: r.part.id or None, "Its id."),
+    **_WHERE,
     **_COPY,
 }
 
 TOOLS: Columns = {
-    **_OWNER,
-    "call": Column(TEXT, lambda r: r.part.call or None, "The model's id of the call."),
+    "created": Column(TIME, _message(lambda m: m.created), "When its message began."),
     "tool": Column(WORD, lambda r: r.part.tool or None, "Which tool."),
+    "title": Column(TEXT, lambda r: r.part.title, "The call in a line, by the server."),
     "status": Column(
         WORD,
         lambda r: r.part.status,
         "pending, running, completed or error; running for ever if the server was killed.",
     ),
-    "title": Column(TEXT, lambda r: r.part.title, "The call in a line, by the server."),
-    "input": Column(OBJECT, lambda r: r.part.input, "What it was called with, a dict."),
+    "exit": Column(COUNT, lambda r: r.part.exit, "Exit code of a shell command."),
     "output": Column(TEXT, lambda r: r.part.output, "What it gave back.", long=True),
     "error": Column(TEXT, lambda r: r.part.error, "Why it failed."),
-    "declined": Column(FLAG, lambda r: r.part.declined, "Somebody said no, and the turn stopped."),
-    "exit": Column(COUNT, lambda r: r.part.exit, "Exit code of a shell command."),
-    "additions": Column(COUNT, lambda r: _changed("additions")(r.part), "Lines it added."),
-    "deletions": Column(COUNT, lambda r: _changed("deletions")(r.part), "Lines it took away."),
-    "child": Column(TEXT, lambda r: r.part.child, "The session of the subagent it started."),
-    "created": Column(TIME, _message(lambda m: m.created), "When its message began."),
+    "input": Column(OBJECT, lambda r: r.part.input, "What it was called with, a dict."),
     **_WHEN,
     "waited": Column(
         NUMBER, lambda r: None, "Seconds it waited for permission; 1.x does not store it: NA."
     ),
     **_WHO,
+    "declined": Column(FLAG, lambda r: r.part.declined, "Somebody said no, and the turn stopped."),
+    "additions": Column(COUNT, lambda r: _changed("additions")(r.part), "Lines it added."),
+    "deletions": Column(COUNT, lambda r: _changed("deletions")(r.part), "Lines it took away."),
+    "child": Column(TEXT, lambda r: r.part.child, "The session of the subagent it started."),
+    "call": Column(TEXT, lambda r: r.part.call or None, "The model's id of the call."),
+    **_WHERE,
     **_COPY,
 }
 

@@ -52,14 +52,15 @@ class Loaded:
     oldest: float | None = None
     stopped: int = 0
 
-    def add(self, session: str, rows: Rows) -> None:
+    def add(self, session: Session, rows: Rows) -> None:
         """Append a session's rows."""
-        for name, values in rows.lists.items():
+        number = len(rows.lists["session"])
+        for name, values in (rows.lists | {"session_title": [session.title] * number}).items():
             self.lists[name].extend(values)
-        self.rows[session] = len(rows.lists["session"])
+        self.rows[session.id] = number
         self.unread.update(rows.unread)
 
-    def add_kept(self, session: str, rows: Rows) -> None:
+    def add_kept(self, session: Session, rows: Rows) -> None:
         """Append a session's rows from the cache."""
         self.kept += 1
         self.oldest = min(self.oldest or rows.read_at, rows.read_at)
@@ -79,9 +80,8 @@ class Loaded:
         if self.kept and self.oldest is not None:
             since = datetime.fromtimestamp(self.oldest, UTC).astimezone()
             told.append(
-                f"{_counted(self.kept, 'session')} came from the cache, read at "
-                f"{since:%Y-%m-%d %H:%M} or later; a shell run or an edited part since can't be "
-                "seen: refresh reads again."
+                f"{_counted(self.kept, 'session')} from the cache, read at {since:%Y-%m-%d %H:%M} "
+                "or later; --refresh reads again (a shell run or an edited part can't be seen)."
             )
         return told
 
@@ -119,7 +119,7 @@ def load(
         try:
             for session in sessions:
                 if session.id in kept:
-                    loaded.add_kept(session.id, kept.pop(session.id))
+                    loaded.add_kept(session, kept.pop(session.id))
                     continue
                 rows = _rows(client, session, kind, next(fresh), bar)
                 if isinstance(rows, OpenCodeError):
@@ -127,7 +127,7 @@ def load(
                     continue
                 if cache is not None and rows.finished:
                     cache.put(kind, session, rows)
-                loaded.add(session.id, rows)
+                loaded.add(session, rows)
         except KeyboardInterrupt:
             loaded.stopped = len(sessions) - len(loaded.rows) - len(loaded.failed)
         finally:

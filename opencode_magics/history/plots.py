@@ -7,6 +7,7 @@ and the picture says so.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -131,7 +132,7 @@ class _Words:
         self.title = _TITLES.get(value, value.replace("_", " ").capitalize())
         if keys and keys != ["total"]:
             self.title += f" by {', '.join(keys[:-1])}{' and ' * (len(keys) > 1)}{keys[-1]}"
-        self.total = table.sum(axis=None, skipna=True) if table.notna().any(axis=None) else None
+        self.total = table.sum().sum() if table.notna().any().any() else None
         self._usage, self._value = usage, value
         self.period = next((name for name in keys if name in PERIODS), "")
         self._zone = usage.attrs.get("tz") if {*keys} & {*PERIODS} else None
@@ -142,9 +143,11 @@ class _Words:
             return f"{value:,.0f}" if value == round(value) else f"{value:,.2f}"
         return f"${value:,.2f}" if abs(value) >= 1 or value == 0 else f"${value:,.4f}"
 
-    def tick(self, value: float) -> str:
-        """A value as it stands at an axis."""
-        return f"${value:g}" if self.money and abs(value) < 1 else self.number(value)
+    def ticks(self, places: Sequence[float]) -> list[str]:
+        """Values as they stand along an axis, all with the same digits."""
+        step = places[1] - places[0] if len(places) > 1 else 1.0
+        digits = next((d for d in range(8) if math.isclose(round(step, d), step)), 8)
+        return [f"{'$' * self.money}{place:,.{digits}f}" for place in places]
 
     @property
     def about(self) -> str:
@@ -279,7 +282,7 @@ def _over_time(words: _Words, table: pd.DataFrame) -> Picture:
     known = table[table.index.notna()].sort_index()
     notes = words.notes
     if len(known) < len(table):
-        undated = table[table.index.isna()].sum(axis=None)
+        undated = table[table.index.isna()].sum().sum()
         notes.append(f"{words.number(float(undated))} without a date not shown.")
     parts = _parts(known)
     days = [day.timestamp() / _DAY for day in known.index]
@@ -293,7 +296,8 @@ def _over_time(words: _Words, table: pd.DataFrame) -> Picture:
             tops = [top + height for top, height in zip(tops, heights, strict=True)]
         _time_axis(axes, days, words.period)
         axes.set_ylabel(words.unit)
-        axes.yaxis.set_major_formatter(lambda value, _: words.tick(value))
+        places = [place for place in axes.get_yticks() if place <= axes.get_ylim()[1]]
+        axes.set_yticks(places, words.ticks(places))
         axes.grid(axis="y")
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", length=0)

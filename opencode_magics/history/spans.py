@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..client import Client
 from ..model import Message, Session, ToolCall
+from ..sessions import find
 from ..turn import Settled, Turn
 from .frames import COUNT, NUMBER, TEXT, TIME, WORD, Column, Columns, frame, outcome
 from .tables import described
@@ -70,18 +71,18 @@ def spans(client: Client, of: Turn | Session | str, *, last: int | None = None) 
 
     Args:
         client: The server.
-        of: A turn, or a session by value or id.
+        of: A turn, or a session by value, id or title.
         last: Only so many turns of a session, the latest.
 
     Raises:
-        NotFoundError: There is no session of that id.
+        UnknownNameError: There is no such session.
     """
     if isinstance(of, Turn):
         top, settled, earlier = client.session(of.session), of.settled_requests, 0
         prompt = tuple(m for m in of.log if m.id == of.prompt)
         own = (*prompt, *of.answers)
     else:
-        top, settled = of if isinstance(of, Session) else client.session(of), ()
+        top, settled = of if isinstance(of, Session) else find(client, of), ()
         own, earlier = _latest(client.transcript(top), last)
     found = [*_of_session(top, 0, own, settled)]
     for depth, session in _below(top, _children(client, top)):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..client import Client
 from ..model import Session
+from ..sessions import find
 from . import frames
 from .cache import Cache
 from .copies import Copies, Place, families, find_copies
@@ -26,14 +27,14 @@ _ARGUMENTS = """
 
     Args:
         client: The server.
-        sessions: Which, by value or id; default: all of the client's project.
+        sessions: Which, by value, id or title; default: all of the client's project.
         everywhere: All of all directories that the server knows.
         cache: Where the rows of unchanged sessions are kept; False reads all and keeps none.
         refresh: Read all again.
         progress: Show a bar if it takes a while.
 
     Raises:
-        NotFoundError: There is no session of that id.
+        UnknownNameError: There is no such session.
         ServerConnectionError: The server went away; what was read is in the cache.
 """
 
@@ -134,8 +135,8 @@ tools = _table("tools", "Tool calls as a frame, one row each, in the order of th
 
 
 def choose(client: Client, sessions: Iterable[Session | str]) -> tuple[Session, ...]:
-    """The sessions that are meant, each once; an id is looked up."""
-    chosen = (s if isinstance(s, Session) else client.session(s) for s in sessions)
+    """The sessions that are meant, each once; an id or a title is looked up."""
+    chosen = (s if isinstance(s, Session) else find(client, s) for s in sessions)
     return tuple({s.id: s for s in chosen}.values())
 
 

@@ -40,7 +40,7 @@ def timeline(client: Client, of: Turn | Session | str, *, last: int | None = 10)
 
     Args:
         client: The server.
-        of: A turn, or a session by value or id.
+        of: A turn, or a session by value, id or title.
         last: Of a session only so many turns, the latest; None draws all.
 
     Returns:
@@ -48,7 +48,7 @@ def timeline(client: Client, of: Turn | Session | str, *, last: int | None = 10)
         is in `history.spans`.
 
     Raises:
-        NotFoundError: There is no session of that id.
+        UnknownNameError: There is no such session.
         MissingPackageError: It needs matplotlib: `pip install 'opencode-magics[plots]'`.
     """
     drawing()
@@ -400,13 +400,13 @@ def _about(bars: Sequence[_Bar], clock: _Clock, tz: str | None) -> str:
         return ""
     where = zone(tz)
     began = datetime.fromtimestamp(clock.first, where)
-    counts = {kind: sum(b.kind == kind for b in bars) for kind in ("step", "tool")}
+    kinds = {"step": "step", "tool": "tool call"}
+    counts = [(sum(b.kind == kind for b in bars), word) for kind, word in kinds.items()]
     waited = sum((b.end or b.start) - b.start for b in bars if b.kind == "waiting")
     told = [
         f"{began:%Y-%m-%d %H:%M:%S} ({where})",
         f"{_seconds(round(clock.busy, 1))} at work",
-        f"{counts['step']} steps",
-        f"{counts['tool']} tool calls",
+        *(f"{n} {word}{'s' * (n != 1)}" for n, word in counts),
     ]
     if waited:
         told.append(f"{_seconds(round(waited, 1))} of waiting for an answer")

@@ -40,15 +40,23 @@ def _of(name: str) -> Callable[[Row], Any]:
     return lambda row: getattr(row.sum, name)
 
 
-USAGE: Columns = {
-    "sessions": Column(COUNT, _of("sessions"), "How many sessions have a part in it."),
-    "turns": Column(COUNT, _of("turns"), "Prompts that people sent, not those to subagents."),
-    "calls": Column(COUNT, _of("calls"), "Calls of a model; by tool, calls of the tool."),
-    "errors": Column(COUNT, _of("errors"), "Calls that failed; stopped ones are no errors."),
-    "retries": Column(COUNT, lambda r: None, "1.x does not store them: NA."),
-    "unknown": Column(
-        COUNT, _of("unknown"), "Calls whose usage nobody knows: stopped, failed, unfinished."
+_TITLE: Columns = {
+    "title": Column(TEXT, lambda r: r.title, "Title of the session or root; only by these."),
+}
+_WHOLE: Columns = {
+    "cost_inclusive": Column(
+        NUMBER,
+        lambda r: r.whole.cost if r.whole else None,
+        "USD, with all subagents below it; only by session.",
     ),
+    "subagents": Column(
+        COUNT,
+        lambda r: r.whole.sessions - r.sum.sessions if r.whole else None,
+        "Sessions of subagents below it; only by session.",
+    ),
+}
+_SUMS: Columns = {
+    "calls": Column(COUNT, _of("calls"), "Calls of a model; by tool, calls of the tool."),
     "input": Column(COUNT, _of("input"), "Tokens of prompts that did not come from the cache."),
     "output": Column(COUNT, _of("output"), "Tokens of answers, without reasoning."),
     "reasoning": Column(COUNT, _of("reasoning"), "Tokens of reasoning."),
@@ -57,7 +65,14 @@ USAGE: Columns = {
     "cache_share": Column(
         NUMBER, _of("cache_share"), "cache_read as a part of all prompt tokens, 0 to 1."
     ),
-    "cost": Column(NUMBER, _of("cost"), "USD as the server stored it."),
+    "sessions": Column(COUNT, _of("sessions"), "How many sessions have a part in it."),
+    "turns": Column(COUNT, _of("turns"), "Prompts that people sent, not those to subagents."),
+    "errors": Column(COUNT, _of("errors"), "Calls that failed; stopped ones are no errors."),
+    "retries": Column(COUNT, lambda r: None, "1.x does not store them: NA."),
+    "unknown": Column(
+        COUNT, _of("unknown"), "Calls whose usage nobody knows: stopped, failed, unfinished."
+    ),
+    "duplicates": Column(COUNT, _of("copies"), "Calls that forks copied, left out elsewhere."),
     "cost_listed": Column(
         NUMBER, _of("cost_listed"), "USD by the price list, where it can be known."
     ),
@@ -68,16 +83,9 @@ USAGE: Columns = {
         "Why, with the number of calls (or sessions): zero-priced, subscription, not metered, "
         "price changed, unknown model, cache price missing, usage unknown.",
     ),
-    "duplicates": Column(COUNT, _of("copies"), "Calls that forks copied, left out elsewhere."),
 }
-
-_TITLE: Columns = {"title": Column(TEXT, lambda r: r.title, "Its title.")}
-_WHOLE: Columns = {
-    "subagents": Column(
-        COUNT, lambda r: r.whole.sessions - r.sum.sessions, "Sessions of subagents below it."
-    ),
-    "cost_inclusive": Column(NUMBER, lambda r: r.whole.cost, "USD, with all subagents below it."),
-}
+_COST: Columns = {"cost": Column(NUMBER, _of("cost"), "USD as the server stored it.")}
+USAGE: Columns = {**_TITLE, **_COST, **_WHOLE, **_SUMS}
 
 
 @described(USAGE)
@@ -110,7 +118,7 @@ def usage(
         since: From then on: `7d`, `12h`, `30m` (ago), a date or time in `tz`, or a datetime.
         until: Up to then, itself not included.
         tz: By the clocks of which zone (`Europe/Berlin`); default: this machine's.
-        sessions: Only these, by value or id; default: all of the client's project.
+        sessions: Only these, by value, id or title; default: all of the client's project.
         everywhere: All of all directories that the server knows.
         keep_duplicates: Count messages that forks copied like all others.
         prices: A price list, `{"provider/model": {"input": 3, "output": 15, "cache_read": 0.3,
@@ -126,7 +134,7 @@ def usage(
     Raises:
         UnknownNameError: There is no such key or time zone.
         ValueError: A time or a price can't be read.
-        NotFoundError: There is no session of that id.
+        UnknownNameError: There is no such session.
     """
     question = ask(by, since, until, tz, keep_duplicates)
     given = None if prices is None else of_mapping(prices)
@@ -155,14 +163,15 @@ def _framed(
     }
     titles = {s.id: s.title for s in sessions}
     sums = summed(entries) or ([] if question.by else [added((), ())])
-    whole = rolled_up(sums, sessions) if question.by == ("session",) else {}
+    by_session = question.by == ("session",)
+    whole = rolled_up(sums, sessions) if by_session else {}
     titled = next((at for at, name in enumerate(question.by) if name in ("session", "root")), None)
     rows = [
-        Row(one, whole.get(one.key[0]) if whole else None, _title(titles, one, titled))
+        Row(one, whole[one.key[0]] if by_session else None, _title(titles, one, titled))
         for one in sorted(sums, key=_order(question))
     ]
     title = {} if titled is None else _TITLE
-    return frame({**keys, **title, **(_WHOLE if whole else {}), **USAGE}, rows)
+    return frame({**keys, **title, **_COST, **(_WHOLE if by_session else {}), **_SUMS}, rows)
 
 
 def _key(at: int) -> Callable[[Row], Any]:
@@ -186,4 +195,4 @@ def _order(question: Question) -> Callable[[Sum], Any]:
 def _total(entries: Sequence[Entry]) -> dict[str, Any]:
     """The grand total: of entries, of which each is there once, and never of sums."""
     row = Row(added((), entries))
-    return {name: column.read(row) for name, column in USAGE.items()}
+    return {name: column.read(row) for name, column in {**_COST, **_SUMS}.items()}

@@ -15,6 +15,8 @@ from .connection import ConnectionMagics
 from .control import ControlMagics
 from .diff import DiffMagics
 from .history import HistoryMagics
+from .inbox import InboxMagics
+from .offers import OfferMagics
 from .permissions import PermissionMagics
 from .pictures import PictureMagics
 from .prompt import PromptMagics
@@ -32,6 +34,8 @@ TOPICS = (
     SteeringMagics,
     DiffMagics,
     HistoryMagics,
+    InboxMagics,
+    OfferMagics,
     PictureMagics,
 )
 

@@ -37,7 +37,12 @@ class ConnectionMagics(Magics):
         self.state = state
 
     @arguments
-    @argument("url", nargs="?", help="Address; default: $OPENCODE_SERVER_URL, else port 4096 here.")
+    @argument(
+        "url",
+        nargs="?",
+        help="Address; default: $OPENCODE_SERVER_URL, else the background service of 2.x, else "
+        "port 4096 here.",
+    )
     @argument("-d", "--directory", help="Directory to work in; default: the kernel's own.")
     @line_magic
     def oc_connect(self, line: str) -> Client | None:

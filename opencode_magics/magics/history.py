@@ -48,8 +48,8 @@ class HistoryMagics(Magics):
         Without options, the messages of the current session. Messages that a fork copied are
         marked (`duplicate_of`). What is not known is NA and never 0: an aborted message has no
         tokens, and 1.x stores neither retries nor how long a permission was waited for. Sessions
-        that did not change come from a cache; what came from when is said, and --refresh reads
-        all again. `opencode_magics.history.messages` and its kin tell what each column is.
+        that did not change come from a cache: from when is said, and --refresh reads all again.
+        `opencode_magics.history.messages` and its kin tell what each column is.
 
         Example::
 
@@ -84,7 +84,9 @@ class HistoryMagics(Magics):
     @argument("--since", help="From then on: 7d, 12h, 30m (ago), or a date.")
     @argument("--until", help="Up to then, itself not included.")
     @argument("--tz", help="Whose days: Europe/Berlin, UTC. Default: this machine's.")
-    @argument("--all-projects", action="store_true", help="Of all directories.")
+    @argument(
+        "--all-projects", "--everywhere", action="store_true", help="Sessions of all directories."
+    )
     @argument("-s", "--session", action="append", help="Only of this session; may be repeated.")
     @argument("--keep-duplicates", action="store_true", help="Count copies in forks as well.")
     @argument("--refresh", action="store_true", help="Read again what is in the cache.")
@@ -96,7 +98,9 @@ class HistoryMagics(Magics):
         What forks copied is left out and counted in `duplicates`; subagents are sessions of their
         own, and by session `cost_inclusive` has those below it. `cost` is what the server stored;
         `cost_listed` is by its price list, and `gap_reason` says why they differ. By session,
-        root, project and directory no message is downloaded, so that turns and calls are NA.
+        root, project and directory no message is downloaded, so that turns and calls are NA, and a
+        fork whose title was changed counts in full. What was deleted, and the titles that the
+        server makes up, are in no figure.
 
         Example::
 
@@ -105,6 +109,7 @@ class HistoryMagics(Magics):
             df = %oc_usage --by day,model --plot
         """
         from .. import history
+        from ..history.entries import RENAMED
 
         options = parse(self.oc_usage, line)
         if options is None:
@@ -118,7 +123,7 @@ class HistoryMagics(Magics):
                 since=options.since,
                 until=options.until,
                 tz=options.tz,
-                sessions=self._named(options.session),
+                sessions=options.session,
                 everywhere=options.all_projects,
                 keep_duplicates=options.keep_duplicates,
                 cache=self.state.history_cache,
@@ -126,7 +131,9 @@ class HistoryMagics(Magics):
             )
         except ValueError as error:
             raise UsageError(str(error)) from error
-        _say([_total(found), *found.attrs["warnings"]])
+        by, told = _names(options.by), found.attrs["warnings"]
+        _say([_summary(found, by, bool(options.since or options.until))])
+        _say([w for w in told if w != RENAMED])  # the help says so
         if options.plot:
             display(history.chart(found))
         return found
@@ -182,6 +189,7 @@ class HistoryMagics(Magics):
         Example::
 
             %oc_export history --all
+            import duckdb
             duckdb.sql("from 'history/messages/*/*.parquet' where duplicate_of is null")
         """
         from .. import history
@@ -244,13 +252,25 @@ def _say(sentences: list[str]) -> None:
         print(sentence)
 
 
-def _total(usage: pd.DataFrame) -> str:
-    total, zone = usage.attrs["total"], usage.attrs["tz"]
-    cost = "of unknown cost" if total["cost"] is None else f"${total['cost']:,.4f}"
-    sessions = f"{total['sessions']:,} session{'s' * (total['sessions'] != 1)}"
-    left = f" Left out: {total['duplicates']} copied by forks." if total["duplicates"] else ""
-    blind = f" Of unknown usage: {total['unknown']}." if total["unknown"] else ""
+def _summary(usage: pd.DataFrame, by: list[str], period: bool) -> str:
+    """What it comes to, in a line."""
+    from ..history.times import PERIODS
+
+    total = usage.attrs["total"]
+    if not total["sessions"]:
+        return "No sessions."
+    many = _counted(total["sessions"], "session")
+    if "tool" in by:
+        return f"{_counted(total['calls'] or 0, 'tool call')} in {many}."
+    cost = "of unknown cost" if total["cost"] is None else f"${total['cost']:,.4f} as stored"
+    days = f" Days of {usage.attrs['tz']}." if period or {*by} & {*PERIODS} else ""
+    left = f" Left out: {_counted(total['duplicates'], 'call')} copied by forks."
+    blind = f" Of unknown usage: {_counted(total['unknown'] or 0, 'call')}."
     return (
-        f"{sessions}, {cost} (USD as stored; days of {zone}).{left}{blind} "
-        "What was deleted, and titles that the server made up, are in no figure."
+        f"{many}, {cost}; deleted ones are not in it.{days}"
+        f"{left if total['duplicates'] else ''}{blind if total['unknown'] else ''}"
     )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"

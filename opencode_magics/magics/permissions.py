@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ..client import Client
-    from ..model import Decision, Permission, Question, Session
+    from ..model import Decision, Permission, Question, Rule, Session
+    from ..rules import Verdict
     from ..turn import Settled
 
 
@@ -68,18 +69,27 @@ class PermissionMagics(Magics):
     @argument("session", nargs="*", help="Id, beginning of an id, or title; default: the current.")
     @argument("-a", "--all", action="store_true", help="All that waits in the directory.")
     @line_magic
-    def oc_permissions(self, line: str) -> pd.DataFrame | None:
+    def oc_permissions(self, line: str) -> pd.DataFrame | Verdict | None:
         """What a session and its subagents wait for, permissions and questions, as a DataFrame.
+
+        Three words in place of a session are about the current session's rules. `check ACTION
+        RESOURCE ...` says what would happen, and which rule decides. `rules` lists all rules in the
+        order in which they count. `set "EFFECT ACTION RESOURCE" ...` replaces the session's own
+        (2.x); `set none` leaves none, and `forget ID` takes an "always" back (2.x).
 
         Example::
 
             %oc_permissions
+            %oc_permissions check shell "git push origin"
+            %oc_permissions set "allow shell git *" "deny shell git push *"
         """
         from .. import history, sessions
 
         options = parse(self.oc_permissions, line)
         if options is None:
             return None
+        if options.session and options.session[0] in _VERBS and not options.all:
+            return self._rules(*options.session)
         named = " ".join(options.session)
         everything = options.all or not (named or self.state.session)
         scope = None if everything else self._session(named)
@@ -110,6 +120,27 @@ class PermissionMagics(Magics):
         message = " ".join(options.message)
         return _reply(client, request, session, options.reply, message, options.answer)
 
+    def _rules(self, verb: str, *words: str) -> pd.DataFrame | Verdict:
+        from .. import offers
+        from ..sessions import rules_of
+
+        client, session = self.state.client, self.state.need_session()
+        match verb, words:
+            case "check", (action, *resources) if resources:
+                return rules_of(client, session).decide(action, resources)
+            case "set", ("none",):
+                client.set_rules(session, [])
+            case "set", (_, *_):
+                client.set_rules(session, [_rule(text) for text in words])
+            case "forget", (_, *_):
+                for rule in words:
+                    client.delete_saved_rule(rule)
+            case "rules", ():
+                pass
+            case _:
+                raise UsageError(_VERBS[verb])
+        return offers.rules(rules_of(client, session))
+
     def _session(self, named: str) -> Session:
         from ..sessions import find
 
@@ -130,6 +161,30 @@ class PermissionMagics(Magics):
             what or f"No request {named!r} waits: it was answered, has expired, or never was.",
             "%oc_permissions lists what waits.",
         )
+
+
+_VERBS = {
+    "check": "%oc_permissions check ACTION RESOURCE, as in: check shell 'git push'",
+    "rules": "%oc_permissions rules lists the rules of the current session",
+    "set": "%oc_permissions set 'EFFECT ACTION RESOURCE' ..., as in: set 'deny shell git push *'",
+    "forget": "%oc_permissions forget ID; %oc_permissions rules lists the ids",
+}
+
+
+def _rule(text: str) -> Rule:
+    """A rule as it is written: effect, action, resource.
+
+    Raises:
+        UsageError: It is none.
+    """
+    from ..model import Rule
+    from ..rules import EFFECTS
+
+    effect, _, rest = text.partition(" ")
+    action, _, resource = rest.strip().partition(" ")
+    if effect not in EFFECTS or not action or not resource.strip():
+        raise UsageError(f"A rule is 'allow|deny|ask ACTION RESOURCE' in quotes, not {text!r}")
+    return Rule(action, resource.strip(), effect)
 
 
 def _reply(

@@ -84,6 +84,6 @@ class PictureMagics(Magics):
     def _session(self, words: list[str]) -> Session:
         from ..sessions import find
 
-        if not words:
-            return self.state.need_session()
+        if not words:  # the server may have given it a title since
+            return self.state.client.session(self.state.need_session().id)
         return find(self.state.client, " ".join(words))

@@ -52,6 +52,9 @@ class PromptMagics(Magics):
     @argument(
         "--queue", action="store_true", help="Line up if the session works on another prompt."
     )
+    @argument(
+        "--steer", action="store_true", help="Join the turn that runs, at its next step (2.x)."
+    )
     @argument("--no-wait", action="store_true", help="Only send; the turn runs on the server.")
     @argument("--expand", action="store_true", help="Fill in {{name}} from the notebook.")
     @argument(
@@ -111,7 +114,7 @@ class PromptMagics(Magics):
         """
         options, text = self._read_command(line, cell)
         if options is not None:
-            options.file, options.once = [], False
+            options.file, options.once, options.steer = [], False, False
             self._send(options, text, command=options.name)
 
     @arguments
@@ -150,6 +153,8 @@ class PromptMagics(Magics):
         if not text.strip():
             raise UsageError("The prompt is empty. For example: %oc_prompt Explain this project")
         _check(options)
+        if options.queue and options.steer:
+            raise UsageError("--queue comes after the turn that runs, --steer joins it: give one.")
         return options, expand(text, self.shell.user_ns) if options.expand else text
 
     def _read_command(self, line: str, cell: str | None) -> tuple[Namespace | None, str]:
@@ -191,6 +196,7 @@ class PromptMagics(Magics):
                 text,
                 files=files,
                 queue=options.queue,
+                steer=options.steer,
                 command=command,
                 **names,
             )

@@ -28,9 +28,11 @@ class SessionMagics(Magics):
 
     @arguments
     @argument("-d", "--directory", help="Only sessions of exactly this directory.")
-    @argument("-a", "--all", action="store_true", help="Sessions of all directories.")
+    @argument(
+        "-a", "--all", "--everywhere", action="store_true", help="Sessions of all directories."
+    )
     @argument("--roots", action="store_true", help="Leave out the sessions of subagents.")
-    @argument("--start", help="Only those active since: 7d, 12h, 30m, or a date.")
+    @argument("--since", "--start", help="Only those active since: 7d, 12h, 30m, or a date.")
     @argument("--search", help="Only titles with this text in them.")
     @argument("--limit", type=int, help="At most so many, the latest. Default: all.")
     @argument("--archived", action="store_true", help="Archived sessions too.")
@@ -44,7 +46,7 @@ class SessionMagics(Magics):
 
         Example::
 
-            df = %oc_sessions --start 7d --roots
+            df = %oc_sessions --since 7d --roots
         """
         from .. import history
 
@@ -116,7 +118,7 @@ def _unquoted(text: str) -> str:
 
 
 def _filter(options: Any) -> Any:
-    since = _start(options.start)
+    since = _start(options.since)
     search = (options.search or "").casefold()
     if options.limit is not None and options.limit < 1:
         raise UsageError("--limit takes a number from 1 on")
@@ -141,4 +143,4 @@ def _start(text: str | None) -> int:
     try:
         return 0 if text is None else moment(text, zone(None))
     except ValueError as error:
-        raise UsageError(f"--start: {error}") from None
+        raise UsageError(f"--since: {error}") from None

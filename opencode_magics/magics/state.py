@@ -211,7 +211,10 @@ class OpenCodeMagics(Configurable):
             UsageError: There is none.
         """
         if self.session is None:
-            raise UsageError("There is no current session. Make one: %oc_new A title")
+            raise UsageError(
+                "There is no current session. Choose one: %oc_session TITLE. Or make one: "
+                "%oc_new TITLE"
+            )
         return self.session
 
 

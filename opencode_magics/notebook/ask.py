@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .. import patches
+from .. import forms, patches
 from ..errors import AnswerNeeded
 from ..model import Decision, FileDiff, Permission, Question, QuestionItem
 from . import text, words
@@ -123,7 +123,7 @@ class Asker:
             self.write(_indented(_edit(permission.diff)))
         self.write(
             "[1] Allow once\n"
-            f"[2] Always allow {one_line(words.always(permission))} {always_means}\n"
+            f"[2] Always allow {one_line(words.always(permission, always_means))}\n"
             f"[3] Reject: {silent}\n"
             f"[3 MESSAGE] Reject with a message: {told}"
         )
@@ -136,9 +136,13 @@ class Asker:
             self.write(f"Question{_owner(owner)}")
         answers: list[tuple[str, ...]] = []
         for item in question.items:
-            answers.append(self._ask_item(item, owner))
-            if answers[-1] == (_DISMISS,):
+            answer = self._ask_item(item, owner)
+            while answer != (_DISMISS,) and (wrong := forms.complaint(item, answer)):
+                self.write(f"{one_line(wrong)}.")
+                answer = self._ask_item(item, owner)
+            if answer == (_DISMISS,):
                 return Answered(None)
+            answers.append(answer)
         return Answered(tuple(answers))
 
     def _ask_item(self, item: QuestionItem, owner: str) -> tuple[str, ...]:
@@ -146,8 +150,9 @@ class Asker:
         for number, option in enumerate(item.options, 1):
             description = f" - {option.description}" if option.description else ""
             self.write(f"[{number}] {one_line(option.label + description)}")
-        how = "numbers, separated by commas, or your own words" if item.multiple else ""
-        how = how or ("number, or your own words" if item.options else "your answer")
+        own = ", or your own words" if item.custom else ""
+        how = f"numbers, separated by commas{own}" if item.multiple else ""
+        how = how or (f"number{own}" if item.options else "your answer")
         how = f"{how} ({_DISMISS} to give none: {words.stop(owner)})"
         while not (typed := self.read(f"{how}: ").strip()):
             continue

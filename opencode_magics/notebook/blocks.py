@@ -114,7 +114,8 @@ def _message(
         if isinstance(part, ToolCall):
             yield from requests.pop(part.call, ())
     yield from retries
-    if message.error is not None:
+    refused = any(t.declined for t in message.tools)  # 2.x calls that aborted, too
+    if message.error is not None and not refused:
         yield Block(f"{message.id}/error", message.error)
     if message.finish in _CUT_OFF:
         yield Block(f"{message.id}/finish", Note(_CUT_OFF[message.finish]))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from ..errors import OpenCodeError, ServerConnectionError, StatusError
+from ..errors import InvalidAnswer, OpenCodeError, ServerConnectionError, StatusError
 from ..model import Permission, Question
 from ..sessions import Run
 from . import words
@@ -126,6 +126,8 @@ class Desk:
     def _pass_on(self, request: Permission | Question, click: Click, form: Form) -> None:
         try:
             self._send(request, click)
+        except InvalidAnswer as wrong:
+            self._show(request, form, wrong.what)
         except OpenCodeError as error:
             self._show(request, form, f"The answer did not arrive: {error.what} Try again.")
         else:

@@ -183,7 +183,7 @@ def permission_spec(asked: Permission, whose: str, always_means: str, also_rejec
             {
                 "value": "always",
                 "label": "Always allow",
-                "effect": f"Always allow: {words.always(asked)} {always_means}.",
+                "effect": f"Always allow: {words.always(asked, always_means)}.",
             },
             {
                 "value": "reject",

@@ -161,10 +161,13 @@ def request_title(request: Request) -> str:
     return f"{noun}{_whose(request)}: {asked(request.request)}"
 
 
-def always(permission: Permission) -> str:
-    """What "always" allows: the patterns, or every action of the kind."""
+def always(permission: Permission, means: str) -> str:
+    """What "always" allows, the patterns or every action of the kind, and how far it reaches."""
+    if not permission.saves:
+        return "no more than this once, since there is nothing to save"
     patterns = ", ".join(permission.always) or permission.subject
-    return f"every {permission.action}" if patterns == "*" else all_visible(patterns)
+    what = f"every {permission.action}" if patterns == "*" else all_visible(patterns)
+    return f"{what} {means}".rstrip()
 
 
 def rejection(whose: str, also: int) -> tuple[str, str]:

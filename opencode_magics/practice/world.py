@@ -23,12 +23,17 @@ from .workspace import make_workspace
 class Practice:
     """A running practice world: `with Practice() as practice: practice.url`.
 
+    `name` and `what` say what its server is.
+
     Args:
         root: The folder for everything the world writes. By default a temporary one that is
             removed at the end.
         command: The `opencode` program; by default it is found or installed.
         progress: Called with one line for each thing that takes a while.
     """
+
+    name = "OpenCode"
+    what = "A real OpenCode server"
 
     def __init__(
         self,

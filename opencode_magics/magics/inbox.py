@@ -1,0 +1,145 @@
+"""What a session has besides its messages: what waits in its inbox, what its agent is told."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument
+
+from .options import arguments, parse
+from .state import OpenCodeMagics
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..model import InboxItem, Session
+
+_SESSION = "Id, beginning of an id, or title; default: the current session."
+
+
+@magics_class
+class InboxMagics(Magics):
+    """%oc_inbox, %oc_env and %oc_instructions."""
+
+    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
+        super().__init__(shell)
+        self.state = state
+
+    @no_var_expand
+    @arguments
+    @argument("session", nargs="*", help=_SESSION)
+    @argument("--cancel", metavar="ID", help="Take an item out.")
+    @argument("--steer", metavar="ID", help="Let an item join the turn that runs.")
+    @argument("--queue", metavar="ID", help="Let an item wait until the turn is over.")
+    @line_magic
+    def oc_inbox(self, line: str) -> pd.DataFrame | None:
+        """What waits in a session's inbox, as a DataFrame; prompts that no agent has seen yet.
+
+        A prompt waits there while another turn runs (%%oc_prompt --queue), and after a turn was
+        stopped. An id may be given by its beginning. OpenCode 2.x only.
+
+        Example::
+
+            %oc_inbox
+            %oc_inbox --cancel msg_228d61
+        """
+        from .. import offers
+
+        options = parse(self.oc_inbox, line)
+        if options is None:
+            return None
+        client, session = self.state.client, self._session(options.session)
+        waiting = client.inbox(session)
+        if options.cancel:
+            item = _the_one(waiting, options.cancel)
+            if not client.cancel(session, item.id):
+                print(f"{item.id} was delivered already: it is part of a turn.")
+        for delivery in ("steer", "queue"):
+            if named := getattr(options, delivery):
+                client.deliver(session, _the_one(waiting, named).id, delivery)
+        return offers.inbox(client.inbox(session))
+
+    @arguments
+    @argument("variable", nargs="*", help="NAME=VALUE; these replace all that were set before.")
+    @argument("-s", "--session", help=_SESSION)
+    @argument("--clear", action="store_true", help="Leave none.")
+    @line_magic
+    def oc_env(self, line: str) -> None:
+        """Set the environment variables of a session's shell commands, instead of those before.
+
+        The server keeps them and doesn't tell them. OpenCode 2.x only.
+
+        Example::
+
+            %oc_env DATABASE=test TZ=UTC
+        """
+        options = parse(self.oc_env, line)
+        if options is None:
+            return
+        if bool(options.variable) == options.clear:
+            raise UsageError("Give variables as NAME=VALUE, or --clear to leave none.")
+        variables = dict(_variable(text) for text in options.variable)
+        session = self._session([options.session] if options.session else [])
+        self.state.client.set_environment(session, variables)
+        print(f"The session's shells have {', '.join(variables) or 'no variables of their own'}.")
+
+    @no_var_expand
+    @arguments
+    @argument("key", nargs="?", help="Name of an instruction.")
+    @argument("text", nargs="*", help="What to tell the agent; JSON stays JSON.")
+    @argument("-s", "--session", help=_SESSION)
+    @argument("--delete", metavar="KEY", help="Take one back.")
+    @line_magic
+    def oc_instructions(self, line: str) -> dict[str, Any] | None:
+        """What a session's agent is told besides its prompts, by key; and how to change it.
+
+        The agent reads a change at its next step. OpenCode 2.x only.
+
+        Example::
+
+            %oc_instructions tone "Answer in one sentence."
+        """
+        options = parse(self.oc_instructions, line)
+        if options is None:
+            return None
+        client = self.state.client
+        session = self._session([options.session] if options.session else [])
+        if options.delete:
+            client.delete_instruction(session, options.delete)
+        if options.key and not options.text:
+            raise UsageError(f"What should {options.key!r} say? %oc_instructions KEY TEXT")
+        if options.key:
+            client.put_instruction(session, options.key, _value(" ".join(options.text)))
+        return client.instructions(session)
+
+    def _session(self, named: list[str]) -> Session:
+        from ..sessions import find
+
+        return find(self.state.client, " ".join(named)) if named else self.state.need_session()
+
+
+def _the_one(waiting: tuple[InboxItem, ...], named: str) -> InboxItem:
+    from ..errors import UnknownNameError
+
+    found = [i for i in waiting if i.id.startswith(named)]
+    if len(found) == 1:
+        return found[0]
+    could = f"could be any of {', '.join(i.id for i in found)}" if found else "waits in no inbox"
+    raise UnknownNameError(f"{named!r} {could}.", "%oc_inbox lists what waits.")
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"A variable is NAME=VALUE, not {text!r}")
+    return name, value
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,106 @@
+"""Magics about what a directory offers to agents: commands, skills, MCP servers, integrations."""
+
+from __future__ import annotations
+
+import shlex
+from argparse import Namespace
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_magic, magics_class
+from IPython.core.magic_arguments import argument
+
+from .options import arguments, parse
+from .state import OpenCodeMagics
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@magics_class
+class OfferMagics(Magics):
+    """%oc_commands, %oc_skills, %oc_mcp and %oc_integrations."""
+
+    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
+        super().__init__(shell)
+        self.state = state
+
+    @arguments
+    @line_magic
+    def oc_commands(self, line: str) -> pd.DataFrame | None:
+        """The commands that a session can be given, as a DataFrame.
+
+        Example::
+
+            %oc_commands
+        """
+        from .. import offers
+
+        if parse(self.oc_commands, line) is None:
+            return None
+        return offers.commands(self.state.client.commands())
+
+    @arguments
+    @line_magic
+    def oc_skills(self, line: str) -> pd.DataFrame | None:
+        """The skills that agents can read when they need them, as a DataFrame.
+
+        Example::
+
+            %oc_skills
+        """
+        from .. import offers
+
+        if parse(self.oc_skills, line) is None:
+            return None
+        return offers.skills(self.state.client.skills())
+
+    @arguments
+    @argument("--add", metavar="NAME", help="Add a server, until OpenCode restarts.")
+    @argument("--url", help="With --add: the address of a remote one.")
+    @argument("--command", help='With --add: the program of a local one, as "npx tools".')
+    @argument("--remove", metavar="NAME", help="Take one away that was added (2.x).")
+    @line_magic
+    def oc_mcp(self, line: str) -> pd.DataFrame | None:
+        """The MCP servers and how they stand, as a DataFrame; and how to add one for now.
+
+        Example::
+
+            %oc_mcp --add files --command "npx -y @modelcontextprotocol/server-filesystem ."
+        """
+        from .. import offers
+
+        options = parse(self.oc_mcp, line)
+        if options is None:
+            return None
+        client = self.state.client
+        if options.add:
+            client.add_mcp(options.add, _config(options))
+        elif options.url or options.command:
+            raise UsageError("--url and --command describe a server: give --add NAME, too.")
+        if options.remove:
+            client.remove_mcp(options.remove)
+        return offers.mcp(client.mcp())
+
+    @arguments
+    @line_magic
+    def oc_integrations(self, line: str) -> pd.DataFrame | None:
+        """The accounts that the server can use and those that it has, as a DataFrame (2.x).
+
+        Example::
+
+            %oc_integrations
+        """
+        from .. import offers
+
+        if parse(self.oc_integrations, line) is None:
+            return None
+        return offers.integrations(self.state.client.integrations())
+
+
+def _config(options: Namespace) -> dict[str, Any]:
+    if bool(options.url) == bool(options.command):
+        raise UsageError("--add needs either --url or --command.")
+    if options.url:
+        return {"type": "remote", "url": options.url}
+    return {"type": "local", "command": shlex.split(options.command)}

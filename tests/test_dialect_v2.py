@@ -1,0 +1,367 @@
+"""OpenCode 2.x: what 2.0.16 sent, what it is asked, and how servers in between differ."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fake import CUT, FakeServer, two_x
+from recorded import HERE, V2_FLOWS, case, transcript
+from test_dialects import reply_of, run
+
+from opencode_magics import sessions
+from opencode_magics.client import Client
+from opencode_magics.dialects import Prompt, Reply, Request
+from opencode_magics.dialects.v2 import V2, _messages, _readable
+from opencode_magics.errors import StatusError, StreamError, TurnError, UnknownNameError
+from opencode_magics.events import PermissionAsked, Reread
+from opencode_magics.model import (
+    Attachment,
+    Message,
+    ModelRef,
+    Rule,
+    Session,
+    Status,
+    StepEnd,
+    Text,
+    Usage,
+)
+from opencode_magics.sessions import Run
+from opencode_magics.turn import Turn, advance, advance_all
+
+# -- the transcripts -------------------------------------------------------------------------------
+
+# By transcript and prompt: outcome, last words, tools with their status, input tokens.
+TURNS: dict[tuple[str, int], tuple[str, str, list[tuple[str, str]], int | None]] = {
+    ("turn", 0): ("succeeded", "finished", [("shell", "completed")], 5712),
+    ("steer", 0): ("succeeded", "finished\n\nmarble", [("shell", "completed")], 5698),
+    ("steer", 1): ("succeeded", "finished\n\nmarble", [], 2888),
+    ("interrupt", 0): ("aborted", "", [("shell", "error")], 2811),
+    ("permission", 0): ("succeeded", "finished", [("shell", "completed")], 5689),
+    ("permission", 1): ("rejected", "", [("shell", "error")], 52),
+    ("question", 0): ("succeeded", "Red it is — noted 🎨", [("question", "completed")], 5741),
+    ("question", 1): ("rejected", "", [("question", "error")], 121),
+    ("failure", 0): ("failed", "", [], None),
+}
+EVERY = [(name, n) for name in V2_FLOWS for n in range(len(transcript(name).prompts))]
+
+
+def whole(name: str, prompt: int) -> Turn:
+    """A turn as the stream and then the store tell it."""
+    recorded = transcript(name)
+    start = Turn(recorded.session, recorded.prompts[prompt])
+    return advance(advance_all(start, recorded.heard()), recorded.stored())
+
+
+@pytest.mark.parametrize(("name", "prompt"), EVERY)
+def test_every_transcript_has_its_outcome(name: str, prompt: int) -> None:
+    turn = whole(name, prompt)
+    tools = [(t.tool, t.status) for t in turn.tools]
+    tokens = turn.usage.input if turn.usage else None
+    assert (turn.outcome, turn.text, tools, tokens) == TURNS[name, prompt]
+
+
+@pytest.mark.parametrize(("name", "prompt"), EVERY)
+def test_a_stream_cut_at_any_frame_and_reread_ends_in_the_same_turn(name: str, prompt: int) -> None:
+    recorded = transcript(name)
+    turn, end, stored = (
+        Turn(recorded.session, recorded.prompts[prompt]),
+        whole(name, prompt),
+        recorded.stored(),
+    )
+    for event in recorded.heard():
+        assert advance(turn, stored) == end
+        turn = advance(turn, event)
+
+
+@pytest.mark.parametrize("name", V2_FLOWS)
+def test_a_whole_stream_tells_what_the_store_holds(name: str) -> None:
+    """Apart from what 2.0.16 doesn't store: the times of texts, why a turn failed.
+
+    And from a step that was refused: only the store, with all of it, tells that from an abort.
+    """
+    recorded = transcript(name)
+    turn = advance_all(Turn(recorded.session, recorded.prompts[0]), recorded.heard())
+    assert comparable(turn.log) == comparable(advance(turn, recorded.stored()).log)
+
+
+def comparable(log: tuple[Message, ...]) -> list[Message]:
+    def bare(part: Any) -> Any:
+        return replace(part, start=None, end=0) if isinstance(part, Text) else part
+
+    def told(message: Message) -> Message:
+        refused = any(t.declined for t in message.tools)
+        failure = None if message.role == "system" or refused else message.error
+        finish = "tool-calls" if refused else message.finish
+        parts = [bare(p) for p in message.parts if not (refused and isinstance(p, StepEnd))]
+        return replace(message, error=failure, finish=finish, parts=tuple(parts))
+
+    return [told(m) for m in log]
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+HERE_2 = Session("ses_1", directory="/data/100% done/分析 é")
+MISSING = (404, {"content-type": "application/json"}, b'{"_tag":"MessageNotFoundError"}')
+
+
+def frames(name: str) -> list[Any]:
+    """The frames of a case."""
+    lines = (HERE / "cases" / name).read_text(encoding="utf-8").splitlines()
+    return [json.loads(line.removeprefix("data: ")) for line in lines if line]
+
+
+def test_a_turn_among_other_things() -> None:
+    """A child's text, a total of the session and an unknown kind are none of the turn's own."""
+    told = [f | {"created": n} for n, f in enumerate(frames("sse_v2_turn.sse"), 1)]
+    turn = advance_all(Turn("ses_root01", "msg_mine01"), [e for f in told for e in V2().events(f)])
+    turn = advance(turn, Reread("ses_root01", Status("idle"), turn.log))
+    expected = case("sse_v2_turn.expected.json")
+    assert (turn.text, turn.outcome, turn.cost) == (
+        expected["text"],
+        expected["state"],
+        expected["turn_cost"],
+    )
+    assert turn.tools[0].tool == "subagent"
+
+
+def test_g1_09_a_permission_of_2x_is_seen_and_an_unknown_kind_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    told = frames("sse_permission_event_shapes.sse")
+    asked = [e for f in told if "data" in f for e in V2().events(f)]
+    (permission,) = [e.permission for e in asked if isinstance(e, PermissionAsked)]
+    assert (permission.id, permission.action, permission.subject) == (
+        "per_v2",
+        "shell",
+        "echo hello",
+    )
+    assert list(V2().events({"type": "permission.v3.asked", "data": {}})) == []
+    assert "permission.v3.asked" in caplog.text
+
+
+def test_unknown_kinds_pass_and_malformed_known_ones_are_named() -> None:
+    assert list(V2().events({"type": "session.future", "data": {}})) == []
+    assert list(V2().events("nonsense")) == []
+    for kind in ("session.step.started", "session.tool.called", "form.created"):
+        for data in ({}, {"sessionID": "ses_1"}, None, []):
+            with pytest.raises(StreamError, match=re.escape(kind)):
+                list(V2().events({"type": kind, "data": data}))
+        with pytest.raises(StreamError, match=re.escape(kind)):
+            list(V2().events({"type": kind}))
+
+
+def test_values_that_nobody_knows_yet_pass() -> None:
+    told: list[Any] = [
+        ("session.execution.interrupted", {"sessionID": "s", "reason": "eclipse"}),
+        ("session.step.ended", {"sessionID": "s", "assistantMessageID": "m", "finish": "tired"}),
+    ]
+    for kind, data in told:
+        assert list(V2().events({"type": kind, "id": "evt_1", "created": 1, "data": data}))
+
+
+PAGES = case("messages_v2_pages.json")
+
+
+def paged(request: Request) -> Reply:
+    cursors = {None: 0, "c1": 1, "c2": 2}
+    return reply_of(request, PAGES["pages"][cursors[request.query.get("cursor")]])
+
+
+def test_g1_20_pages_are_read_until_one_is_empty() -> None:
+    found, asked = run(V2().messages(Session("ses_1")), paged)
+    expected = PAGES["expected"]
+    assert (len(found), len(asked)) == (expected["rows"], expected["requests"])
+    assert asked[0].query["order"] == "asc"
+    assert all("order" not in request.query for request in asked[1:])
+
+
+def test_g1_20_a_cursor_that_repeats_ends_the_list(caplog: pytest.LogCaptureFixture) -> None:
+    page = {"data": PAGES["pages"][0]["data"], "cursor": {"next": "same"}}
+    _, asked = run(V2().messages(Session("ses_1")), lambda request: reply_of(request, page))
+    assert len(asked) == 2
+    assert "repeats a cursor" in caplog.text
+
+
+def test_g2_13_every_row_is_kept_with_its_kind_model_and_cost() -> None:
+    found, _ = run(V2().messages(Session("ses_1")), paged)
+    expected = PAGES["expected"]
+    assert [m.kind or m.role for m in found] == expected["roles"]
+    assert str(found[1].model) == expected["model"]
+    assert found[1].text == expected["text_of_msg_2"]
+    costs = [m.usage.cost for m in found if m.usage and m.usage.cost is not None]
+    assert sum(costs) == pytest.approx(expected["cost_sum"])
+
+
+def test_both_names_of_what_a_provider_adds_are_passed_over() -> None:
+    for name in ("state", "native"):
+        part = {"type": "reasoning", "text": "x", name: {"field": 1}}
+        row = {"id": "m", "type": "assistant", "content": [part], "time": {"created": 1}}
+        assert _messages("s", [row])[0].parts[1].text == "x"  # type: ignore[union-attr]
+
+
+def test_a_row_that_cannot_be_read_is_named_and_loses_nothing_else() -> None:
+    good = {"id": "m1", "type": "user", "text": "hi", "time": {"created": 1}}
+    bad = {"id": "m2", "type": "assistant", "content": [{"no": "type"}], "time": {"created": 2}}
+    found = _messages("s", [good, bad, {"type": "user"}], _readable)
+    assert [m.unread for m in found] == [(), ("content",), ("id",)]
+    assert found[1].created == 2
+    with pytest.raises(KeyError):
+        _messages("s", [good, bad])
+
+
+def test_zeros_that_hold_the_place_are_unknown() -> None:
+    zeros = {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}
+    row = {"id": "m", "type": "assistant", "time": {}, "cost": 0, "tokens": zeros}
+    assert _messages("s", [row])[0].usage is None
+    assert _messages("s", [row | {"tokens": zeros | {"input": 5}}])[0].usage == Usage(
+        5, 0, 0, 0, 0, 0
+    )
+
+
+def test_after_a_retry_something_that_comes_means_busy_again() -> None:
+    """No status says so."""
+    told = [
+        ("session.inbox.delivered", {"inboxID": "msg_1"}),
+        ("session.step.started", {"assistantMessageID": "m", "agent": "build", "model": None}),
+        ("session.retry.scheduled", {"attempt": 2, "at": 9, "error": {"message": "busy"}}),
+        ("session.text.started", {"assistantMessageID": "m", "ordinal": 0}),
+    ]
+    turn = Turn("s", "msg_1")
+    names = []
+    for n, (kind, data) in enumerate(told, 1):
+        frame = {"type": kind, "id": f"evt_{n}", "created": n, "data": data | {"sessionID": "s"}}
+        turn = advance_all(turn, V2().events(frame))
+        names.append(turn.status.name if turn.status else "")
+    assert names == ["", "", "retry", "busy"]
+    assert [(r.attempt, r.message, r.next) for r in turn.retries] == [(2, "busy", 9)]
+
+
+# -- what 2.x is sent ------------------------------------------------------------------------------
+
+
+def sent(flow: Any, answer: Any = None) -> list[Request]:
+    return run(flow, lambda request: reply_of(request, {"data": answer}))[1]
+
+
+def test_a_prompt_carries_its_id_and_switches_what_the_session_has_not() -> None:
+    prompt = Prompt(
+        "msg_1",
+        "do it",
+        "plan",
+        ModelRef("acme", "m", "high"),
+        (Attachment("", "text/plain", "a.txt", "data:,a"),),
+        skills=("party",),
+        metadata={"cell": 3},
+        delivery="queue",
+        resume=False,
+    )
+    receipt = {"id": "msg_1", "payload": {"text": "do it"}}
+    agent, model, posted = sent(V2().prompt(Session("ses_1"), prompt), receipt)
+    assert agent.body == {"agent": "plan"}
+    assert model.body == {"model": {"id": "m", "providerID": "acme", "variant": "high"}}
+    assert posted.path == "/api/session/ses_1/prompt"
+    assert posted.body == {
+        "id": "msg_1",
+        "text": "do it",
+        "files": [{"uri": "data:,a", "name": "a.txt"}],
+        "skills": [{"id": "party"}],
+        "metadata": {"cell": 3},
+        "delivery": "queue",
+        "resume": False,
+    }
+    had = Session("ses_1", agent="plan", model=ModelRef("acme", "m", "high"))
+    assert len(sent(V2().prompt(had, prompt), receipt)) == 1
+
+
+@pytest.mark.parametrize(
+    "flow", [V2().permissions, V2().questions, V2().agents, V2().commands, V2().skills, V2().mcp]
+)
+def test_g1_12_what_has_no_session_is_asked_for_its_location(flow: Any) -> None:
+    requests = sent(flow(HERE_2.directory), [])
+    assert {r.query["location[directory]"] for r in requests} == {HERE_2.directory}
+
+
+def test_g1_12_a_session_is_made_where_it_was_asked_for() -> None:
+    (request,) = sent(V2().create("/work/p", "a title"), {"id": "ses_1"})
+    assert request.body == {"title": "a title", "location": {"directory": "/work/p"}}
+    elsewhere = {"data": {"id": "ses_x", "location": {"directory": "/home/srv"}}}
+    wrong = pytest.raises(UnknownNameError, match="/home/srv instead of /work/p")
+    with FakeServer(two_x(create=elsewhere)) as fake, Client(fake.url) as client, wrong:
+        sessions.create(client, "title", "/work/p")
+
+
+def test_rules_are_replaced_as_a_whole() -> None:
+    (request,) = sent(V2().set_rules(HERE_2, [Rule("shell", "git *", "allow")]))
+    rule = {"action": "shell", "resource": "git *", "effect": "allow"}
+    assert (request.method, request.body) == ("PATCH", {"permissions": [rule]})
+
+
+# -- against a server that misbehaves --------------------------------------------------------------
+
+ROOT = Session("ses_root01", "root", "/work/p")
+USER = {"id": "msg_u1", "type": "user", "text": "hi", "time": {"created": 1}}
+ANSWER = {
+    "id": "msg_a1",
+    "type": "assistant",
+    "agent": "build",
+    "model": {"id": "m", "providerID": "p"},
+    "content": [{"type": "text", "text": "done"}],
+    "time": {"created": 2, "completed": 3},
+    "finish": "stop",
+}
+ONE = "GET /api/session/ses_root01/message/msg_u1"
+POST = "POST /api/session/ses_root01/prompt"
+
+
+def rows(*listed: Any) -> Any:
+    return lambda seen: {
+        "data": [] if "cursor" in seen.query else list(listed),
+        "cursor": {"next": "end"},
+    }
+
+
+def played(fake: FakeServer) -> Turn:
+    with Client(fake.url, directory="/work/p") as client:
+        with Run(client, ROOT, Prompt("msg_u1", "hi")) as turn:
+            turn.start()
+            end = time.monotonic() + 20
+            for now in turn:
+                assert time.monotonic() < end, f"{now!r} {turn.note}"
+        return turn.turn
+
+
+def test_g1_05_a_prompt_that_arrived_before_the_connection_broke_is_followed() -> None:
+    routes = two_x(prompt=CUT, message=rows(USER, ANSWER)) | {ONE: {"data": USER}}
+    with FakeServer(routes) as fake:
+        assert played(fake).text == "done"
+        assert len(fake.asked(POST)) == 1
+
+
+def test_g1_05_a_prompt_that_may_have_been_lost_is_not_sent_again() -> None:
+    inbox = {"GET /api/session/ses_root01/inbox": {"data": []}}
+    with FakeServer(two_x(prompt=CUT) | {ONE: MISSING} | inbox) as fake:
+        with pytest.raises(TurnError, match="not known whether"):
+            played(fake)
+        assert len(fake.asked(POST)) == 1
+
+
+def test_g1_06_what_happened_in_a_gap_is_read_from_the_store() -> None:
+    with FakeServer(two_x(message=rows(USER, ANSWER)), [[b": heartbeat\n\n", CUT], []]) as fake:
+        began = time.monotonic()
+        assert played(fake).text == "done"
+        assert time.monotonic() - began < 5
+
+
+def test_a_route_that_is_missing_is_no_empty_answer() -> None:
+    routes = two_x() | {"GET /api/model": (404, {}, b"")}
+    with (
+        FakeServer(routes) as fake,
+        Client(fake.url, directory="/work/p") as client,
+        pytest.raises(StatusError),
+    ):
+        client.models()

@@ -1,0 +1,148 @@
+"""The same scenario on the real 1.18.33 and on the simulated 2.x gives the same turn and frames.
+
+Apart from ids, times, and the names of tools and of their arguments.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import pytest
+from both import tool_names
+from pandas.testing import assert_frame_equal
+
+from opencode_magics import history, sessions
+from opencode_magics.client import Client
+from opencode_magics.model import Reasoning, ToolCall
+from opencode_magics.practice.simulator import Simulator
+from opencode_magics.practice.workspace import reset_workspace
+from opencode_magics.practice.world import Practice
+from opencode_magics.turn import Turn
+
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "#text 5": {},
+    "#reason": {},
+    "#bash echo hi": {},
+    "#bash exit 3": {},
+    "#bash touch made": {"decision": "reject"},
+    "#bash touch it": {"decision": "reject", "message": "not now"},
+    "#bash true": {"decision": "always"},
+    "#two": {},
+    "#edit": {},
+    "#write": {},
+    "#read": {},
+    "#read nowhere.txt": {},
+    "#task #text 3": {},
+    "#task #bash echo from below": {},
+    "#task #bash touch never": {"decision": "reject"},
+    "#question": {"answers": [["Red"], ["S", "L"]]},
+    "#question ": {},
+    "#err400": {},
+    "#err401": {},
+    "#err429 1": {},
+    "#err500 1": {},
+    "#empty": {},
+    "#length": {},
+    "Explain the project.": {},
+    "Run the tests.": {},
+    "Fix the bug.": {},
+    "Ask me something.": {"answers": [["Formal"], ["English", "in Latin"]]},
+    "Have a subagent run the tests.": {},
+}
+
+
+def played(client: Client, text: str, answers: dict[str, Any]) -> Turn:
+    """A scenario in a session of its own, to its end."""
+    session = sessions.create(client, text)
+    with sessions.prepare(client, session, text.strip()) as run:
+        run.start()
+        deadline = time.monotonic() + 60
+        for turn in run:
+            assert time.monotonic() < deadline, f"{turn!r} {run.note}"
+            for permission in turn.permissions:
+                run.decide(permission, answers.get("decision", "once"), answers.get("message", ""))
+            for question in turn.questions:
+                if "answers" in answers:
+                    run.answer(question, answers["answers"])
+                else:
+                    run.dismiss(question)
+    return run.turn
+
+
+def shape(turn: Turn) -> dict[str, Any]:
+    """A turn without ids, times and names of tools."""
+    return {
+        "outcome": turn.outcome,
+        "prompt": turn.question_text,
+        "text": turn.text,
+        "reasoning": [p.text for m in turn.answers for p in m.parts if isinstance(p, Reasoning)],
+        "steps": turn.steps,
+        "finishes": [m.finish for m in turn.answers if m.finish],
+        "tools": [_tool(t) for t in turn.tools],
+        "replies": sorted(s.reply for s in turn.settled_requests),
+        "waiting": turn.waiting,
+        "retries": len(turn.retries),
+        "failed": turn.failure is not None,
+        "diffs": [(d.file, d.additions, d.deletions) for d in turn.diffs],
+        "usage": turn.usage,
+        "cost": turn.cost and round(turn.cost, 9),
+        "subagents": [s.title.partition(" (@")[0] for s in turn.subagents],
+        "agent": turn.agent,
+        "model": str(turn.model),
+    }
+
+
+def _tool(tool: ToolCall) -> tuple[Any, ...]:
+    name = tool_names("2.x", tool.tool)[0]
+    return name, tool.status, tool.exit, tool.declined, bool(tool.child), bool(tool.diffs)
+
+
+@pytest.fixture
+def servers(practice: Practice, simulator: Simulator) -> Iterator[list[Client]]:
+    """Clients of both, each in a fresh workspace."""
+    clients = []
+    for world in (practice, simulator):
+        reset_workspace(world.directory)
+        clients.append(Client(world.url, directory=str(world.directory), password=world.password))
+    yield clients
+    for client in clients:
+        client.close()
+
+
+# What 2.x tells otherwise, by outcome: a failure has a finish.
+DIFFERENT = {"failed": {"finishes": ([], ["error"])}}
+
+
+@pytest.mark.parametrize("text", SCENARIOS)
+def test_a_scenario_gives_the_same_turn_and_frame_on_both(servers: list[Client], text: str) -> None:
+    turns = [played(client, text, SCENARIOS[text]) for client in servers]
+    one, two = map(shape, turns)
+    for key, values in DIFFERENT.get(one["outcome"], {}).items():
+        assert (one.pop(key), two.pop(key)) == values
+    assert two == one
+    ran = [(c, [c.session(t.session)]) for c, t in zip(servers, turns, strict=True)]
+    assert_same([history.frames.sessions(found) for _, found in ran], OWN)
+    said = [history.messages(client, found) for client, found in ran]
+    lines = [m[m["role"] != "system"].reset_index(drop=True) for m in said]
+    assert_same(lines, MESSAGE)
+    assert_same([history.tools(client, found) for client, found in ran], TOOL)
+
+
+def assert_same(frames: list[pd.DataFrame], apart_from: list[str]) -> None:
+    one, two = (f.drop(columns=[c for c in apart_from if c in f]) for f in frames)
+    assert_frame_equal(one, two, check_exact=False, check_categorical=False)
+
+
+# A 2.x session has the agent and the model that it was given, 1.x those of its last prompt.
+OWN = ["id", "root", "created", "updated", "directory", "project"]
+OWN += ["agent", "provider", "model", "variant"]
+# A 2.x prompt names no agent or model, a text has no times, and a tool call no title. What a tool
+# is called, gets and gives, and what an error is called, is each one's own.
+MESSAGE = ["session", "message", "parent", "created", "completed", "duration", "parts", "key"]
+MESSAGE += ["agent", "provider", "model", "variant", "first_token", "tokens_per_second"]
+MESSAGE += ["rate_note", "finish", "error", "error_message"]
+TOOL = ["session", "message", "call", "tool", "title", "input", "output", "error", "child"]
+TOOL += ["created", "started", "ended", "duration", "key", "agent", "provider", "model", "variant"]
