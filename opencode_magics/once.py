@@ -94,7 +94,7 @@ def in_session(client: Client, session: Session, prompt: Wanted) -> Answered | N
         return None
     for turn in _answered(client, now):
         stored = messages.get(turn.prompt)
-        if stored is None or not _same_names(stored, prompt):
+        if stored is None or not _same_names(stored, turn, prompt):
             continue
         if turn.prompt == noted or _same_text(stored, prompt):
             return Answered(now, turn)
@@ -135,7 +135,8 @@ def _same_text(stored: Message, prompt: Wanted) -> bool:
     return plain and not with_files and stored.text == prompt.text
 
 
-def _same_names(stored: Message, prompt: Wanted) -> bool:
-    """Whether who would be asked now is who was asked then."""
-    same_agent = prompt.agent is None or stored.agent == prompt.agent
-    return same_agent and stored.model is not None and stored.model == prompt.model
+def _same_names(stored: Message, turn: Turn, prompt: Wanted) -> bool:
+    """Whether who would be asked now is who was asked then: of 2.x only the answer tells that."""
+    model, agent = stored.model or turn.model, stored.agent or turn.agent
+    same_agent = prompt.agent is None or agent == prompt.agent
+    return same_agent and model is not None and model == prompt.model
