@@ -6,7 +6,10 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pandas as pd
@@ -15,9 +18,13 @@ from fake import CUT, FakeServer, one_x
 
 from opencode_magics import history
 from opencode_magics.client import Client
-from opencode_magics.errors import ServerConnectionError, UnknownNameError
+from opencode_magics.dialects import Reply, Request
+from opencode_magics.dialects.v1 import V1
+from opencode_magics.errors import ServerConnectionError, StreamError, UnknownNameError
 from opencode_magics.history import Cache, frames
-from opencode_magics.history.load import load
+from opencode_magics.history.cache import Rows
+from opencode_magics.history.load import Loaded, load
+from opencode_magics.history.packing import pack, unpack
 from opencode_magics.history.sums import Entry, added, exact
 from opencode_magics.history.usage import USAGE
 from opencode_magics.model import Session, Usage
@@ -208,6 +215,339 @@ def test_what_cannot_be_read_is_na_and_counted() -> None:
         assert f"{name} could not be read" in warnings
     assert "cost could not be read in 2 places: NA there." in warnings
     assert "part could not be read in 3 places: NA there." in warnings
+
+
+ODD: list[Any] = [
+    *(None, True, -1, 0.5, 2**63 - 1, -(2**63), 10**400, 1e308, math.nan),
+    *("", "12", "\x00", "\x1f\x1e", [], [None], {}, {"a": {"b": 1}}),
+]
+WHOLE: list[Wire] = [
+    {
+        "info": {
+            **{"id": "m0", "sessionID": "ses_A", "role": "user", "agent": "build"},
+            "time": {"created": T0},
+            "model": {"providerID": "acme", "modelID": "m-1", "variant": "high"},
+            "summary": {"diffs": [{"file": "a", "additions": 1, "deletions": 2, "patch": "p"}]},
+        },
+        "parts": [
+            {"id": "p0", "type": "text", "text": "hi", "synthetic": False},
+            {"id": "p1", "type": "file", "mime": "text/plain", "filename": "x", "url": "file:///x"},
+        ],
+    },
+    {
+        "info": {
+            **{"id": "m1", "sessionID": "ses_A", "role": "assistant", "parentID": "m0"},
+            **{"providerID": "acme", "modelID": "m-1", "variant": "high", "finish": "stop"},
+            **{"agent": "build", "cost": 0.01, "summary": True},
+            "tokens": {"input": 1, "output": 2, "reasoning": 0, "cache": {"read": 0, "write": 0}},
+            "time": {"created": T0, "completed": T0 + 1000},
+            "error": {"name": "APIError", "data": {"message": "m", "statusCode": 500}},
+        },
+        "parts": [
+            {"id": "p2", "type": "step-start"},
+            {"id": "p3", "type": "reasoning", "text": "hm", "time": {"start": T0, "end": T0 + 9}},
+            {
+                **{"id": "p4", "type": "tool", "tool": "bash", "callID": "c1"},
+                "state": {
+                    **{"status": "completed", "input": {"command": "ls"}, "output": "x"},
+                    "title": "ls",
+                    "metadata": {
+                        "exit": -1,
+                        "sessionId": "ses_B",
+                        "filediff": {"file": "a.py", "additions": 1, "deletions": 2, "patch": ""},
+                    },
+                    "time": {"start": T0, "end": T0 + 5},
+                },
+            },
+            {"id": "p5", "type": "compaction", "auto": True},
+            *(
+                {
+                    **{"id": f"p{n}", "type": "step-finish", "reason": "stop", "cost": 0.01},
+                    "tokens": {"input": 1, "output": 2, "reasoning": 0, "cache": {"read": 0}},
+                }
+                for n in (6, 7)
+            ),
+        ],
+    },
+]
+
+
+WHOLE_REPLY = Reply(Request("GET", "/message"), 200, {}, json.dumps(WHOLE).encode())
+
+
+def places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where something stands in a wire value."""
+    if not isinstance(value, dict | list):
+        return
+    for name, below in value.items() if isinstance(value, dict) else enumerate(value):
+        yield (*above, name)
+        yield from places(below, (*above, name))
+
+
+def changed(value: Any, place: tuple[Any, ...], odd: Any) -> Any:
+    """A copy with something else in one place."""
+    if not place:
+        return odd
+    name, *below = place
+    copy = list(value) if isinstance(value, list) else dict(value)
+    copy[name] = changed(value[name], tuple(below), odd)
+    return copy
+
+
+@pytest.mark.parametrize("kind", ["messages", "steps", "parts", "tools"])
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: repr(odd)[:20])
+def test_an_odd_value_anywhere_leaves_a_frame_whole(kind: str, odd: Any) -> None:
+    columns, rows = frames.KINDS[kind]
+    for place in places(WHOLE):
+        wire = json.dumps(changed(WHOLE, place, odd)).encode()
+        reply = Reply(Request("GET", "/message"), 200, {}, wire)
+        try:
+            messages = V1().transcript(Session("ses_A"), [reply])
+        except StreamError:
+            assert not isinstance(odd, dict | list)
+            continue
+        lists = frames.taken(columns, rows(messages))
+        # From the cache they are what they were.
+        assert unpack(pack(columns, lists)) == lists
+        assert {n: c.dtype for n, c in columns.items()} == {
+            n: getattr(d, "name", d) for n, d in frames.built(columns, lists).dtypes.items()
+        }
+
+
+def test_absurd_sessions_and_prices_are_unknown() -> None:
+    bad = {"input": 10**400, "output": "2", "cache": {"read": True}}
+    session = wire_session("ses_A", cost=1e300, tokens=bad, model={"providerID": [], "id": {}})
+    session["time"] = {"created": "now", "updated": -1, "archived": 10**400}
+    prices = {"input": "3", "output": -1, "cache": [], "tiers": [{"tier": {"size": 9}, "cache": 5}]}
+    providers = {"providers": [{"id": "acme", "models": {"m-1": {"cost": prices, "limit": 5}}}]}
+    with serving([session], {"ses_A": ONE}, providers=providers) as (client, _):
+        (row,) = history.sessions(client).to_dict("records")
+        (by_model,) = usage(client, "model").to_dict("records")
+        models = frames.models(client.models())
+    for name in ("cost", *TOKENS, "created", "updated", "archived", "provider", "model"):
+        assert pd.isna(row[name])
+    assert by_model["gap_reason"] == "unknown model (1)"
+    assert models.loc[0, ["price_input", "price_output", "context"]].isna().all()
+
+
+def test_counts_that_no_column_holds_are_unknown() -> None:
+    most = {"input": 2**63 - 1, "output": 2**63 - 1, "reasoning": 0, "cache": {}}
+    answers = [said(f"m{n}", "ses_A", T0, tokens=most) for n in range(2)]
+    with serving([wire_session("ses_A")], {"ses_A": answers}) as (client, _):
+        assert history.messages(client, cache=False)["input"].sum() != 0
+        assert usage(client, "model")["input"].isna().all()
+
+
+# -- odd questions ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["session", "root", "day", "model", "tool", ["agent", "day"]])
+def test_usage_has_the_same_columns_where_there_is_nothing(by: Any) -> None:
+    with serving([wire_session("ses_A")], {"ses_A": ONE}) as (client, _):
+        some = usage(client, by)
+    with serving([], {}) as (client, _):
+        none = usage(client, by)
+    assert [*none.columns] == [*some.columns]
+    assert [*none.dtypes] == [*some.dtypes]
+
+
+def test_a_model_of_two_providers_is_two() -> None:
+    answers = [said(f"m{n}", "ses_A", T0 + n, 0.1 * n, providerID=f"p{n}") for n in (1, 2)]
+    with serving([wire_session("ses_A")], {"ses_A": answers}) as (client, _):
+        found = usage(client, ["day", "model"])
+        alone = usage(client, "provider")
+    assert [*found.columns[:3]] == ["day", "provider", "model"]
+    assert found[["provider", "model", "cost"]].values.tolist() == [
+        ["p2", "m-1", 0.2],
+        ["p1", "m-1", 0.1],
+    ]
+    assert "model" not in alone
+
+
+def test_a_shell_run_is_no_call_of_a_model() -> None:
+    zeros = {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}
+    told = {"cost": 0, "tokens": zeros, "finish": None, "parts": [tool(T0)]}
+    answers = [said("m1", "ses_A", T0, **told), said("m2", "ses_A", T0 + 5000)]
+    with serving([wire_session("ses_A")], {"ses_A": answers}) as (client, _):
+        messages = history.messages(client, cache=False)
+        steps = history.steps(client, cache=False)
+        spans = history.spans(client, "ses_A")
+        (line,) = usage(client, "model").to_dict("records")
+    assert [*messages["outcome"]] == ["shell", "succeeded"]
+    assert [*steps["message"]] == ["m2"]
+    assert [*spans["kind"]] == ["tool", "step"]
+    assert (line["calls"], line["unknown"]) == (1, 0)
+    assert pd.isna(line["gap_reason"]) or "usage unknown" not in line["gap_reason"]
+
+
+def test_steps_say_which_sums_up_the_conversation() -> None:
+    answers = [said("m1", "ses_A", T0, summary=True), said("m2", "ses_A", T0 + 5)]
+    with serving([wire_session("ses_A")], {"ses_A": answers}) as (client, _):
+        assert [*history.steps(client, cache=False)["compaction"]] == [True, False]
+
+
+def test_a_gap_of_nothing_is_not_negative() -> None:
+    assert math.copysign(1, exact([0.1, 0.2, -0.3 - 1e-13])) == 1
+    assert math.copysign(1, exact([-0.0])) == 1
+
+
+def test_a_lone_fork_says_that_it_has_copies() -> None:
+    fork = wire_session("ses_F", time={"created": T0 + 50})
+    rows = [asked("u", "ses_F", T0), said("m", "ses_F", T0 + 1), said("n", "ses_F", T0 + 60)]
+    undated = said("x", "ses_F", T0, time={"created": None})
+    with serving([fork], {"ses_F": [*rows, undated]}) as (client, _):
+        for load in (history.messages, history.parts):
+            (told,) = load(client, "ses_F", cache=False).attrs["warnings"]
+            assert "older than the session" in told
+        assert told.startswith("1 message ")  # the one that has a part
+        lone = [w for w in usage(client, "model").attrs["warnings"] if "older" in w]
+    assert lone[0].startswith("1 call older")
+
+
+def test_a_fork_that_tells_less_than_its_copies_has_nothing_of_its_own() -> None:
+    sessions = [
+        wire_session("ses_A", title="work", cost=0.02, tokens={"input": 20, "output": 4}),
+        wire_session(
+            "ses_F",
+            title="work (fork #1)",
+            time={"created": T0 + 50},
+            cost=0.01,
+            tokens={"input": 5, "output": 4},
+        ),
+    ]
+    messages = {s: [said("m1" + s, s, T0), said("m2" + s, s, T0 + 2)] for s in ("ses_A", "ses_F")}
+    with serving(sessions, messages) as (client, _):
+        found = usage(client).set_index("session")
+    assert [*found.loc["ses_F", ["cost", "input", "output"]]] == [0.0, 0, 0]
+    assert any("tells less usage" in w for w in found.attrs["warnings"])
+
+
+@pytest.mark.parametrize(
+    "prices",
+    [
+        *([], 5, "acme", {5: {}}, {"a/b": 5}, {"acme": {"input": 3}}, {"/m": {"input": 3}}),
+        *({"acme/": {}}, {"a/b": {"in": 3}}, {"a/b": {1: 2}}, {"a/b": {"input": "3"}}),
+        *({"a/b": {"input": n}} for n in (-3, math.nan, math.inf, True, [3])),
+        {"a/b": pd.Series({"input": 3.0})},
+    ],
+    ids=repr,
+)
+def test_prices_that_cannot_be_read_are_refused_in_a_sentence(prices: Any) -> None:
+    with serving([], {}) as (client, _), pytest.raises(ValueError, match="prices takes"):
+        usage(client, "model", prices=prices)
+
+
+def test_prices_may_be_any_numbers() -> None:
+    prices = {"acme/m-1": {"input": Decimal("3"), "output": 1, "cache_read": None}}
+    with serving([wire_session("ses_A")], {"ses_A": ONE}) as (client, _):
+        assert usage(client, "model", prices=prices).loc[0, "cost_listed"] == 3.2e-05
+
+
+@pytest.mark.parametrize("since", ["9" * 400 + "d", "", "now", "-7d", b"7d", 7, pd.NaT])
+def test_a_time_that_cannot_be_read_is_refused_in_a_sentence(since: Any) -> None:
+    with serving([], {}) as (client, _), pytest.raises(ValueError, match="is no point in time"):
+        usage(client, since=since)
+
+
+def test_a_date_is_a_time_too() -> None:
+    answers = [said("m", "ses_A", T0), said("n", "ses_A", T0 + 86_400_000)]
+    day = datetime.fromtimestamp(T0 / 1000, UTC).date()
+    with serving([wire_session("ses_A")], {"ses_A": answers}) as (client, _):
+        found = usage(client, "day", since=day, until=day + timedelta(days=1))
+    assert [*found["calls"]] == [1]
+
+
+def test_a_time_that_ends_before_it_begins_is_refused() -> None:
+    with serving([], {}) as (client, _), pytest.raises(ValueError, match="not later"):
+        usage(client, since="1d", until="2d")
+
+
+@pytest.mark.parametrize("tz", ["Mars/X", "", "../x", "UTC+3", 5, UTC])
+def test_a_zone_that_is_none_is_refused_in_a_sentence(tz: Any) -> None:
+    with serving([], {}) as (client, _), pytest.raises(UnknownNameError, match="no time zone"):
+        usage(client, tz=tz)
+
+
+def test_a_machine_without_a_calendar_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC+3")
+    with serving([], {}) as (client, _), pytest.raises(UnknownNameError, match="can't be told"):
+        usage(client, tz=None)
+
+
+@pytest.mark.parametrize("by", [None, 5, "Day", ["model", 5]])
+def test_a_key_of_no_kind_is_refused_in_a_sentence(by: Any) -> None:
+    with serving([], {}) as (client, _), pytest.raises(UnknownNameError, match="added up by"):
+        usage(client, by)
+
+
+def some_history(random: Random) -> tuple[list[Wire], dict[str, list[Wire]], list[Wire]]:
+    """Sessions with forks, forks of forks and subagents; their messages; the messages once each."""
+    sessions: list[Wire] = []
+    messages: dict[str, list[Wire]] = {}
+    originals: list[Wire] = []
+    for number in range(random.randint(1, 8)):
+        id, title, begin, copied = (
+            f"ses_{number}",
+            f"work {number}",
+            T0 + random.randint(0, 4 * DAY),
+            [],
+        )
+        parent = random.choice([None, *(s["id"] for s in sessions)])
+        if sessions and random.random() < 0.5:
+            source = random.choice(sessions)
+            copied = messages[source["id"]][: random.randint(0, 4)]
+            title, parent = f"{source['title'].partition(' (')[0]} (fork #{number})", None
+            times = [source["time"]["created"], *(m["info"]["time"]["created"] for m in copied)]
+            begin = max([begin, *times]) + 1
+        at, fresh = begin, []
+        for n in range(random.randint(0, 4)):
+            at += random.choice([1, 60_000, DAY, 2 * DAY])
+            fresh.append(said(f"{id}_{n}", id, at, random.choice([0.01, 0.0000041, 0.3, 0.0])))
+        copies = [m | {"info": m["info"] | {"id": f"{id}_c{n}"}} for n, m in enumerate(copied)]
+        originals += fresh
+        messages[id] = [*copies, *fresh]
+        cost = math.fsum(m["info"]["cost"] for m in messages[id])
+        time = {"created": begin, "updated": at + 1000}
+        sessions.append(wire_session(id, title=title, parentID=parent, cost=cost, time=time))
+    return sessions, messages, originals
+
+
+DAY = 86_400_000
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_period_costs_what_its_messages_cost_once_each(seed: int) -> None:
+    random = Random(seed)
+    sessions, messages, originals = some_history(random)
+    told = [(m["info"]["time"]["created"], m["info"]["cost"]) for m in originals]
+    borders = [at for at, _ in told] + [t for s in sessions for t in s["time"].values()]
+    since, until = sorted(random.choices(borders, k=2))
+    until += 1
+    expected = exact(cost for at, cost in told if since <= at < until)
+    begin, end = (datetime.fromtimestamp(t / 1000, UTC) for t in (since, until))
+    with serving(sessions, messages) as (client, _):
+        for by in ("session", "root", "total", "model", "day"):
+            found = usage(client, by, since=begin, until=end, progress=False)
+            assert (found.attrs["total"]["cost"] or 0) == exact(found["cost"].dropna()) == expected
+
+
+class Interrupted(list[Any]):
+    """A column during which somebody presses Ctrl-C."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("column", ["session", "created", "text", "key"])
+def test_an_interrupt_leaves_no_half_of_a_session(column: str) -> None:
+    columns, rows = frames.KINDS["messages"]
+    lists = frames.taken(columns, rows(V1().transcript(Session("ses_A"), [WHOLE_REPLY])))
+    loaded = Loaded(frames.empty(columns))
+    loaded.add(Session("ses_A"), Rows(lists))
+    with pytest.raises(KeyboardInterrupt):
+        loaded.add(Session("ses_B"), Rows(lists | {column: Interrupted(lists[column])}))
+    loaded.settle()
+    assert [*frames.built(columns, loaded.lists)["session"]] == ["ses_A", "ses_A"]
 
 
 def test_lone_surrogates_can_be_shown_and_saved(tmp_path: Path) -> None:
@@ -410,7 +750,7 @@ def test_a_fork_without_its_original_is_counted_and_said() -> None:
     with serving(sessions[1:2], messages) as (client, _):
         found = usage(client, "model")
     assert found.attrs["total"]["cost"] == 0.45
-    assert any("2 calls are older than their session" in w for w in found.attrs["warnings"])
+    assert any("2 calls older than the session" in w for w in found.attrs["warnings"])
 
 
 # -- time ------------------------------------------------------------------------------------------

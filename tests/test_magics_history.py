@@ -96,7 +96,7 @@ def test_usage_is_added_up_as_asked(shell: Shell) -> None:
     shell.run("%oc_prompt #text 3")
     session = current(shell)
     found = shell.run(f"%oc_usage --by agent,model --by day --session {session} --tz UTC")
-    assert [*found.value.columns[:3]] == ["agent", "model", "day"]
+    assert [*found.value.columns[:4]] == ["agent", "provider", "model", "day"]
     assert found.value.loc[0, "turns"] == 1
     assert "1 session, $" in found.text
     by_session = shell.run(f"%oc_usage -s {session}").value

@@ -199,7 +199,7 @@ def test_g4_05_an_answer_that_is_a_path_or_an_address_is_shown_as_text(
 # -- the lesson about costs ------------------------------------------------------------------------
 
 
-_WHEN = re.compile(r"[\d-]+ [\d:]+ \(UTC\) · [\d.]+ s|\b[\d.]+ m?s\b")
+_WHEN = re.compile(r"[\d-]+ [\d:]+ \(UTC\) · [\d.]+ s|\b[\d.]+ m?s\b|[\d-]{10} [\d:.]{8,}\+00:00")
 
 
 def said(notebook: Any) -> list[list[str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -66,7 +66,7 @@ from ..model import (
 )
 from ..patches import compared, ended
 from . import Flow, Generation, Prompt, Query, Reply, Request, decode, json_object, log, many
-from .values import count, elements, fields, integer, moment, money, string
+from .values import count, elements, fields, integer, moment, money, string, word
 
 Wire = dict[str, Any]
 
@@ -118,7 +118,7 @@ class V1(Generation):
             return (yield from self._all_sessions())
         scope = "project" if project else None
         query: Query = {"directory": directory, "limit": _ALL, "scope": scope}
-        return many("a session", _session, (yield Request("GET", "/session", query)).json())
+        return _once(many("a session", _session, (yield Request("GET", "/session", query)).json()))
 
     def _all_sessions(self) -> Flow[tuple[Session, ...]]:
         # Only this route crosses directories. It hides archived sessions unless asked.
@@ -131,7 +131,7 @@ class V1(Generation):
             found += many("a session", _session, reply.json())
             cursor = reply.headers.get("x-next-cursor")
             if not cursor or cursor in seen:
-                return tuple({s.id: s for s in found}.values())
+                return _once(found)
             seen.add(cursor)
 
     def session(self, session: str) -> Flow[Session]:
@@ -474,6 +474,10 @@ def _scope(directory: str | None) -> Query:
     return {"directory": directory or None}
 
 
+def _once(sessions: Iterable[Session]) -> tuple[Session, ...]:
+    return tuple({s.id: s for s in sessions}.values())
+
+
 # -- wire to model ---------------------------------------------------------------------------------
 
 
@@ -483,7 +487,7 @@ def _session(w: Wire) -> Session:
     files, additions, deletions = changes if any(changes) else (None, None, None)  # 0 is not told
     provider, model_id = string(model.get("providerID")), string(model.get("id"))
     return Session(
-        id=w["id"],
+        id=_id(w),
         title=string(w.get("title")),
         directory=string(w.get("directory")),
         project=string(w.get("projectID")) or None,
@@ -507,8 +511,14 @@ def _todo(w: Wire) -> Todo:
     return Todo(string(w["content"]), string(w["status"]), string(w.get("priority")))
 
 
-def _ref(provider: str, model: str, variant: str | None = None) -> ModelRef:
-    return ModelRef(provider, model, None if variant == "default" else variant)
+def _id(w: Wire) -> str:
+    if not isinstance(w["id"], str):
+        raise TypeError("an id is no text")
+    return w["id"]
+
+
+def _ref(provider: str, model: str, variant: Any = None) -> ModelRef:
+    return ModelRef(provider, model, None if variant == "default" else word(variant))
 
 
 def _usage(w: Wire) -> Usage | None:
@@ -546,7 +556,7 @@ def _message_with_parts(w: Wire) -> Message:
 
 def _message(w: Wire, parts: tuple[Part, ...] = (), unread: tuple[str, ...] = ()) -> Message:
     time, model = w.get("time") or {}, w.get("model") or w
-    provider, model_id = model.get("providerID"), model.get("modelID")
+    provider, model_id = string(model.get("providerID")), string(model.get("modelID"))
     role = str(w["role"])
     variant = w.get("variant") or model.get("variant")
     summary = w.get("summary")
@@ -585,7 +595,7 @@ def _fitting(info: Wire) -> tuple[Wire, list[str]]:
     if odd:
         info = {"id": "", "role": ""} | {n: v for n, v in info.items() if n not in odd}
     tokens, time = info.get("tokens") or {}, info.get("time") or {}
-    cache = fields(tokens.get("cache"))
+    cache, model = fields(tokens.get("cache")), info.get("model") or {}
     told = (
         ("cost", info.get("cost"), money),
         ("tokens.input", tokens.get("input"), count),
@@ -595,6 +605,9 @@ def _fitting(info: Wire) -> tuple[Wire, list[str]]:
         ("tokens.cache.write", cache.get("write"), count),
         ("time.created", time.get("created"), moment),
         ("time.completed", time.get("completed"), moment),
+        ("model.providerID", model.get("providerID"), word),
+        ("model.modelID", model.get("modelID"), word),
+        ("model.variant", model.get("variant"), word),
     )
     odd += [name for name, value, read in told if value is not None and read(value) is None]
     if info["role"] not in ("user", "assistant", ""):
@@ -646,7 +659,7 @@ def _diffs(values: Any) -> tuple[FileDiff, ...]:
 def _diff(w: Wire) -> FileDiff:
     status = w.get("status")
     return FileDiff(
-        file=w.get("file") or w.get("filePath") or w.get("relativePath") or "",
+        file=string(w.get("file")) or string(w.get("filePath")) or string(w.get("relativePath")),
         patch=string(w.get("patch")) or string(w.get("diff")) or _compared(w),
         additions=integer(w.get("additions")),
         deletions=integer(w.get("deletions")),
@@ -699,20 +712,20 @@ def _compared(w: Wire) -> str:
 
 def _part(w: Wire) -> Part:
     read = _PARTS.get(w["type"])
-    return read(w) if read else OtherPart(w["id"], w["type"])
+    return read(w) if read else OtherPart(string(w["id"]), string(w["type"]))
 
 
 def _text(w: Wire) -> Text:
     time = w.get("time") or {}
     synthetic = bool(w.get("synthetic"))
     start, end = moment(time.get("start")), moment(time.get("end"))
-    return Text(w["id"], string(w.get("text")), start, end, synthetic)
+    return Text(string(w["id"]), string(w.get("text")), start, end, synthetic)
 
 
 def _reasoning(w: Wire) -> Reasoning:
     time = w.get("time") or {}
     start, end = moment(time.get("start")), moment(time.get("end"))
-    return Reasoning(w["id"], string(w.get("text")), start, end)
+    return Reasoning(string(w["id"]), string(w.get("text")), start, end)
 
 
 def _tool(w: Wire) -> ToolCall:
@@ -720,7 +733,7 @@ def _tool(w: Wire) -> ToolCall:
     meta, time = state.get("metadata") or {}, state.get("time") or {}
     error = state.get("error")
     return ToolCall(
-        id=w["id"],
+        id=string(w["id"]),
         call=string(w.get("callID")),
         tool=string(w["tool"]),
         status=string(state["status"]),
@@ -743,7 +756,7 @@ def _tool_diffs(meta: Wire) -> tuple[FileDiff, ...]:
     if isinstance(meta.get("files"), list):
         return _diffs(meta["files"])
     patch = meta.get("diff")
-    return (FileDiff(meta.get("filepath") or "", patch),) if isinstance(patch, str) else ()
+    return (FileDiff(string(meta.get("filepath")), patch),) if isinstance(patch, str) else ()
 
 
 def _named(diff: FileDiff, title: Any) -> FileDiff:
@@ -753,14 +766,14 @@ def _named(diff: FileDiff, title: Any) -> FileDiff:
 
 
 def _step_end(w: Wire) -> StepEnd:
-    return StepEnd(w["id"], string(w.get("reason")) or None, _call_usage(w))
+    return StepEnd(string(w["id"]), string(w.get("reason")) or None, _call_usage(w))
 
 
 def _attachment(w: Wire) -> Attachment:
     # The address is left out where it carries the whole file.
-    url = w.get("url") or ""
+    url = string(w.get("url"))
     url = "" if url.startswith("data:") else url
-    return Attachment(w["id"], w.get("mime") or "", w.get("filename"), url)
+    return Attachment(string(w["id"]), string(w.get("mime")), word(w.get("filename")), url)
 
 
 def _file_part(file: Attachment) -> Wire:
@@ -771,10 +784,12 @@ _PARTS: dict[str, Callable[[Wire], Part]] = {
     "text": _text,
     "reasoning": _reasoning,
     "tool": _tool,
-    "step-start": lambda w: StepStart(w["id"]),
+    "step-start": lambda w: StepStart(string(w["id"])),
     "step-finish": _step_end,
     "file": _attachment,
-    "compaction": lambda w: Compaction(w["id"], bool(w.get("auto")), bool(w.get("overflow"))),
+    "compaction": lambda w: Compaction(
+        string(w["id"]), bool(w.get("auto")), bool(w.get("overflow"))
+    ),
 }
 
 
@@ -816,19 +831,19 @@ def _question(w: Wire) -> Question:
 def _models(body: Wire, default: str | None) -> Iterator[Model]:
     for provider in body["providers"]:
         for key, w in provider["models"].items():
-            limit, price = w.get("limit") or {}, w.get("cost") or {}
-            cache = price.get("cache") or {}
+            limit, price = fields(w.get("limit")), fields(w.get("cost"))
+            cache = fields(price.get("cache"))
             yield Model(
                 provider=provider["id"],
                 id=key,
                 name=w.get("name") or "",
                 variants=tuple(w.get("variants") or ()),
-                context=limit.get("context"),
-                output=limit.get("output"),
-                price_input=price.get("input"),
-                price_output=price.get("output"),
-                price_cache_read=cache.get("read"),
-                price_cache_write=cache.get("write"),
+                context=count(limit.get("context")),
+                output=count(limit.get("output")),
+                price_input=money(price.get("input")),
+                price_output=money(price.get("output")),
+                price_cache_read=money(cache.get("read")),
+                price_cache_write=money(cache.get("write")),
                 default=default == f"{provider['id']}/{key}",
                 tiers=tuple(_tiers(price)),
             )
@@ -843,8 +858,8 @@ def _tiers(price: Wire) -> Iterator[PriceTier]:
         tiers[200_000] = beyond
     for above, w in sorted(tiers.items()):
         cache = fields(w.get("cache"))
-        read, write = cache.get("read"), cache.get("write")
-        yield PriceTier(above, w.get("input"), w.get("output"), read, write)
+        told = (w.get("input"), w.get("output"), cache.get("read"), cache.get("write"))
+        yield PriceTier(above, *map(money, told))
 
 
 def _agents(body: Any) -> tuple[Agent, ...]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-# Beyond these a number is a mistake: what a 64-bit column holds, and the end of the year 9999.
+# Beyond these a number is a mistake: what a 64-bit column holds, the end of the year 9999, and USD
+# that nobody has.
 _MOST = 2**63 - 1
 _LATEST = 253_402_300_799_999
+_DEAREST = 1e12
 
 
 def string(value: Any) -> str:
@@ -17,15 +19,15 @@ def string(value: Any) -> str:
 
 def number(value: Any) -> float | None:
     """A finite number, None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def integer(value: Any) -> int | None:
     """A whole number, the whole part of another one, None for anything else."""
     found = number(value)
-    return None if found is None else value if isinstance(value, int) else int(found)
+    return int(found) if found is not None and -_MOST <= found <= _MOST else None
 
 
 def count(value: Any) -> int | None:
@@ -33,7 +35,7 @@ def count(value: Any) -> int | None:
     if value is None or (type(value) is int and 0 <= value <= _MOST):  # nearly always
         return value
     found = integer(value)
-    return found if found is not None and 0 <= found <= _MOST else None
+    return found if found is not None and found >= 0 else None
 
 
 def moment(value: Any) -> int | None:
@@ -47,7 +49,12 @@ def moment(value: Any) -> int | None:
 def money(value: Any) -> float | None:
     """A cost, None for what can't be one."""
     found = number(value)
-    return found if found is not None and found >= 0 else None
+    return found if found is not None and 0 <= found <= _DEAREST else None
+
+
+def word(value: Any) -> str | None:
+    """A text, None for anything else."""
+    return value if isinstance(value, str) else None
 
 
 def fields(value: Any) -> dict[str, Any]:

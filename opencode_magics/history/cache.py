@@ -111,7 +111,7 @@ class Cache:
             for session, seen, read_at, unread, *written in db.execute(*query):
                 if seen == marks.get(session):
                     lists = unpack(Pack(*written))
-                    found[session] = Rows(lists, Counter(json.loads(unread)), read_at=read_at)
+                    found[session] = Rows(lists, _counter(unread), read_at=read_at)
 
         self._use(read)
         return found
@@ -119,6 +119,8 @@ class Cache:
     def put(self, kind: str, session: Session, rows: Rows) -> None:
         """Keep rows; they are written with the next `flush`, or when there are many."""
         written = pack(KINDS[kind].columns, rows.lists)
+        if written.size > self._limit:
+            return
         about = (kind, session.id, mark(kind, session), rows.read_at, written.size)
         self._new.append((*about, json.dumps(rows.unread), *written))
         self._waiting += written.size
@@ -142,9 +144,10 @@ class Cache:
         try:
             with closing(self._connection()) as db, db:
                 work(db)
-        except (sqlite3.OperationalError, OSError) as error:
-            log.warning("The history cache %s was not used: %s", self.path, error)
-        except (sqlite3.DatabaseError, ValueError) as error:
+        except (sqlite3.DatabaseError, OSError, ValueError) as error:
+            if _passes(error):
+                log.warning("The history cache %s was not used: %s", self.path, error)
+                return
             log.warning("The history cache %s can't be read (%s): made anew.", self.path, error)
             self._throw_away()
 
@@ -169,3 +172,20 @@ class Cache:
         for side in ("", "-wal", "-shm"):
             with suppress(OSError):
                 Path(f"{self.path}{side}").unlink()
+
+
+def _counter(written: str) -> Counter[str]:
+    counts = json.loads(written)
+    if not isinstance(counts, dict):
+        raise ValueError("these are no counts")
+    return Counter(counts)
+
+
+def _passes(error: Exception) -> bool:
+    """Whether the file is as good as ever: it is busy, full, or may not be written.
+
+    SQLITE_ERROR is about what we ask: the table is not there, or not as it should be.
+    """
+    if isinstance(error, sqlite3.OperationalError):
+        return error.sqlite_errorcode != sqlite3.SQLITE_ERROR
+    return isinstance(error, OSError)

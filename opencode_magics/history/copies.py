@@ -58,6 +58,22 @@ def find_copies(rows: Sequence[Place], sessions: Mapping[str, Session]) -> Copie
     return Copies(originals, {s: owners.most_common(1)[0][0] for s, owners in taken_from.items()})
 
 
+def lone(
+    rows: Iterable[Place], originals: Iterable[str | None], sessions: Mapping[str, Session]
+) -> int:
+    """How many messages are copies of what is not among these rows: older than their session."""
+    made = {s.id: s.created or 0 for s in sessions.values()}
+    return len(
+        {
+            (row.session, row.message)
+            for row, original in zip(rows, originals, strict=True)
+            if original is None
+            and row.created is not None
+            and row.created < made.get(row.session, 0)
+        }
+    )
+
+
 def _meet(rows: Iterable[Place]) -> bool:
     """Whether any two sessions have something that a copy keeps: most histories have not."""
     owners: dict[str, str] = {}

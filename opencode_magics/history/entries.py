@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -13,8 +13,8 @@ from ..errors import UnknownNameError
 from ..model import Session, Usage, total_usage
 from .cache import Cache
 from .copies import families, is_fork
-from .frames import in_tree
-from .load import Loaded, load
+from .frames import SHELL, in_tree
+from .load import Loaded, counted, load
 from .prices import Price, listed
 from .sums import TOKENS, Entry, exact
 from .tables import copies_of
@@ -28,12 +28,14 @@ RENAMED = (
     "A fork with a new title can't be told by the list of sessions, and counts in full here; by "
     "day, agent or model it is found."
 )
+# A model's id says nothing without its provider: two may have the same, at other prices.
+_WITH = {"model": ("provider", "model")}
 
 _DAY = 86_400_000  # ms
 
 
 @dataclass(frozen=True)
-class Question:
+class Inquiry:
     """What is asked: by which keys, of which time, by which clock."""
 
     by: tuple[str, ...]
@@ -82,18 +84,18 @@ class Question:
 
 def ask(
     by: str | Iterable[str],
-    since: str | datetime | None,
-    until: str | datetime | None,
+    since: str | date | None,
+    until: str | date | None,
     tz: str | None,
     keep_duplicates: bool,
-) -> Question:
+) -> Inquiry:
     """Read what a person asks for.
 
     Raises:
         UnknownNameError: There is no such key or time zone; it lists those that there are.
         ValueError: A time can't be read.
     """
-    names = tuple(dict.fromkeys([by] if isinstance(by, str) else by))
+    names = tuple([by] if isinstance(by, str) or not isinstance(by, Iterable) else by)
     for name in names:
         if name not in KEYS:
             raise UnknownNameError(
@@ -101,7 +103,10 @@ def ask(
             )
     where = zone(tz)
     begin, end = (t if t is None else moment(t, where) for t in (since, until))
-    return Question(tuple(n for n in names if n != "total"), where, begin, end, keep_duplicates)
+    if begin is not None and end is not None and end <= begin:
+        raise ValueError(f"nothing is both since {since} and until {until}: that is not later")
+    told = (key for name in names if name != "total" for key in _WITH.get(name, (name,)))
+    return Inquiry(tuple(dict.fromkeys(told)), where, begin, end, keep_duplicates)
 
 
 class _Said(NamedTuple):
@@ -147,28 +152,28 @@ class Reading:
         self._cache, self._refresh, self._progress = cache, refresh, progress
         self.warnings: list[str] = []
 
-    def entries(self, question: Question, chosen: Iterable[Session]) -> list[Entry]:
-        """What is added up to answer a question about some sessions."""
-        asked = [s for s in chosen if not question.misses(s)]
-        if question.of_sessions:
-            return self._of_sessions(question, asked)
-        kind = "tools" if "tool" in question.by else "messages"
-        return self._of_messages(question, asked, kind)
+    def entries(self, inquiry: Inquiry, chosen: Iterable[Session]) -> list[Entry]:
+        """What is added up to answer an inquiry about some sessions."""
+        asked = [s for s in chosen if not inquiry.misses(s)]
+        if inquiry.of_sessions:
+            return self._of_sessions(inquiry, asked)
+        kind = "tools" if "tool" in inquiry.by else "messages"
+        return self._of_messages(inquiry, asked, kind)
 
     # -- whole sessions --------------------------------------------------------------------------
 
-    def _of_sessions(self, question: Question, asked: Sequence[Session]) -> list[Entry]:
+    def _of_sessions(self, inquiry: Inquiry, asked: Sequence[Session]) -> list[Entry]:
         """An entry per session."""
-        across = [s for s in asked if not question.covers(s)]
-        forks = [] if question.keep_duplicates else families(self._everyone, asked)
+        across = [s for s in asked if not inquiry.covers(s)]
+        forks = [] if inquiry.keep_duplicates else families(self._everyone, asked)
         said = self._said(_once((*across, *forks)), "messages")
-        copied = _usages(m for m in said if m.copy and m.is_call and not question.keep_duplicates)
+        copied = _usages(m for m in said if m.copy and m.is_call and not inquiry.keep_duplicates)
         inside = _usages(
             m
             for m in said
-            if m.is_call and question.within(m.created) and (question.keep_duplicates or not m.copy)
+            if m.is_call and inquiry.within(m.created) and (inquiry.keep_duplicates or not m.copy)
         )
-        if not question.keep_duplicates:
+        if not inquiry.keep_duplicates:
             self.warnings.append(RENAMED)
         crossing = {s.id for s in across}
         found: list[Entry] = []
@@ -181,18 +186,18 @@ class Reading:
                 usage = total_usage(inside[session.id])
             else:  # nothing of it lies in the period
                 continue
-            found.append(self._session_entry(question, session, usage, len(copies)))
+            found.append(self._session_entry(inquiry, session, usage, len(copies)))
         return found
 
     def _session_entry(
-        self, question: Question, session: Session, usage: Usage | None, copies: int
+        self, inquiry: Inquiry, session: Session, usage: Usage | None, copies: int
     ) -> Entry:
         ref = session.model
         price = None
         if usage is not None and not usage.empty:
             known = self._prices.get((ref.provider, ref.id)) if ref else None
             price = listed(known, usage, usage.cost)
-        key = tuple(self._of_session(session.id, name) for name in question.by)
+        key = tuple(self._of_session(session.id, name) for name in inquiry.by)
         return Entry(key, session.id, usage, price, None, None, None, None, copies)
 
     def _less(self, session: Session, copies: Sequence[Usage | None]) -> Usage | None:
@@ -202,31 +207,33 @@ class Reading:
             return session.usage
         left = {n: _less(getattr(session.usage, n), getattr(copied, n)) for n in TOKENS}
         cost = _less(session.usage.cost, copied.cost)
-        if cost is not None and cost < 0:
+        cost = None if cost is None else exact([cost])
+        if any(v is not None and v < 0 for v in (*left.values(), cost)):
             self.warnings.append(
-                f"Session {session.id} tells less cost than its copied messages have: 0 is taken."
+                f"Session {session.id} tells less usage than its copied messages have: 0 is taken."
             )
-        return Usage(**left, cost=cost and max(exact([cost]), 0.0))
+        left = {n: None if v is None else max(v, 0) for n, v in left.items()}
+        return Usage(**left, cost=None if cost is None else max(cost, 0.0))
 
     # -- messages and tool calls -----------------------------------------------------------------
 
-    def _of_messages(self, question: Question, asked: Sequence[Session], kind: str) -> list[Entry]:
+    def _of_messages(self, inquiry: Inquiry, asked: Sequence[Session], kind: str) -> list[Entry]:
         """An entry per message, or per tool call."""
-        originals = [] if question.keep_duplicates else families(self._everyone, asked)
+        originals = [] if inquiry.keep_duplicates else families(self._everyone, asked)
         wanted = {s.id for s in asked}
         said = self._said(_once((*asked, *originals)), kind)
         said = [m for m in said if m.session in wanted]
-        if kind == "messages" and question.whole:
+        if kind == "messages" and inquiry.whole:
             self._compare(asked, said)
-        said = [m for m in said if question.within(m.created)]
-        dates = {n: _dates(said, n, question) for n in question.by if n in PERIODS}
+        said = [m for m in said if inquiry.within(m.created)]
+        dates = {n: _dates(said, n, inquiry) for n in inquiry.by if n in PERIODS}
         return [
-            self._entry(question, m, tuple(self._key(m, n, at, dates) for n in question.by), kind)
+            self._entry(inquiry, m, tuple(self._key(m, n, at, dates) for n in inquiry.by), kind)
             for at, m in enumerate(said)
         ]
 
-    def _entry(self, question: Question, said: _Said, key: tuple[Any, ...], kind: str) -> Entry:
-        if said.copy and not question.keep_duplicates:
+    def _entry(self, inquiry: Inquiry, said: _Said, key: tuple[Any, ...], kind: str) -> Entry:
+        if said.copy and not inquiry.keep_duplicates:
             return Entry(key, said.session, copies=int(said.is_call))
         if kind == "tools":
             return Entry(key, said.session, None, None, None, 1, int(said.is_error), None)
@@ -290,12 +297,16 @@ class Reading:
     def _warn_of_lone_copies(self, said: Iterable[_Said]) -> None:
         made = {id: row.session.created for id, row in self._places.items()}
         lone = sum(
-            m.is_call and not m.copy and (m.created or 0) < (made.get(m.session) or 0) for m in said
+            m.is_call
+            and not m.copy
+            and m.created is not None
+            and m.created < (made.get(m.session) or 0)
+            for m in said
         )
         if lone:
             self.warnings.append(
-                f"{lone} calls are older than their session: copies whose original is gone or not "
-                "among these sessions. They are counted."
+                f"{counted(lone, 'call')} older than the session, copies whose original is gone or "
+                "not among these sessions: counted."
             )
 
 
@@ -317,11 +328,11 @@ def _less(whole: Any, part: Any) -> Any:
     return None if whole is None else whole - (part or 0)
 
 
-def _dates(said: Sequence[_Said], name: str, question: Question) -> list[Any]:
+def _dates(said: Sequence[_Said], name: str, inquiry: Inquiry) -> list[Any]:
     import pandas as pd
 
     times = pd.to_datetime(pd.Series([m.created for m in said], dtype="Int64"), unit="ms", utc=True)
-    return [*period(times, name, question.where)]
+    return [*period(times, name, inquiry.where)]
 
 
 def _messages(loaded: Loaded, originals: Sequence[str | None]) -> Iterator[_Said]:
@@ -338,7 +349,7 @@ def _messages(loaded: Loaded, originals: Sequence[str | None]) -> Iterator[_Said
             created,
             dict(zip(OF_MESSAGE, names, strict=True)),
             None if all(v is None for v in used) else Usage(*used),
-            is_call=role == "assistant",
+            is_call=role == "assistant" and outcome != SHELL,
             is_turn=role == "user" and not synthetic,
             is_error=outcome == "failed",
             copy=original is not None,

@@ -34,7 +34,7 @@ from .copies import Copies, families
 from .extras import need
 from .frames import KINDS, TEXT, Column, Columns, Lists, SessionRow, in_tree, taken
 from .load import Bar, Loaded, in_order, is_finished, load
-from .tables import choose, copies_of, kept_in
+from .tables import choose, copies_of, kept_in, lone_copies
 
 _NO_DAY = "__HIVE_DEFAULT_PARTITION__"  # what readers of this layout take for NULL
 
@@ -161,18 +161,11 @@ def _copies(
         return loaded, copies_of(loaded, once)
 
     loaded, found = look((*changed, *families(everyone, changed)))
-    if _lone(loaded, found, changed):
+    if lone_copies(loaded, found, changed):
         loaded, found = look((*changed, *everyone))
     places = zip(loaded.lists["session"], loaded.lists["message"], strict=True)
     pairs = zip(places, found.originals, strict=True)
     return _Found({place: original for place, original in pairs if original}, found.forks)
-
-
-def _lone(loaded: Loaded, found: Copies, sessions: Iterable[Session]) -> bool:
-    """Whether some messages are copies of what was not loaded."""
-    made = {s.id: s.created or 0 for s in sessions}
-    rows = zip(loaded.lists["session"], loaded.lists["created"], found.originals, strict=True)
-    return any(not copy and (at or 0) < made.get(owner, 0) for owner, at, copy in rows)
 
 
 def _reader(client: Client) -> Callable[[Session], tuple[Reply, ...] | StatusError]:

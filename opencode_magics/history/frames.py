@@ -24,6 +24,7 @@ from ..model import (
     Reasoning,
     Session,
     StepEnd,
+    StepStart,
     Text,
     ToolCall,
     Usage,
@@ -80,6 +81,11 @@ class Packed:
         if len(self._new) > _AT_ONCE:
             self._pack()
 
+    def cut(self, rows: int) -> None:
+        """Keep only so many."""
+        self._pack()
+        self._packed = [self.series().iloc[:rows]]
+
     def series(self) -> pd.Series:
         """The column."""
         import pandas as pd
@@ -94,8 +100,9 @@ class Packed:
     def _pack(self) -> None:
         import pandas as pd
 
-        self._packed.append(pd.Series(self._new, dtype=TEXT))
-        self._new = []
+        packed = pd.Series(self._new, dtype=TEXT)
+        # No interrupt comes in between these two.
+        self._packed, self._new = [*self._packed, packed], []
 
 
 _AT_ONCE = 2_000
@@ -131,7 +138,10 @@ def _array(dtype: str, values: Any) -> Any:
             return pd.DatetimeIndex(times.view("datetime64[ms]")).tz_localize("UTC")
         case "Int64":
             missing = np.array([v is None for v in values], dtype=bool)
-            counts = np.array([v or 0 for v in values], dtype=np.int64)
+            try:
+                counts = np.array([v or 0 for v in values], dtype=np.int64)
+            except OverflowError:  # absurd counts, added up
+                return _array(dtype, [None if v and abs(v) >= 2**63 else v for v in values])
             return pd.arrays.IntegerArray(counts, missing)
         case "Float64":
             numbers = np.array(values, dtype=np.float64)  # None becomes NaN
@@ -281,10 +291,19 @@ def _speed(message: Message, usage: Usage | None) -> _Speed:
     return _Speed(first, (usage.output + (usage.reasoning or 0)) * 1000 / (end - begin))
 
 
+SHELL = "shell"
+
+
 def outcome(message: Message) -> str | None:
-    """How an answer ended: succeeded, rejected, aborted, failed, interrupted or unfinished."""
+    """How an answer ended: succeeded, rejected, aborted, failed, interrupted or unfinished.
+
+    Or "shell": a command that a person ran, which is no answer and no call of a model. 1.18.33
+    stores it as one, without a step and without an end.
+    """
     if message.role != "assistant":
         return None
+    if message.tools and not message.finish and not message.error and not _steps(message):
+        return SHELL
     if message.error is not None:
         return "aborted" if message.error.aborted else "failed"
     if message.completed is None:
@@ -294,6 +313,10 @@ def outcome(message: Message) -> str | None:
     if message.finish in ("error", "content-filter"):
         return "failed"
     return "succeeded" if message.finish else "interrupted"
+
+
+def _steps(message: Message) -> bool:
+    return any(isinstance(p, StepStart | StepEnd) for p in message.parts)
 
 
 def _total(usage: Usage | None) -> int | None:
@@ -368,7 +391,8 @@ MESSAGES: Columns = {
     "outcome": Column(
         WORD,
         _message(outcome),
-        "succeeded, rejected, aborted, failed, interrupted or unfinished; NA for prompts.",
+        "succeeded, rejected, aborted, failed, interrupted, unfinished, or shell: a command that a "
+        "person ran, no call of a model. NA for prompts.",
     ),
     "model": Column(WORD, _message(_model("id")), "The model that was asked or answered."),
     "agent": Column(WORD, _message(lambda m: m.agent), "The agent that was asked or answered."),
@@ -452,7 +476,7 @@ class StepRow(NamedTuple):
 def step_rows(messages: Iterable[Message]) -> Iterator[StepRow]:
     """Rows of the steps frame; an answer that tells no step counts as one."""
     for message in messages:
-        if message.role != "assistant":
+        if message.role != "assistant" or outcome(message) == SHELL:
             continue
         ends = [p for p in message.parts if isinstance(p, StepEnd)]
         usage = message.usage
@@ -543,6 +567,7 @@ STEPS: Columns = {
         "Seconds, tools included; NA where a message has several steps.",
     ),
     "step": Column(COUNT, lambda r: r.at, "Its number in the message, from 0."),
+    "compaction": Column(FLAG, _message(lambda m: m.summary), "It sums up the conversation."),
     **_WHERE,
     **_COPY,
 }

@@ -21,7 +21,7 @@ from ..dialects import Reply
 from ..errors import NotFoundError, OpenCodeError, StatusError, StreamError
 from ..model import Message, Session
 from .cache import Cache, Rows
-from .frames import KINDS, Lists, empty, taken
+from .frames import KINDS, Lists, Packed, empty, taken
 
 T = TypeVar("T")
 Q = TypeVar("Q")
@@ -62,25 +62,34 @@ class Loaded:
 
     def add_kept(self, session: Session, rows: Rows) -> None:
         """Append a session's rows from the cache."""
+        self.add(session, rows)
         self.kept += 1
         self.oldest = min(self.oldest or rows.read_at, rows.read_at)
-        self.add(session, rows)
+
+    def settle(self) -> None:
+        """Drop what an interrupt left half added: the columns are of the same length again."""
+        rows = sum(self.rows.values())
+        for values in self.lists.values():
+            if isinstance(values, Packed):
+                values.cut(rows)
+            else:
+                del values[rows:]
 
     @property
     def warnings(self) -> list[str]:
         """What a person should know about these rows, a sentence each."""
         told = [
-            f"{name} could not be read in {_counted(number, 'place')}: NA there."
+            f"{name} could not be read in {counted(number, 'place')}: NA there."
             for name, number in sorted(self.unread.items())
         ]
         for reason, number in sorted(Counter(_why(e) for e in self.failed.values()).items()):
-            told.append(f"{_counted(number, 'session')} could not be read: {reason}")
+            told.append(f"{counted(number, 'session')} could not be read: {reason}")
         if self.stopped:
-            told.append(f"Interrupted: {_counted(self.stopped, 'session')} not loaded.")
+            told.append(f"Interrupted: {counted(self.stopped, 'session')} not loaded.")
         if self.kept and self.oldest is not None:
             since = datetime.fromtimestamp(self.oldest, UTC).astimezone()
             told.append(
-                f"{_counted(self.kept, 'session')} from the cache, read at {since:%Y-%m-%d %H:%M} "
+                f"{counted(self.kept, 'session')} from the cache, read at {since:%Y-%m-%d %H:%M} "
                 "or later; --refresh reads again (a shell run or an edited part can't be seen)."
             )
         return told
@@ -129,6 +138,7 @@ def load(
                     cache.put(kind, session, rows)
                 loaded.add(session, rows)
         except KeyboardInterrupt:
+            loaded.settle()
             loaded.stopped = len(sessions) - len(loaded.rows) - len(loaded.failed)
         finally:
             if cache is not None:
@@ -225,7 +235,8 @@ class Bar:
         self._bar.update()
 
 
-def _counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """A number and its noun, in the plural where that is right."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 

@@ -12,9 +12,10 @@ from itertools import accumulate, pairwise
 from math import isnan, nan
 from typing import Any, NamedTuple
 
-from .frames import COUNT, NUMBER, TEXT, TIME, WORD, Columns, Lists
+from .frames import COUNT, NUMBER, OBJECT, TEXT, TIME, WORD, Columns, Lists
 
-_WHOLE = {COUNT, TIME}  # never negative: -1 stands for None
+_WHOLE = {COUNT, TIME}
+_ABSENT = -(2**63)  # stands for None among them
 _SHORT = {TEXT, WORD}
 _BETWEEN, _NONE = "\x1f", "\x1e"  # between short texts, and for None: ids and names have neither
 
@@ -39,11 +40,11 @@ def pack(columns: Columns, lists: Lists) -> Pack:
     words: list[str] = []
     for name, values in lists.items():
         column = columns[name]
-        if values and values.count(values[0]) == len(values):
+        if values and column.dtype != OBJECT and values.count(values[0]) == len(values):
             plan[name] = {"all": values[0]}
-        elif column.dtype in _WHOLE:
+        elif column.dtype in _WHOLE and (whole := _whole(values)) is not None:
             plan[name] = "whole"
-            numbers += array("q", [-1 if v is None else v for v in values]).tobytes()
+            numbers += whole
         elif column.dtype == NUMBER:
             plan[name] = "real"
             numbers += array("d", [nan if v is None else v for v in values]).tobytes()
@@ -65,6 +66,13 @@ def unpack(written: Pack) -> Lists:
     Raises:
         ValueError: It is not what `pack` wrote.
     """
+    try:
+        return _unpacked(written)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError("these are no packed columns") from error
+
+
+def _unpacked(written: Pack) -> Lists:
     rows, plan = json.loads(written.plan)
     lists: Lists = {}
     at = said = 0
@@ -83,7 +91,16 @@ def unpack(written: Pack) -> Lists:
             said = end
         else:
             lists[name], said = _texts(written.words, column["lengths"], said)
+    if any(len(values) != rows for values in lists.values()):
+        raise ValueError("columns of different lengths")
     return lists
+
+
+def _whole(values: list[int | None]) -> bytes | None:
+    try:
+        return array("q", [_ABSENT if v is None else v for v in values]).tobytes()
+    except OverflowError:  # absurd counts, added up
+        return None
 
 
 def _joined(values: list[str | None]) -> str | None:
@@ -101,7 +118,8 @@ def _numbers(written: bytes, whole: bool) -> list[Any]:
     values = array("q" if whole else "d")
     values.frombytes(written)
     if whole:
-        return [None if v < 0 else v for v in values] if -1 in values else values.tolist()
+        told: list[Any] = values.tolist()
+        return [None if v == _ABSENT else v for v in told] if _ABSENT in values else told
     return [None if isnan(v) else v for v in values]
 
 

@@ -69,6 +69,7 @@ def chart(usage: pd.DataFrame, value: str | None = None) -> Picture:
         MissingPackageError: It needs matplotlib: `pip install 'opencode-magics[plots]'`.
     """
     keys = [name for name in usage.columns if name in KEYS]
+    keys = [name for name in keys if name != "provider" or "model" not in keys]
     value = _value(usage, value)
     times = [name for name in keys if name in PERIODS]
     first = (times or keys)[:1]
@@ -105,7 +106,11 @@ def _joined(names: Iterable[Any]) -> str:
 
 
 def _labels(usage: pd.DataFrame, name: str) -> list[Any]:
-    """What a key's values are called: sessions by their titles, as far as these differ."""
+    """What a key's values are called: sessions by titles, models by ids, as far as these differ."""
+    if name == "model" and "provider" in usage:
+        providers = usage["provider"].groupby(usage["model"]).transform("nunique")
+        named = zip(usage["provider"], usage["model"], providers, strict=True)
+        return [f"{provider}/{model}" if many > 1 else model for provider, model, many in named]
     if name in PERIODS or name not in ("session", "root") or "title" not in usage:
         return list(usage[name])
     ids, titles = usage[name].astype(str), usage["title"].fillna("").astype(str)

@@ -6,8 +6,11 @@ is: a subscription stores 0, and a price that changed since makes no invoice wro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from decimal import Decimal
+from numbers import Real
+from typing import Any, NamedTuple
 
 from ..model import Model, PriceTier, Usage
 
@@ -48,21 +51,32 @@ def of_mapping(prices: Mapping[str, Mapping[str, float]]) -> dict[tuple[str, str
     """A list like `{"provider/model": {"input": 3, "output": 15, "cache_read": 0.3}}`.
 
     Raises:
-        ValueError: A name is no `provider/model`, or a price no known kind.
+        ValueError: A name is no `provider/model`, a price no known kind, or no number from 0 on.
     """
+    if not isinstance(prices, Mapping):
+        raise ValueError(f"{_TAKES}, not {prices!r}")
     read: dict[tuple[str, str], Price] = {}
     for name, given in prices.items():
-        provider, slash, model = name.partition("/")
-        if not slash or not given.keys() <= _KINDS:
-            raise ValueError(
-                f"prices takes {{'provider/model': {{{', '.join(sorted(_KINDS))}}}}} in USD per "
-                f"million tokens, not {{{name!r}: {dict(given)!r}}}"
-            )
-        read[provider, model] = Price(PriceTier(0, **given))
+        provider, _, model = name.partition("/") if isinstance(name, str) else ("", "", "")
+        if not (provider and model and isinstance(given, Mapping) and _are_prices(given)):
+            raise ValueError(f"{_TAKES}, not {{{name!r}: {given!r}}}")
+        numbers = {kind: None if price is None else float(price) for kind, price in given.items()}
+        read[provider, model] = Price(PriceTier(0, **numbers))
     return read
 
 
+def _are_prices(given: Mapping[str, Any]) -> bool:
+    numbers = [price for price in given.values() if price is not None]
+    return given.keys() <= _KINDS and all(
+        isinstance(n, Real | Decimal) and not isinstance(n, bool) and 0 <= float(n) < math.inf
+        for n in numbers
+    )
+
+
 _KINDS = {"input", "output", "cache_read", "cache_write"}
+_TAKES = (
+    f"prices takes {{'provider/model': {{{', '.join(sorted(_KINDS))}}}}} in USD per million tokens"
+)
 
 
 def listed(price: Price | None, usage: Usage, stored: float | None) -> Listed:

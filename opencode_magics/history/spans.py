@@ -14,7 +14,7 @@ from ..client import Client
 from ..model import Message, Session, ToolCall
 from ..sessions import find
 from ..turn import Settled, Turn
-from .frames import COUNT, NUMBER, TEXT, TIME, WORD, Column, Columns, frame, outcome
+from .frames import COUNT, NUMBER, SHELL, TEXT, TIME, WORD, Column, Columns, frame, outcome
 from .tables import described
 
 if TYPE_CHECKING:
@@ -146,7 +146,8 @@ def _of_session(
         if message.role != "assistant":
             continue
         name = "compaction" if message.summary else str(message.model) if message.model else None
-        yield Span(session, depth, "step", name, began, ended, outcome(message))
+        if (how := outcome(message)) != SHELL:
+            yield Span(session, depth, "step", name, began, ended, how)
         for tool in message.tools:
             yield _call(session, depth, tool)
             waits = [s for s in settled if s.request.call == tool.call]

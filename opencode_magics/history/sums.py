@@ -162,7 +162,7 @@ def _counted(reasons: list[str]) -> str:
 
 def exact(costs: Iterable[float]) -> float:
     """A sum without the dust of floats."""
-    return round(math.fsum(costs), _DUST)
+    return round(math.fsum(costs), _DUST) + 0.0  # never -0.0
 
 
 def summed(entries: Iterable[Entry]) -> list[Sum]:

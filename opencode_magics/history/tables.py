@@ -10,9 +10,9 @@ from ..model import Session
 from ..sessions import find
 from . import frames
 from .cache import Cache
-from .copies import Copies, Place, families, find_copies
+from .copies import Copies, Place, families, find_copies, lone
 from .frames import KINDS, Columns, built
-from .load import Loaded, load
+from .load import Loaded, counted, load
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,8 +22,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 _HIDDEN = ("key",)
 _ARGUMENTS = """
 
-    Copies that forks made are rows like all others, with `duplicate_of` set. `attrs["warnings"]`
-    tells what could not be read and what came from the cache, a sentence each.
+    Copies that forks made are rows like all others, with `duplicate_of` set where the original is
+    loaded with them. `attrs["warnings"]` tells what could not be read, what came from the cache,
+    and how many copies have no original here, a sentence each.
 
     Args:
         client: The server.
@@ -134,8 +135,9 @@ parts = _table("parts", "Parts of messages as a frame, one row each, in the orde
 tools = _table("tools", "Tool calls as a frame, one row each, in the order of the messages.")
 
 
-def choose(client: Client, sessions: Iterable[Session | str]) -> tuple[Session, ...]:
-    """The sessions that are meant, each once; an id or a title is looked up."""
+def choose(client: Client, sessions: Iterable[Session | str] | Session) -> tuple[Session, ...]:
+    """The sessions that are meant, each once, by value, id or title; one may stand alone."""
+    sessions = [sessions] if isinstance(sessions, str | Session) else sessions
     chosen = (s if isinstance(s, Session) else find(client, s) for s in sessions)
     return tuple({s.id: s for s in chosen}.values())
 
@@ -143,15 +145,28 @@ def choose(client: Client, sessions: Iterable[Session | str]) -> tuple[Session, 
 def finished(kind: str, loaded: Loaded, sessions: Sequence[Session]) -> pd.DataFrame:
     """The frame of what was loaded, with its copies marked."""
     copies = copies_of(loaded, sessions)
+    warnings = loaded.warnings
+    if alone := lone_copies(loaded, copies, sessions):
+        warnings.append(
+            f"{counted(alone, 'message')} older than the session: copied from one that is not here."
+        )
     loaded.lists["duplicate_of"] = copies.originals
     frame = built({n: c for n, c in KINDS[kind].columns.items() if n not in _HIDDEN}, loaded.lists)
-    frame.attrs["warnings"] = loaded.warnings
+    frame.attrs["warnings"] = warnings
     frame.attrs["forks"] = copies.forks
     return frame
 
 
 def copies_of(loaded: Loaded, sessions: Sequence[Session]) -> Copies:
     """Which rows are copies, of what was loaded."""
+    return find_copies(_places(loaded), {s.id: s for s in sessions})
+
+
+def lone_copies(loaded: Loaded, copies: Copies, sessions: Sequence[Session]) -> int:
+    """How many messages are copies of what was not loaded."""
+    return lone(_places(loaded), copies.originals, {s.id: s for s in sessions})
+
+
+def _places(loaded: Loaded) -> list[Place]:
     lists = loaded.lists
-    places = map(Place, lists["session"], lists["message"], lists["created"], lists["key"])
-    return find_copies(list(places), {s.id: s for s in sessions})
+    return [*map(Place, lists["session"], lists["message"], lists["created"], lists["key"])]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from datetime import datetime
+from datetime import date, datetime
+from datetime import time as clock
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
@@ -25,33 +26,44 @@ def zone(name: str | None) -> ZoneInfo:
         UnknownNameError: There is no zone of that name.
     """
     if name is None:
-        import tzlocal
-
-        return tzlocal.get_localzone()
+        return _here()
     try:
         return ZoneInfo(name)
-    except (KeyError, ValueError, OSError) as error:
+    except (KeyError, ValueError, OSError, TypeError) as error:
         raise UnknownNameError(
             f"There is no time zone {name!r}.", "Write it like UTC or Europe/Berlin."
         ) from error
 
 
-def moment(given: str | datetime, where: ZoneInfo) -> int:
+def _here() -> ZoneInfo:
+    import tzlocal
+
+    try:
+        return tzlocal.get_localzone()
+    except (KeyError, ValueError, OSError) as error:  # TZ=UTC+3 is none that has a calendar
+        raise UnknownNameError(
+            "The time zone of this machine can't be told.",
+            "Say which to count in: --tz Europe/Berlin, tz='UTC', or set TZ to such a name.",
+        ) from error
+
+
+def moment(given: str | date, where: ZoneInfo) -> int:
     """Milliseconds since the epoch of `7d` (ago), of a date or a time in a zone.
 
     Raises:
         ValueError: It is neither.
     """
-    if isinstance(given, str) and (found := re.fullmatch(r"(\d+(?:\.\d+)?)([mhdw])", given)):
-        return round((time.time() - float(found[1]) * _UNITS[found[2]]) * _MILLISECOND)
     try:
-        given = datetime.fromisoformat(given) if isinstance(given, str) else given
-    except ValueError:
+        if isinstance(given, str) and (found := re.fullmatch(r"(\d+(?:\.\d+)?)([mhdw])", given)):
+            return round((time.time() - float(found[1]) * _UNITS[found[2]]) * _MILLISECOND)
+        told = datetime.fromisoformat(given) if isinstance(given, str) else given
+        whole = told if isinstance(told, datetime) else datetime.combine(told, clock())
+        aware = whole if whole.tzinfo else whole.replace(tzinfo=where)
+        return round(aware.timestamp() * _MILLISECOND)
+    except (ValueError, TypeError, OverflowError):
         raise ValueError(
             f"{given!r} is no point in time: write 7d, 12h, 30m (ago) or a date like 2026-11-29"
         ) from None
-    aware = given if given.tzinfo else given.replace(tzinfo=where)
-    return round(aware.timestamp() * _MILLISECOND)
 
 
 def period(times: pd.Series, name: str, where: ZoneInfo) -> pd.Series:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import date
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..client import Client
 from ..model import Session
 from . import prices as price_lists
 from .cache import Cache
-from .entries import Question, Reading, ask
+from .entries import Inquiry, Reading, ask
 from .frames import COUNT, DAY, NUMBER, TEXT, Column, Columns, frame
 from .prices import of_mapping
 from .sums import Entry, Sum, added, rolled_up, summed
@@ -93,8 +93,8 @@ def usage(
     client: Client,
     by: str | Iterable[str] = "session",
     *,
-    since: str | datetime | None = None,
-    until: str | datetime | None = None,
+    since: str | date | None = None,
+    until: str | date | None = None,
     tz: str | None = None,
     sessions: Iterable[Session | str] | None = None,
     everywhere: bool = False,
@@ -114,8 +114,9 @@ def usage(
     Args:
         client: The server.
         by: One or several of total, day, week, month, session, root, project, directory, agent,
-            provider, model, variant, tool.
-        since: From then on: `7d`, `12h`, `30m` (ago), a date or time in `tz`, or a datetime.
+            provider, model, variant, tool. A model comes with its provider, since two may have one
+            of the same name.
+        since: From then on: `7d`, `12h`, `30m` (ago), a date or time in `tz`, a date or datetime.
         until: Up to then, itself not included.
         tz: By the clocks of which zone (`Europe/Berlin`); default: this machine's.
         sessions: Only these, by value, id or title; default: all of the client's project.
@@ -133,10 +134,10 @@ def usage(
 
     Raises:
         UnknownNameError: There is no such key or time zone.
-        ValueError: A time or a price can't be read.
+        ValueError: A time or a price can't be read, or `until` is not later than `since`.
         UnknownNameError: There is no such session.
     """
-    question = ask(by, since, until, tz, keep_duplicates)
+    inquiry = ask(by, since, until, tz, keep_duplicates)
     given = None if prices is None else of_mapping(prices)
     chosen = None if sessions is None else choose(client, sessions)
     with ThreadPoolExecutor(1) as beside:
@@ -145,30 +146,30 @@ def usage(
         listing = price_lists.of_models(models.result()) if models else given or {}
     kept = kept_in(cache)
     reading = Reading(client, everyone, listing, cache=kept, refresh=refresh, progress=progress)
-    entries = reading.entries(question, everyone if chosen is None else chosen)
-    shown = _framed(question, entries, everyone)
+    entries = reading.entries(inquiry, everyone if chosen is None else chosen)
+    shown = _framed(inquiry, entries, everyone)
     shown.attrs["total"] = _total(entries)
-    shown.attrs["tz"] = str(question.where)
+    shown.attrs["tz"] = str(inquiry.where)
     shown.attrs["warnings"] = reading.warnings
     return shown
 
 
 def _framed(
-    question: Question, entries: Sequence[Entry], sessions: Sequence[Session]
+    inquiry: Inquiry, entries: Sequence[Entry], sessions: Sequence[Session]
 ) -> pd.DataFrame:
     """A line per sum: its keys, whose session it is, and what it comes to."""
     keys: Columns = {
         name: Column(DAY if name in PERIODS else TEXT, _key(at), f"The {name}.")
-        for at, name in enumerate(question.by)
+        for at, name in enumerate(inquiry.by)
     }
     titles = {s.id: s.title for s in sessions}
-    sums = summed(entries) or ([] if question.by else [added((), ())])
-    by_session = question.by == ("session",)
+    sums = summed(entries) or ([] if inquiry.by else [added((), ())])
+    by_session = inquiry.by == ("session",)
     whole = rolled_up(sums, sessions) if by_session else {}
-    titled = next((at for at, name in enumerate(question.by) if name in ("session", "root")), None)
+    titled = next((at for at, name in enumerate(inquiry.by) if name in ("session", "root")), None)
     rows = [
         Row(one, whole[one.key[0]] if by_session else None, _title(titles, one, titled))
-        for one in sorted(sums, key=_order(question))
+        for one in sorted(sums, key=_order(inquiry))
     ]
     title = {} if titled is None else _TITLE
     return frame({**keys, **title, **_COST, **(_WHOLE if by_session else {}), **_SUMS}, rows)
@@ -182,9 +183,9 @@ def _title(titles: Mapping[str, str], one: Sum, at: int | None) -> str | None:
     return None if at is None else titles.get(one.key[at])
 
 
-def _order(question: Question) -> Callable[[Sum], Any]:
+def _order(inquiry: Inquiry) -> Callable[[Sum], Any]:
     """By time where that is asked for, else what costs most first."""
-    times = [at for at, name in enumerate(question.by) if name in PERIODS]
+    times = [at for at, name in enumerate(inquiry.by) if name in PERIODS]
 
     def order(one: Sum) -> Any:
         return ([str(one.key[at]) for at in times], -(one.cost or 0), str(one.key))

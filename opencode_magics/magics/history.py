@@ -10,6 +10,7 @@ from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 from IPython.display import display
 
+from ..notebook.interrupts import interruptible
 from .options import arguments, parse
 from .state import OpenCodeMagics
 
@@ -62,13 +63,14 @@ class HistoryMagics(Magics):
         if options is None:
             return None
         load = getattr(history, _kind(options))
-        found: pd.DataFrame = load(
-            self.state.client,
-            self._sessions(options),
-            everywhere=options.everywhere,
-            cache=self.state.history_cache,
-            refresh=options.refresh,
-        )
+        with interruptible():
+            found: pd.DataFrame = load(
+                self.state.client,
+                self._sessions(options),
+                everywhere=options.everywhere,
+                cache=self.state.history_cache,
+                refresh=options.refresh,
+            )
         _say(found.attrs["warnings"])
         return found
 
@@ -96,8 +98,9 @@ class HistoryMagics(Magics):
         """Tokens and cost as a DataFrame: by session, day, model, agent, ... or several of these.
 
         What forks copied is left out and counted in `duplicates`; subagents are sessions of their
-        own, and by session `cost_inclusive` has those below it. `cost` is what the server stored;
-        `cost_listed` is by its price list, and `gap_reason` says why they differ. By session,
+        own, and by session `cost_inclusive` has those below it. A model comes with its provider:
+        two may have one of the same name. `cost` is what the server stored; `cost_listed` is by
+        its price list, and `gap_reason` says why they differ. By session,
         root, project and directory no message is downloaded, so that turns and calls are NA, and a
         fork whose title was changed counts in full. What was deleted, and the titles that the
         server makes up, are in no figure.
@@ -117,18 +120,19 @@ class HistoryMagics(Magics):
         if options.plot:
             history.plots.drawing()  # said before anything is read
         try:
-            found = history.usage(
-                self.state.client,
-                _names(options.by) or "session",
-                since=options.since,
-                until=options.until,
-                tz=options.tz,
-                sessions=options.session,
-                everywhere=options.all_projects,
-                keep_duplicates=options.keep_duplicates,
-                cache=self.state.history_cache,
-                refresh=options.refresh,
-            )
+            with interruptible():
+                found = history.usage(
+                    self.state.client,
+                    _names(options.by) or "session",
+                    since=options.since,
+                    until=options.until,
+                    tz=options.tz,
+                    sessions=options.session,
+                    everywhere=options.all_projects,
+                    keep_duplicates=options.keep_duplicates,
+                    cache=self.state.history_cache,
+                    refresh=options.refresh,
+                )
         except ValueError as error:
             raise UsageError(str(error)) from error
         by, told = _names(options.by), found.attrs["warnings"]
@@ -198,16 +202,17 @@ class HistoryMagics(Magics):
         if options is None:
             return None
         try:
-            done = history.export(
-                self.state.client,
-                options.path,
-                self._sessions(options),
-                everywhere=options.everywhere,
-                format=options.format,
-                source=options.source,
-                cache=self.state.history_cache,
-                refresh=options.refresh,
-            )
+            with interruptible():
+                done = history.export(
+                    self.state.client,
+                    options.path,
+                    self._sessions(options),
+                    everywhere=options.everywhere,
+                    format=options.format,
+                    source=options.source,
+                    cache=self.state.history_cache,
+                    refresh=options.refresh,
+                )
         except OSError as error:
             reason = error.strerror or str(error)
             raise UsageError(
