@@ -199,7 +199,8 @@ def test_g4_05_an_answer_that_is_a_path_or_an_address_is_shown_as_text(
 # -- the lesson about costs ------------------------------------------------------------------------
 
 
-_WHEN = re.compile(r"[\d-]+ [\d:]+ \(UTC\) · [\d.]+ s|\b[\d.]+ m?s\b|[\d-]{10} [\d:.]{8,}\+00:00")
+_WHEN = re.compile(r"[\d-]+ [\d:]+ \(UTC\) · [\d.]+ s|\b[\d.]+ m?s\b")
+_ID = re.compile(r"\b(ses|msg)_\w")
 
 
 def said(notebook: Any) -> list[list[str]]:
@@ -208,7 +209,7 @@ def said(notebook: Any) -> list[list[str]]:
     In lines, since a stream comes in pieces that are other ones every time.
     """
     every = (plain(cell) for cell in notebook.cells if cell.cell_type == "code")
-    timeless = (_WHEN.sub("WHEN", text) for text in every if "ses_" not in text)
+    timeless = (_WHEN.sub("WHEN", text) for text in every if not _ID.search(text))
     return [[line for line in text.splitlines() if line] for text in timeless]
 
 
