@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import httpx
 import httpx_sse
 
-from . import dialects
+from . import dialects, resend
 from .dialects import Delivery, Dialect, Flow, Place, Prompt, Reply, Request, SessionOptions
 from .diffs import Diff
 from .errors import OpenCodeError, ServerConnectionError, StreamError
@@ -48,6 +48,7 @@ from .model import (
     ShellOutput,
     Skill,
     Status,
+    Todo,
 )
 
 T = TypeVar("T")
@@ -184,7 +185,10 @@ class Client:
     def _ask(self, request: Request) -> Reply:
         reply = self._send(request)
         if reply.status >= 300:
-            raise dialects.failure(reply)
+            error = dialects.failure(reply)
+            if request.method != "GET":
+                error.resend = resend.of_refusal(str(request), reply.status)
+            raise error
         return reply
 
     def _send(self, request: Request) -> Reply:
@@ -230,17 +234,20 @@ class Client:
         )
 
     def _unreachable(self, request: Request, error: httpx.RequestError) -> ServerConnectionError:
-        if isinstance(error, _NOT_SENT):
-            return ServerConnectionError(
-                f"No server answers at {self.url} ({reason(error)}).",
+        sent = not isinstance(error, _NOT_SENT)
+        if sent:
+            what = f"The connection to {self.url} broke during {request} ({reason(error)})."
+            todo = "Is the server still running?"
+        else:
+            what = f"No server answers at {self.url} ({reason(error)})."
+            todo = (
                 "Start one with %oc_start, or `opencode serve` in a terminal; "
-                "another address goes to %oc_connect URL.",
-                sent=False,
+                "another address goes to %oc_connect URL."
             )
-        return ServerConnectionError(
-            f"The connection to {self.url} broke during {request} ({reason(error)}).",
-            "Is the server still running?",
-        )
+        told = ServerConnectionError(what, todo, sent=sent)
+        if request.method != "GET":
+            told.resend = resend.of_request(str(request), sent=sent)
+        return told
 
     # -- what can be asked -----------------------------------------------------------------------
 
@@ -304,6 +311,10 @@ class Client:
         """One message of a session."""
         return self.run(self.dialect.message(session, message))
 
+    def latest(self, session: Session, count: int) -> tuple[Message, ...]:
+        """The newest messages of a session, oldest first."""
+        return self.run(self.dialect.latest(session, count))
+
     def diffs(self, session: Session, message: str | None = None) -> Diff:
         """What changed in a session, or in the turn of one message (the prompt's or an answer's).
 
@@ -320,9 +331,72 @@ class Client:
         """Hand over a prompt, once. The answer comes on the stream; open that first."""
         self.run(self.dialect.prompt(session, prompt))
 
+    def command(self, session: Session, prompt: Prompt) -> None:
+        """Give a session a command, once; on 1.x this takes until its turn is over."""
+        self.run(self.dialect.command(session, prompt))
+
     def abort(self, session: Session) -> None:
         """Ask a session to stop. No proof that it did: watch `statuses`."""
         self.run(self.dialect.abort(session))
+
+    def delete(self, session: Session) -> None:
+        """Delete a session and its subagents'. Not while it works: `control.end` stops it first."""
+        self.run(self.dialect.delete(session))
+
+    def archive(self, session: Session, at: int | None) -> None:
+        """Archive a session as of `at` (ms since the epoch), or bring it back (None)."""
+        self.run(self.dialect.archive(session, at))
+
+    def rename(self, session: Session, title: str) -> None:
+        """Give a session another title."""
+        self.run(self.dialect.rename(session, title))
+
+    def set_metadata(self, session: Session, metadata: Mapping[str, Any]) -> None:
+        """Replace what stays with a session on the server."""
+        self.run(self.dialect.set_metadata(session, metadata))
+
+    def fork(self, session: Session, before: str | None = None) -> Session:
+        """A new session with a copy of all messages, or of those before one."""
+        return self.run(self.dialect.fork(session, before))
+
+    def revert(self, session: Session, message: str) -> tuple[FileDiff, ...]:
+        """Take a session and its files back to before a message.
+
+        Returns:
+            What the files lose, where the server tells (2.x).
+
+        Raises:
+            SessionBusyError: It is at work.
+        """
+        return self.run(self.dialect.revert(session, message))
+
+    def unrevert(self, session: Session) -> None:
+        """Bring back what a revert took away."""
+        self.run(self.dialect.unrevert(session))
+
+    def commit_revert(self, session: Session) -> None:
+        """Let go of what a revert took away, for good.
+
+        Raises:
+            UnsupportedOperation: On 1.x, where the next prompt does it.
+        """
+        self.run(self.dialect.commit_revert(session))
+
+    def compact(self, session: Session, model: ModelRef) -> str | None:
+        """Have a session summed up; None when that is done, else the message that will tell it."""
+        return self.run(self.dialect.compact(session, model))
+
+    def todos(self, session: Session) -> tuple[Todo, ...]:
+        """The list that a session's agent keeps."""
+        return self.run(self.dialect.todos(session))
+
+    def share(self, session: Session) -> str | None:
+        """Make a session public; its address, None if the server doesn't tell one."""
+        return self.run(self.dialect.share(session))
+
+    def unshare(self, session: Session) -> None:
+        """Take a session back from the public."""
+        self.run(self.dialect.unshare(session))
 
     def statuses(self, directory: str | None = None) -> dict[str, Status]:
         """The sessions of a directory that are not idle, by id."""
@@ -441,10 +515,6 @@ class Client:
         """Take back what a session's agent was told."""
         self.run(self.dialect.delete_instruction(session, key))
 
-    def set_metadata(self, session: Session, metadata: Mapping[str, Any]) -> None:
-        """Replace what stays with a session on the server."""
-        self.run(self.dialect.set_metadata(session, metadata))
-
     def set_rules(self, session: Session, rules: Sequence[Rule]) -> None:
         """Replace the permission rules of a session; they come after those of its agent."""
         self.run(self.dialect.set_rules(session, rules))
@@ -499,9 +569,11 @@ class Client:
             what = f"The connection to {self.url} broke during {request} ({reason(error)})."
             raise ServerConnectionError(what, "Is the server still running?") from error
 
-    def stream(self, directory: str | None = None) -> Stream:
-        """Start to read the events of a directory."""
-        return Stream(self, directory or self.directory)
+    def stream(
+        self, directory: str | None = None, tap: Callable[[str], None] | None = None
+    ) -> Stream:
+        """Start to read the events of a directory; each frame goes to `tap` as well, as it came."""
+        return Stream(self, directory or self.directory, tap)
 
 
 # -- the event stream ------------------------------------------------------------------------------
@@ -543,8 +615,11 @@ class Stream:
     nothing is told twice.
     """
 
-    def __init__(self, client: Client, directory: str) -> None:
+    def __init__(
+        self, client: Client, directory: str, tap: Callable[[str], None] | None = None
+    ) -> None:
         self._client = client
+        self._tap = tap
         self._request = client.dialect.stream(directory)
         self._queue: queue.SimpleQueue[Heard] = queue.SimpleQueue()
         self.sessions: frozenset[str] = frozenset()
@@ -617,7 +692,10 @@ class Stream:
             yield Opened()
             yield from self._missed()
             for sse in httpx_sse.EventSource(response).iter_sse():
-                yield from _decoded(dialect, self._client._masked_text(sse.data), self._told.news)
+                text = self._client._masked_text(sse.data)
+                if self._tap is not None:
+                    self._tap(text)
+                yield from _decoded(dialect, text, self._told.news)
         finally:
             self._socket = None
             response.close()

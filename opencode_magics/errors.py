@@ -25,16 +25,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .resend import Resend
     from .turn import Turn
 
 
 class OpenCodeError(Exception):
     """Base of all errors of this package.
 
+    Of one that something was to be sent with, `resend` tells whether it can be sent again.
+
     Args:
         what: One sentence: what failed, with its name.
         todo: One sentence: what to do about it. Empty if there is nothing to do.
     """
+
+    resend: Resend | None = None
 
     def __init__(self, what: str, todo: str = "") -> None:
         super().__init__(what, todo)
@@ -46,7 +51,8 @@ class OpenCodeError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         # IPython asks an exception for this before it formats a traceback.
-        return [f"{type(self).__name__}: {self.what}", *([self.todo] if self.todo else [])]
+        todo = " ".join(str(t) for t in (self.todo, self.resend) if t)
+        return [f"{type(self).__name__}: {self.what}", *([todo] if todo else [])]
 
 
 class ServerConnectionError(OpenCodeError):
@@ -136,8 +142,11 @@ class TurnError(OpenCodeError):
 class TurnInterrupted(KeyboardInterrupt):
     """A person stopped the cell; shows as one quiet line, and queued cells don't run.
 
-    `turn` is the turn as it was when it stopped, None if there was none yet.
+    `turn` is the turn as it was when it stopped, None if there was none yet; `resend` tells
+    whether its prompt can be sent again (`sys.last_value.resend`).
     """
+
+    resend: Resend | None = None
 
     def __init__(self, what: str, *, turn: Turn | None = None) -> None:
         super().__init__(what)

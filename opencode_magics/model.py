@@ -317,7 +317,7 @@ class Session:
 
     Attributes:
         rules: Permission rules of its own, which come after those of the agent.
-        metadata: What a client left with it (2.x).
+        metadata: What clients left with it.
         forked_from, forked_at: The session that it was copied from, and before which message.
         outcome: How its last turn ended, where the server tells (2.x).
         revert: The message it was taken back to, while it can still be brought forward again.
@@ -344,6 +344,15 @@ class Session:
     forked_from: str | None = None
     forked_at: str | None = None
     outcome: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Todo:
+    """One item of an agent's own list; `status` is pending, in_progress, completed, cancelled."""
+
+    content: str
+    status: str
+    priority: str = ""
 
 
 @dataclass(frozen=True, slots=True)

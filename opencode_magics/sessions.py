@@ -42,6 +42,7 @@ from .events import (
 from .model import (
     Agent,
     Attachment,
+    Command,
     Decision,
     Failure,
     Model,
@@ -65,7 +66,8 @@ _QUIET = 15.0  # nothing heard for so long: look whether an end was missed
 _RESTART = 20.0  # nothing listens any more: how long a restart may take
 _OUTAGE = 120.0  # any other loss of the stream
 _HALF_DONE = 3.0  # idle for so long with an unfinished answer: it will never be finished
-_STOP_WITHIN = 30.0
+STOP_WITHIN = 30.0  # seconds in which a turn has to be seen to stop
+_MISSES = 5  # times that the server may not answer on the way
 _SHELLS_EVERY = 0.5
 
 
@@ -87,20 +89,37 @@ def find(client: Client, reference: str) -> Session:
         if reference.startswith("ses"):
             return client.session(reference)
     sessions = client.sessions(everywhere=True)
-    wanted = reference.casefold()
-    tests: tuple[Callable[[Session], bool], ...] = (
-        lambda s: s.id.startswith(reference),
-        lambda s: s.title.casefold() == wanted,
-        lambda s: wanted in s.title.casefold(),
-    )
-    for test in tests:
-        if found := [s for s in sessions if test(s)]:
-            return _the_one(reference, found)
+    if found := pick(reference, sessions):
+        return found
     titles = [s.title for s in sessions if s.title]
     raise UnknownNameError(
         f"No session {reference!r} on this server.{_did_you_mean(reference, titles)}",
         "%oc_sessions --all lists them.",
     )
+
+
+def pick(reference: str, sessions: Iterable[Session], *, parts: bool = True) -> Session | None:
+    """The session of an id, the beginning of an id, or a title, among some; None if none fits.
+
+    Args:
+        reference: What it is called.
+        sessions: Which can be meant.
+        parts: A part of a title will do.
+
+    Raises:
+        UnknownNameError: More than one fits.
+    """
+    sessions, wanted = list(sessions), reference.casefold()
+    tests: tuple[Callable[[Session], bool], ...] = (
+        lambda s: s.id == reference,
+        lambda s: (parts or len(reference) > len("ses_")) and s.id.startswith(reference),
+        lambda s: s.title.casefold() == wanted,
+        lambda s: parts and wanted in s.title.casefold(),
+    )
+    for test in tests:
+        if found := [s for s in sessions if test(s)]:
+            return _the_one(reference, found)
+    return None
 
 
 def _the_one(reference: str, found: list[Session]) -> Session:
@@ -149,6 +168,16 @@ def choose_agent(agents: Sequence[Agent], name: str) -> Agent:
     raise UnknownNameError(f"No agent {name!r} on this server.{hint}", "%oc_agents lists them.")
 
 
+def choose_command(commands: Sequence[Command], name: str) -> Command:
+    """A command by its name, with or without the slash before it."""
+    found = next((c for c in commands if c.name == name.removeprefix("/")), None)
+    if found:
+        return found
+    known = ", ".join(c.name for c in commands) or "none"
+    hint = _did_you_mean(name, (c.name for c in commands))
+    raise UnknownNameError(f"No command {name!r} on this server.{hint} It has: {known}.")
+
+
 def create(client: Client, title: str | None = None, directory: str | None = None) -> Session:
     """A new session, in the directory that was asked for and no other.
 
@@ -191,6 +220,7 @@ def prepare(
     files: tuple[Attachment, ...] = (),
     queue: bool = False,
     steer: bool = False,
+    command: str | None = None,
 ) -> Run:
     """Check a prompt against what the server has, and make it ready to send.
 
@@ -204,19 +234,23 @@ def prepare(
         files: What goes with it.
         queue: Also prompt a session that works on another prompt; this one comes after it.
         steer: The same, but it joins the turn that runs at its next step (2.x).
+        command: Give it this command instead; the text is what follows its name.
 
     Returns:
         The turn to be; `start()` sends it.
 
     Raises:
-        UnknownNameError: No such model, agent or variant.
+        UnknownNameError: No such model, agent, variant or command.
         SessionBusyError: The session works on another prompt.
         UnsupportedOperation: The server can't be asked to steer.
     """
     chosen, named = check_names(client, session, model, agent, variant)
+    if command is not None:
+        command = choose_command(client.commands(session.directory), command).name
+        named = named if agent else None  # else a command's own agent would never be asked
     new_id = client.dialect.new_prompt_id(int(time.time() * 1000))
     delivery: Delivery | None = "steer" if steer else "queue" if queue else None
-    prompt = Prompt(new_id, text, named, chosen, files, delivery=delivery)
+    prompt = Prompt(new_id, text, named, chosen, files, delivery=delivery, command=command)
     client.dialect.check(prompt)
     busy = session.id in client.statuses(session.directory)
     if busy and delivery is None:
@@ -423,7 +457,7 @@ class Run:
             return
         self.sent = True
         try:
-            self.client.prompt(self.session, self.prompt)
+            self._hand_over()
         except StatusError as error:
             self._refused(error)
         except ServerConnectionError as error:
@@ -432,6 +466,26 @@ class Run:
                 self._end("failed", Failure("NotSent", error.what))
                 raise
             self.prove_stored(cause=error)
+
+    def _hand_over(self) -> None:
+        """Send the prompt; of a command, whose answer may come at its end, don't wait for that."""
+        if self.prompt.command is None:
+            self.client.prompt(self.session, self.prompt)
+            return
+        failed: list[OpenCodeError] = []
+
+        def send() -> None:
+            try:
+                self.client.command(self.session, self.prompt)
+            except OpenCodeError as error:
+                failed.append(error)
+
+        sending = threading.Thread(target=send, name="opencode-command", daemon=True)
+        sending.start()
+        while sending.is_alive() and not self._stored(within=0.2):
+            pass  # its template may run commands before there is a prompt
+        if failed and not self.turn.stored:
+            raise failed[0]
 
     def _refused(self, error: StatusError) -> None:
         """The server, or something before it, said no: that it has no prompt is not yet said."""
@@ -759,10 +813,10 @@ class Run:
         if self._withdrawn:
             return self._end("aborted", None)
         try:
-            if not self._stopped():
-                reason = f"it was not seen to stop within {_STOP_WITHIN:.0f} s"
+            if not quieten(self.client, self.session, lambda: self.turn.tree, STOP_WITHIN):
+                reason = f"it was not seen to stop within {STOP_WITHIN:.0f} s"
                 return self._end("unknown", Failure("AbortUnconfirmed", reason))
-            self._reject_leftovers()
+            reject(self.client, self.session.directory, self.turn.tree)
             self._fold([self.reread()])
         except OpenCodeError as error:
             return self._end("unknown", Failure("AbortUnconfirmed", error.what))
@@ -788,7 +842,7 @@ class Run:
                 self._withdrawn = self._withdraw()
                 if not self._withdrawn:
                     self.client.abort(self.session)
-                    self._reject_leftovers()
+                    reject(self.client, self.session.directory, self.turn.tree)
 
         if self._errand is None:
             self._errand = threading.Thread(target=run, name="opencode-abort", daemon=True)
@@ -800,35 +854,48 @@ class Run:
         waits = any(m.id == self.turn.prompt for m in self.turn.inbox)
         return waits and self.client.cancel(self.session, self.turn.prompt)
 
-    def _stopped(self) -> bool:
-        """Abort until nothing of the tree is seen to work, twice; False if that takes too long.
 
-        A session may be missing from the list of busy ones for a moment after its prompt was taken
-        (1.18.33, 1 of 8 tries), so the second look comes later, and after another abort.
-        """
-        deadline = time.monotonic() + _STOP_WITHIN
-        quiet = 0
-        while quiet < 2 and time.monotonic() < deadline:
-            time.sleep(0.1 if quiet == 0 else 0.4)
-            try:
-                busy = self.turn.tree & self.client.statuses(self.session.directory).keys()
-                quiet = 0 if busy else quiet + 1
-                if quiet < 2:
-                    self.client.abort(self.session)
-            except ServerConnectionError:
-                quiet = 0
-        return quiet == 2
+def quieten(
+    client: Client, session: Session, tree: Callable[[], frozenset[str]], within: float
+) -> bool:
+    """Abort until nothing of a session's tree is seen to work, twice; False if it isn't in time.
 
-    def _reject_leftovers(self) -> None:
-        where = self.session.directory
-        for permission in self.client.permissions(where):
-            if permission.session in self.turn.tree:
-                with suppress(NotFoundError):
-                    self.client.reply(permission, where, "reject")
-        for question in self.client.questions(where):
-            if question.session in self.turn.tree:
-                with suppress(NotFoundError):
-                    self.client.dismiss(question, where)
+    A session may be missing from the list of busy ones for a moment after its prompt was taken
+    (1.18.33, 1 of 8 tries), so the second look comes later, and after another abort. A subagent is
+    aborted by itself only where the session isn't at work: else the session would go on.
+    """
+    deadline = time.monotonic() + within
+    quiet = misses = 0
+    while quiet < 2 and misses < _MISSES and time.monotonic() < deadline:
+        time.sleep(0.1 if quiet == 0 else 0.4)
+        try:
+            busy = tree() & client.statuses(session.directory).keys()
+            quiet = 0 if busy else quiet + 1
+            if quiet < 2:
+                client.abort(session)
+            if session.id not in busy:
+                for other in busy:
+                    client.abort(Session(other, directory=session.directory))
+        except ServerConnectionError:
+            quiet, misses = 0, misses + 1
+    return quiet == 2
+
+
+def reject(client: Client, directory: str, tree: frozenset[str]) -> tuple[str, ...]:
+    """Reject what a tree of sessions still asks: 1.18.33 leaves it in its lists after an abort.
+
+    Returns:
+        The ids of what waited, also of what was settled by the rejection of another.
+    """
+    permissions = [p for p in client.permissions(directory) if p.session in tree]
+    questions = [q for q in client.questions(directory) if q.session in tree]
+    for permission in permissions:
+        with suppress(NotFoundError):
+            client.reply(permission, directory, "reject")
+    for question in questions:
+        with suppress(NotFoundError):
+            client.dismiss(question, directory)
+    return (*(p.id for p in permissions), *(q.id for q in questions))
 
 
 def _cut_short(before: Turn, after: Turn) -> bool:

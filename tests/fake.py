@@ -63,6 +63,10 @@ class FakeServer:
         self._server.shutdown()
         self._server.server_close()
 
+    def dies(self) -> None:
+        """Break every connection from now on, as a server does that is killed."""
+        self.routes = dict.fromkeys(self.routes, CUT)
+
     def asked(self, route: str) -> list[Seen]:
         """The requests to one route, oldest first."""
         method, _, path = route.partition(" ")
@@ -175,6 +179,8 @@ def one_x(**changes: Any) -> dict[str, Any]:
         "providers": ("GET /config/providers", MODELS),
         "config": ("GET /config", {"model": "acme/m-1"}),
         "agent": ("GET /agent", AGENTS),
+        "commands": ("GET /command", [{"name": "review", "template": "x"}]),
+        "command": (f"POST {root}/command", assistant("msg_2", "msg_1", "done")),
     }
     known = {route: changes.pop(name, answer) for name, (route, answer) in routes.items()}
     return known | changes

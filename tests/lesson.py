@@ -1,13 +1,14 @@
-"""Runs the lesson about costs in a practice world of its own, and stores it with its outputs.
+"""Runs the lessons, each in a practice world of its own, and stores them with their outputs.
 
-    python tests/lesson.py
+    python tests/lesson.py [costs] [steering]
 
-What it says is the same every time, but for ids, times and how long things took.
+What they say is the same every time, but for ids, times and how long things took.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from opencode_magics.practice.world import Practice
 
 ROOT = Path(__file__).parents[1]
 COSTS = ROOT / "notebooks" / "costs.ipynb"
+STEERING = ROOT / "notebooks" / "steering.ipynb"
 
 
 def environment(practice: Practice | Simulator, home: Path) -> dict[str, str]:
@@ -37,25 +39,29 @@ def environment(practice: Practice | Simulator, home: Path) -> dict[str, str]:
     }
 
 
-def execute(practice: Practice, home: Path) -> Any:
-    """The lesson, executed; by the clocks of UTC wherever that is done."""
-    lesson = nbformat.read(COSTS, as_version=4)
+def execute(practice: Practice, home: Path, path: Path) -> Any:
+    """A lesson, executed; by the clocks of UTC wherever that is done."""
+    lesson = nbformat.read(path, as_version=4)
     where = {"metadata": {"path": str(practice.directory)}}
     client = NotebookClient(lesson, timeout=120, kernel_name="python3", resources=where)
     client.execute(env=environment(practice, home) | {"TZ": "UTC"})
     return lesson
 
 
-def main() -> None:
-    """Run it and store it."""
+def store(path: Path) -> None:
+    """Run a lesson and store it."""
     with tempfile.TemporaryDirectory() as home, Practice(progress=print) as practice:
-        lesson = execute(practice, Path(home))
+        lesson = execute(practice, Path(home), path)
     for cell in lesson.cells:
         cell.metadata.pop("execution", None)
     lesson.metadata.pop("widgets", None)
     lesson.metadata["language_info"] = {"name": "python"}
-    nbformat.write(lesson, COSTS)
+    # The world's folder has another name each time, and an agent's tools print it.
+    text = nbformat.writes(lesson).replace(str(practice.directory), "/practice/party")
+    path.write_text(f"{text}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    for lesson_path in (COSTS, STEERING):
+        if not sys.argv[1:] or lesson_path.stem in sys.argv[1:]:
+            store(lesson_path)

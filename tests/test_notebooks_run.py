@@ -199,17 +199,17 @@ def test_g4_05_an_answer_that_is_a_path_or_an_address_is_shown_as_text(
 # -- the lesson about costs ------------------------------------------------------------------------
 
 
+_WHEN = re.compile(r"[\d-]+ [\d:]+ \(UTC\) · [\d.]+ s|\b[\d.]+ m?s\b")
+_ID = re.compile(r"\b(ses|msg)_\w")
+
+
 def said(notebook: Any) -> list[list[str]]:
     """What is printed, cell by cell, and what pictures say of themselves; no times, no ids.
 
     In lines, since a stream comes in pieces that are other ones every time.
     """
     every = (plain(cell) for cell in notebook.cells if cell.cell_type == "code")
-    timeless = (
-        re.sub(r"[\d-]+ [\d:]+ \(UTC\) · [\d.]+ s", "WHEN", text)
-        for text in every
-        if "ses_" not in text
-    )
+    timeless = (_WHEN.sub("WHEN", text) for text in every if not _ID.search(text))
     return [[line for line in text.splitlines() if line] for text in timeless]
 
 
@@ -218,7 +218,7 @@ def test_the_lesson_about_costs_says_what_its_stored_copy_says(
 ) -> None:
     """In a world of its own; its figures are those of the server."""
     with Practice(command=opencode) as world:
-        fresh = lesson.execute(world, tmp_path)
+        fresh = lesson.execute(world, tmp_path, lesson.COSTS)
         with Client(world.url, directory=str(world.directory), password=world.password) as client:
             total = history.usage(client, "total", cache=False).attrs["total"]
     stored = nbformat.read(lesson.COSTS, as_version=4)
@@ -243,4 +243,31 @@ def test_the_lesson_about_costs_can_be_read_as_it_is_stored() -> None:
     assert not [kind for kind in kinds if "widget" in kind]
     text = lesson.COSTS.read_text(encoding="utf-8")
     assert len(text) < 600_000
+    assert not re.search(r"/tmp/|127\.0\.0\.1|Traceback", text)
+
+
+# -- the lesson about steering ---------------------------------------------------------------------
+
+
+def test_the_lesson_about_steering_says_what_its_stored_copy_says(
+    opencode: Path, tmp_path: Path
+) -> None:
+    with Practice(command=opencode) as world:
+        fresh = lesson.execute(world, tmp_path, lesson.STEERING)
+    lines = said(fresh)
+    assert lines == said(nbformat.read(lesson.STEERING, as_version=4)), (
+        "store it anew: python tests/lesson.py steering"
+    )
+    assert ["('ended', 'delete', True, 'complete')"] in lines
+
+
+def test_the_lesson_about_steering_can_be_read_as_it_is_stored() -> None:
+    stored = nbformat.read(lesson.STEERING, as_version=4)
+    cells = [c for c in stored.cells if c.cell_type == "code"]
+    outputs = [o for cell in cells for o in cell.outputs]
+    assert [c.execution_count for c in cells] == [*range(1, len(cells) + 1)]
+    assert {o.output_type for o in outputs} <= {"stream", "display_data", "execute_result"}
+    assert not [kind for o in outputs for kind in o.get("data", {}) if "widget" in kind]
+    text = lesson.STEERING.read_text(encoding="utf-8")
+    assert "From history" in text
     assert not re.search(r"/tmp/|127\.0\.0\.1|Traceback", text)

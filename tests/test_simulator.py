@@ -514,16 +514,16 @@ def test_a_session_is_made_with_all_that_one_can_have(client: Client, session: S
 
 
 def test_an_archived_session_is_listed_and_says_so(client: Client, session: Session) -> None:
-    client.run(client.dialect.archive(session, True))  # type: ignore[attr-defined]
+    client.archive(session, 1)
     assert next(s for s in client.sessions() if s.id == session.id).archived
-    client.run(client.dialect.archive(session, False))  # type: ignore[attr-defined]
+    client.archive(session, None)
     assert client.session(session.id).archived is None
 
 
 def test_a_fork_ends_before_its_message(client: Client, session: Session) -> None:
     prompted(client, session, "#text 2")
     second = prompted(client, session, "#text 3")
-    fork = client.run(client.dialect.fork(session, second.prompt))  # type: ignore[attr-defined]
+    fork = client.fork(session, second.prompt)
     assert (fork.forked_from, fork.forked_at) == (session.id, second.prompt)
     assert [m.text for m in client.messages(fork) if m.role == "user"] == ["#text 2"]
 
@@ -547,7 +547,7 @@ def test_a_revert_and_its_way_back(client: Client, session: Session, workspace: 
 
 def test_a_compaction_is_a_message_of_its_own_id(client: Client, session: Session) -> None:
     turn = prompted(client, session, "#text 2")
-    item = client.run(client.dialect.compact(session))  # type: ignore[attr-defined]
+    item = client.compact(session, ModelRef("practice", "scripted"))
     client.wait(session)
     summary = next(m for m in client.messages(session) if m.id == item)
     assert (summary.summary, summary.kind, summary.parent) == (True, "compaction", None)
@@ -667,7 +667,6 @@ def test_the_output_of_a_shell_is_read_by_bytes(client: Client, session: Session
         lambda c, s: c.put_instruction(s, "k", 1),
         lambda c, s: c.delete_instruction(s, "k"),
         lambda c, s: c.set_rules(s, []),
-        lambda c, s: c.set_metadata(s, {}),
         lambda c, s: c.create("x", options=SessionOptions(parent=s.id)),
         lambda c, s: c.saved_rules(),
         lambda c, s: c.delete_saved_rule("psv_1"),

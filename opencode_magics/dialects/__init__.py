@@ -47,6 +47,7 @@ from ..model import (
     ShellOutput,
     Skill,
     Status,
+    Todo,
 )
 
 log = logging.getLogger(__name__)
@@ -107,6 +108,7 @@ class Prompt:
     """What is sent to a session.
 
     Attributes:
+        command: The name of a command that is given instead; `text` is what follows it.
         skills: Ids of skills that the agent is given with it (2.x).
         metadata: What stays with it on the server (2.x).
         delivery: How it joins a turn that runs: at its next step (2.x), or after it.
@@ -123,6 +125,7 @@ class Prompt:
     metadata: Mapping[str, Any] | None = None
     delivery: Delivery | None = None
     resume: bool = True
+    command: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +161,14 @@ class Dialect(Protocol):
 
     Directories go to the server as it spells them. `silence` is how many seconds without a frame
     mean that the stream is dead; `always_means` says how far an "always" reaches; `tested` says
-    what this package was tested with, `joining` how a prompt can join a turn that runs.
+    what this package was tested with, `joining` how a prompt can join a turn that runs,
+    `busy_route` what is asked for the sessions that work.
     """
 
     generation: str
     tested: str
     joining: str
+    busy_route: str
     silence: float
     always_means: str
 
@@ -194,6 +199,9 @@ class Dialect(Protocol):
     def message(self, session: Session, message: str) -> Flow[Message]:
         """One message."""
 
+    def latest(self, session: Session, count: int) -> Flow[tuple[Message, ...]]:
+        """The newest messages of a session, oldest first."""
+
     def diffs(self, session: Session, message: str | None) -> Flow[Diff]:
         """What changed in a session, or in the turn of one message."""
 
@@ -213,8 +221,54 @@ class Dialect(Protocol):
     def prompt(self, session: Session, prompt: Prompt) -> Flow[None]:
         """Hand over a prompt; the answer comes on the stream."""
 
+    def command(self, session: Session, prompt: Prompt) -> Flow[None]:
+        """Give a session a command. May take until its turn is over; the stream tells of that."""
+
     def abort(self, session: Session) -> Flow[None]:
         """Ask a session to stop. Not a proof that it did."""
+
+    def delete(self, session: Session) -> Flow[None]:
+        """Delete a session and its subagents' sessions. Never one that is at work."""
+
+    def archive(self, session: Session, at: int | None) -> Flow[None]:
+        """Archive a session, as of `at` (ms since the epoch), or (None) bring it back."""
+
+    def rename(self, session: Session, title: str) -> Flow[None]:
+        """Give a session another title."""
+
+    def set_metadata(self, session: Session, metadata: Mapping[str, Any]) -> Flow[None]:
+        """Replace what stays with a session on the server."""
+
+    def fork(self, session: Session, before: str | None) -> Flow[Session]:
+        """A new session with a copy of the messages, of all or of those before one."""
+
+    def revert(self, session: Session, message: str) -> Flow[tuple[FileDiff, ...]]:
+        """Take a session and its files back to before a message; `unrevert` can undo it.
+
+        Gives what the files lose, where the server tells.
+        """
+
+    def unrevert(self, session: Session) -> Flow[None]:
+        """Bring back what a revert took away."""
+
+    def commit_revert(self, session: Session) -> Flow[None]:
+        """Let go of what a revert took away, for good."""
+
+    def compact(self, session: Session, model: ModelRef) -> Flow[str | None]:
+        """Have a session summed up, to make room.
+
+        Gives None when that is done (1.x), or the id of the message that will tell it; 2.x takes
+        the session's own model.
+        """
+
+    def todos(self, session: Session) -> Flow[tuple[Todo, ...]]:
+        """The list that the session's agent keeps."""
+
+    def share(self, session: Session) -> Flow[str | None]:
+        """Make a session public; its address, None where the server doesn't tell one."""
+
+    def unshare(self, session: Session) -> Flow[None]:
+        """Take a session back from the public."""
 
     def statuses(self, directory: str) -> Flow[dict[str, Status]]:
         """The sessions of a directory that are not idle."""
@@ -268,9 +322,6 @@ class Dialect(Protocol):
         self, directory: str | None, title: str | None, options: SessionOptions
     ) -> Flow[Session]:
         """A new session that is more than a title in a directory."""
-
-    def set_metadata(self, session: Session, metadata: Mapping[str, Any]) -> Flow[None]:
-        """Replace what stays with a session on the server."""
 
     def inbox(self, session: Session) -> Flow[tuple[InboxItem, ...]]:
         """What waits to be delivered to a session, in the order in which it came."""
@@ -364,10 +415,6 @@ class Generation:
     ) -> Flow[Session]:
         """A new session that is more than a title in a directory."""
         raise self._missing("session with an id, a parent, rules or metadata of one's own")
-
-    def set_metadata(self, session: Session, metadata: Mapping[str, Any]) -> Flow[None]:
-        """Replace what stays with a session on the server."""
-        raise self._missing("metadata of a session")
 
     def inbox(self, session: Session) -> Flow[tuple[InboxItem, ...]]:
         """What waits to be delivered to a session."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 from ..diffs import Diff, Source
-from ..errors import NotFoundError, StatusError
+from ..errors import NotFoundError, StatusError, UnsupportedOperation
 from ..events import (
     Event,
     MessageChanged,
@@ -60,6 +60,7 @@ from ..model import (
     StepEnd,
     StepStart,
     Text,
+    Todo,
     ToolCall,
     Usage,
 )
@@ -75,6 +76,9 @@ _PAGE = 1_000
 
 # A list of messages has no other bound than what a session holds.
 _PATIENCE = 120.0
+
+# Routes that answer when a turn is over: no bytes come before, and a turn may take a day.
+_TURN = 86_400.0
 
 # A refusal that stops the turn; one with feedback has another text and the turn goes on.
 _DECLINED = (
@@ -102,6 +106,7 @@ class V1(Generation):
     generation = "1.x"
     tested = "1.18.33"
     joining = "line up behind it with --queue"
+    busy_route = "/session/status"
     silence = 30.0  # heartbeats come every 10 s
     always_means = "for every session in this directory, until the server restarts"
 
@@ -175,6 +180,12 @@ class V1(Generation):
         path = _path(session.id, "message", message)
         reply = yield Request("GET", path, _scope(session.directory))
         return decode("a message", _message_with_parts, reply.json())
+
+    def latest(self, session: Session, count: int) -> Flow[tuple[Message, ...]]:
+        """The newest messages of a session, oldest first."""
+        query = {**_scope(session.directory), "limit": count}
+        reply = yield Request("GET", _path(session.id, "message"), query)
+        return many("a message", _message_with_parts, reply.json())
 
     # -- what changed ----------------------------------------------------------------------------
 
@@ -265,10 +276,99 @@ class V1(Generation):
         path = _path(session.id, "prompt_async")
         yield Request("POST", path, _scope(session.directory), body)
 
+    def command(self, session: Session, prompt: Prompt) -> Flow[None]:
+        """Give a session a command; the answer comes when its turn is over.
+
+        The server makes a prompt of it that has our id. With `subtask` that holds the subagent's
+        call only, and what the agent says of it answers a synthetic prompt behind it.
+        """
+        body: Wire = {"messageID": prompt.id, "command": prompt.command, "arguments": prompt.text}
+        if prompt.agent:
+            body["agent"] = prompt.agent
+        if prompt.model:
+            body["model"] = f"{prompt.model.provider}/{prompt.model.id}"
+            if prompt.model.variant:
+                body["variant"] = prompt.model.variant
+        path = _path(session.id, "command")
+        yield Request("POST", path, _scope(session.directory), body, timeout=_TURN)
+
     def abort(self, session: Session) -> Flow[None]:
         """Ask a session to stop. Answers true for an idle or unknown session as well."""
         path = _path(session.id, "abort")
         yield Request("POST", path, _scope(session.directory), {}, timeout=5.0)
+
+    # -- what becomes of a session -----------------------------------------------------------------
+
+    def delete(self, session: Session) -> Flow[None]:
+        """Delete a session and its subagents' sessions.
+
+        Never one that is at work: 1.18.33 goes on with the turn, fails to store it, and tries that
+        again for ever.
+        """
+        yield Request("DELETE", _path(session.id), _scope(session.directory))
+
+    def archive(self, session: Session, at: int | None) -> Flow[None]:
+        """Archive a session, or bring it back: 0 does that, null is ignored (1.18.33)."""
+        yield from self._patched(session, {"time": {"archived": at or 0}})
+
+    def rename(self, session: Session, title: str) -> Flow[None]:
+        """Give a session another title."""
+        yield from self._patched(session, {"title": title})
+
+    def set_metadata(self, session: Session, metadata: Mapping[str, Any]) -> Flow[None]:
+        """Replace what stays with a session on the server; a fork takes a copy along."""
+        yield from self._patched(session, {"metadata": dict(metadata)})
+
+    def _patched(self, session: Session, body: Wire) -> Flow[None]:
+        yield Request("PATCH", _path(session.id), _scope(session.directory), body)
+
+    def fork(self, session: Session, before: str | None) -> Flow[Session]:
+        """A new session with a copy of the messages; an unknown `before` is taken for none."""
+        body = {"messageID": before} if before else {}
+        reply = yield from self._posted(session, "fork", body)
+        return decode("a session", _session, reply.json())
+
+    def revert(self, session: Session, message: str) -> Flow[tuple[FileDiff, ...]]:
+        """Take a session and its files back; an unknown message changes nothing, silently."""
+        yield from self._posted(session, "revert", {"messageID": message})
+        return ()
+
+    def unrevert(self, session: Session) -> Flow[None]:
+        """Bring back what a revert took away."""
+        yield from self._posted(session, "unrevert", {})
+
+    def commit_revert(self, session: Session) -> Flow[None]:
+        """Not to be had: the next prompt does it."""
+        raise UnsupportedOperation(
+            "OpenCode 1.x has no way to make a revert final.",
+            "The next prompt to the session does: it deletes the messages that were taken back.",
+        )
+        yield  # a flow like the others
+
+    def _posted(self, session: Session, action: str, body: Wire) -> Flow[Reply]:
+        path = _path(session.id, action)
+        return (yield Request("POST", path, _scope(session.directory), body, timeout=_PATIENCE))
+
+    def compact(self, session: Session, model: ModelRef) -> Flow[str | None]:
+        """Have a model sum the session up; the answer comes when that is done."""
+        body = {"providerID": model.provider, "modelID": model.id}
+        path = _path(session.id, "summarize")
+        yield Request("POST", path, _scope(session.directory), body, timeout=_TURN)
+        return None
+
+    def todos(self, session: Session) -> Flow[tuple[Todo, ...]]:
+        """The list that the session's agent keeps."""
+        reply = yield Request("GET", _path(session.id, "todo"), _scope(session.directory))
+        return many("a todo", _todo, reply.json())
+
+    def share(self, session: Session) -> Flow[str | None]:
+        """Make a session public. Where sharing is disabled, 1.18.33 answers a bare 500."""
+        reply = yield Request("POST", _path(session.id, "share"), _scope(session.directory), {})
+        return string(fields((json_object(reply) or {}).get("share")).get("url")) or None
+
+    def unshare(self, session: Session) -> Flow[None]:
+        """Take a session back from the public."""
+        yield Request("DELETE", _path(session.id, "share"), _scope(session.directory))
 
     # -- a directory's state ---------------------------------------------------------------------
 
@@ -402,8 +502,13 @@ def _session(w: Wire) -> Session:
         changed=files,
         additions=additions,
         deletions=deletions,
+        metadata=fields(w.get("metadata")),
         rules=_rules(w.get("permission")),
     )
+
+
+def _todo(w: Wire) -> Todo:
+    return Todo(string(w["content"]), string(w["status"]), string(w.get("priority")))
 
 
 def _id(w: Wire) -> str:

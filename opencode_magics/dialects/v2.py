@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from .. import forms
 from ..diffs import Diff, Source
-from ..errors import NotFoundError, StatusError, StreamError
+from ..errors import NotFoundError, StatusError, StreamError, UnsupportedOperation
 from ..events import (
     Event,
     MessageChanged,
@@ -66,6 +66,7 @@ from ..model import (
     StepEnd,
     StepStart,
     Text,
+    Todo,
     ToolCall,
     Usage,
 )
@@ -120,6 +121,7 @@ class V2(Generation):
     generation = "2.x"
     tested = "transcripts of 2.0.16 and a simulation of 2.0 to 2.2"
     joining = "line up behind it with --queue, or join it with --steer"
+    busy_route = "/api/session/active"
     silence = 45.0  # heartbeats come every 15 s, as comments
     always_means = "for every session of this project, until it is taken back"
 
@@ -189,9 +191,9 @@ class V2(Generation):
         """Give a session another title."""
         yield Request("PATCH", _path(session.id), {}, {"title": title})
 
-    def archive(self, session: Session, archived: bool) -> Flow[None]:
+    def archive(self, session: Session, at: int | None) -> Flow[None]:
         """Put a session away, or take it back (since 2.1; before, nothing happens)."""
-        yield Request("PATCH", _path(session.id), {}, {"archived": archived})
+        yield Request("PATCH", _path(session.id), {}, {"archived": at is not None})
 
     def set_rules(self, session: Session, rules: Sequence[Rule]) -> Flow[None]:
         """Replace the permission rules of a session."""
@@ -207,12 +209,14 @@ class V2(Generation):
         """Delete a session and its subagents' sessions for good."""
         yield Request("DELETE", _path(session.id))
 
-    def compact(self, session: Session) -> Flow[str]:
-        """Summarise a session's conversation; returns the id of the message that will tell it."""
+    def compact(self, session: Session, model: ModelRef) -> Flow[str | None]:
+        """Summarise a session's conversation; gives the id of the message that will tell it."""
         reply = yield Request("POST", _path(session.id, "compact"), {}, {})
         return decode("an item of the inbox", lambda w: str(w["id"]), _data(reply))
 
-    def revert(self, session: Session, message: str, files: bool) -> Flow[tuple[FileDiff, ...]]:
+    def revert(
+        self, session: Session, message: str, files: bool = True
+    ) -> Flow[tuple[FileDiff, ...]]:
         """Set a session back to before a message, its files too; what the files lose."""
         body = {"messageID": message, "files": files}
         reply = yield Request("POST", _path(session.id, "revert", "stage"), {}, body)
@@ -225,6 +229,24 @@ class V2(Generation):
     def commit_revert(self, session: Session) -> Flow[None]:
         """Make a revert final: the messages after it are gone."""
         yield Request("POST", _path(session.id, "revert", "commit"), {}, {})
+
+    def todos(self, session: Session) -> Flow[tuple[Todo, ...]]:
+        """Not to be had: the list is among the session's tool calls only."""
+        raise _only_1x("list of todos")
+
+    def share(self, session: Session) -> Flow[str | None]:
+        """Not to be had."""
+        raise _only_1x("way to make a session public")
+
+    def unshare(self, session: Session) -> Flow[None]:
+        """Not to be had."""
+        raise _only_1x("way to make a session public")
+
+    def command(self, session: Session, prompt: Prompt) -> Flow[None]:
+        """Not done; `check` says why."""
+        self.check(prompt)
+        return
+        yield
 
     def wait(self, session: Session, timeout: float) -> Flow[None]:
         """Wait until a session is idle, at most so many seconds."""
@@ -247,6 +269,12 @@ class V2(Generation):
         """The messages in these replies, oldest first, as far as they can be read."""
         return _messages(session.id, _rows(pages), _readable)
 
+    def latest(self, session: Session, count: int) -> Flow[tuple[Message, ...]]:
+        """The newest messages of a session, oldest first, and the lines between them."""
+        query: Query = {"order": "desc", "limit": min(4 * count, _PAGE)}
+        rows = _rows([(yield Request("GET", _path(session.id, "message"), query))])
+        return decode("messages", lambda rows: _messages(session.id, rows), rows[::-1])
+
     def message(self, session: Session, message: str) -> Flow[Message]:
         """One message; a prompt that no agent has seen yet waits in the inbox."""
         try:
@@ -264,7 +292,16 @@ class V2(Generation):
         return f"msg_{(now * 4096 + 1) % 2**48:012x}{secrets.token_hex(7)}"
 
     def check(self, prompt: Prompt) -> None:
-        """Make sure that a prompt can be sent as it is: all of it can."""
+        """Make sure that a prompt can be sent as it is: all but a command can.
+
+        The route answers 204 and names neither the command nor what it admitted (2.0.6 to 2.2.0).
+        """
+        if prompt.command is not None:
+            raise UnsupportedOperation(
+                f"The turn of command {prompt.command!r} can't be followed on OpenCode 2.x: the "
+                "server doesn't say which it is.",
+                "Send what the command's template says: %%oc_prompt",
+            )
 
     def prompt(self, session: Session, prompt: Prompt) -> Flow[None]:
         """Hand over a prompt. Agent and model are the session's: they are switched before it.
@@ -575,6 +612,13 @@ def _spelt(d: Wire) -> Wire:
 
 
 # -- requests and replies --------------------------------------------------------------------------
+
+
+def _only_1x(what: str) -> UnsupportedOperation:
+    return UnsupportedOperation(
+        f"OpenCode 2.x has no {what}; OpenCode 1.x has one.",
+        "%oc_connect says which server answers.",
+    )
 
 
 def _path(*parts: str) -> str:

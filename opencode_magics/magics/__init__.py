@@ -12,6 +12,7 @@ from traitlets import TraitError
 
 from ..notebook import formatters
 from .connection import ConnectionMagics
+from .control import ControlMagics
 from .diff import DiffMagics
 from .history import HistoryMagics
 from .inbox import InboxMagics
@@ -21,6 +22,7 @@ from .pictures import PictureMagics
 from .prompt import PromptMagics
 from .sessions import SessionMagics
 from .state import OpenCodeMagics
+from .steering import SteeringMagics
 from .verbatim import read_as_typed, undo_read_as_typed
 
 TOPICS = (
@@ -28,6 +30,8 @@ TOPICS = (
     SessionMagics,
     PromptMagics,
     PermissionMagics,
+    ControlMagics,
+    SteeringMagics,
     DiffMagics,
     HistoryMagics,
     InboxMagics,

@@ -56,7 +56,7 @@ class PermissionMagics(Magics):
         check_turn_options(options)
         session = self._session(" ".join(options.session))
         run = sessions.attach(self.state.client, session)
-        self.state.session = session
+        self.state.session = self.state.track(session, "chosen")
         asker = self.state.asker(options.permission)
         try:
             play(run, self.shell, asker, options.timeout, self.state.ui)

@@ -1,4 +1,4 @@
-"""The magics that talk to an agent: %%oc_prompt, %oc_prompt, %oc_turn."""
+"""The magics that talk to an agent: %%oc_prompt, %%oc_command, %oc_turn."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
-from ..errors import TurnInterrupted
+from ..errors import OpenCodeError, TurnInterrupted
 from .options import arguments, check_turn_options, parse, split
 from .state import OpenCodeMagics
 
 if TYPE_CHECKING:
     from ..model import Attachment, Session
+    from ..once import Wanted
     from ..turn import Turn
 
 # What a model can take. 1.18.33 accepts any file and then fails for good: the attachment is sent
@@ -30,7 +31,7 @@ _LARGEST = 20_000_000
 
 @magics_class
 class PromptMagics(Magics):
-    """%%oc_prompt, %oc_prompt and %oc_turn."""
+    """%%oc_prompt, %oc_prompt, %%oc_command, %oc_command and %oc_turn."""
 
     def __init__(self, shell: object, state: OpenCodeMagics) -> None:
         super().__init__(shell)
@@ -56,6 +57,11 @@ class PromptMagics(Magics):
     )
     @argument("--no-wait", action="store_true", help="Only send; the turn runs on the server.")
     @argument("--expand", action="store_true", help="Fill in {{name}} from the notebook.")
+    @argument(
+        "--once",
+        action="store_true",
+        help="If this very prompt was answered before, show that and send nothing.",
+    )
     @line_cell_magic
     def oc_prompt(self, line: str, cell: str | None = None) -> None:
         """Send a prompt to an agent; the answer streams into the cell.
@@ -65,6 +71,10 @@ class PromptMagics(Magics):
         with -o NAME, or take it from %oc_turn. Nothing may stand above %%oc_prompt in its cell,
         not even a comment. Interrupting the cell stops the agent.
 
+        With --once a prompt that has a successful answer in the session already (same text,
+        files, model and agent), or with -n in a session of this directory, isn't sent: the answer
+        is shown from history, and what it did is not done again.
+
         Example::
 
             %%oc_prompt --agent plan -o turn
@@ -73,6 +83,39 @@ class PromptMagics(Magics):
         options, text = self._read(line, cell)
         if options is not None:
             self._send(options, text)
+
+    @no_var_expand
+    @arguments
+    @argument("-s", "--session", help="Id, beginning of an id, or title; default: the current one.")
+    @argument("-n", "--new", action="store_true", help="In a new session, which becomes current.")
+    @argument("--title", help="Make a new session with this title, as --new does.")
+    @argument("-m", "--model", help="provider/model; default: the command's, else the session's.")
+    @argument("--agent", help="Who answers; default: the command's, else the session's.")
+    @argument("--variant", help="Variant of the model, such as high or low.")
+    @argument("-o", "--out", help="Variable to keep the turn in.")
+    @argument("--permission", help="ask, once or reject; default: OpenCodeMagics.permission.")
+    @argument("--timeout", type=float, help="End the cell after so many seconds; the turn goes on.")
+    @argument(
+        "--queue", action="store_true", help="Line up if the session works on another prompt."
+    )
+    @argument("--no-wait", action="store_true", help="Only send; the turn runs on the server.")
+    @argument("name", nargs="?", help="The command's name.")
+    @line_cell_magic
+    def oc_command(self, line: str, cell: str | None = None) -> None:
+        """Give a session a command of OpenCode's configuration; the answer streams into the cell.
+
+        What follows the name, or stands below it in a cell, goes to the command as its arguments,
+        exactly as typed. Everything else is as with %%oc_prompt: what the agent asks is answered
+        here, -o keeps the turn, interrupting stops the agent.
+
+        Example::
+
+            %oc_command review greet.py
+        """
+        options, text = self._read_command(line, cell)
+        if options is not None:
+            options.file, options.once, options.steer = [], False, False
+            self._send(options, text, command=options.name)
 
     @arguments
     @line_magic
@@ -109,15 +152,31 @@ class PromptMagics(Magics):
             )
         if not text.strip():
             raise UsageError("The prompt is empty. For example: %oc_prompt Explain this project")
-        check_turn_options(options)
+        _check(options)
         if options.queue and options.steer:
             raise UsageError("--queue comes after the turn that runs, --steer joins it: give one.")
-        if options.session and (options.new or options.title):
-            raise UsageError("--session names an old session; --new and --title make one.")
         return options, expand(text, self.shell.user_ns) if options.expand else text
 
-    def _send(self, options: Namespace, text: str) -> None:
-        from .. import sessions
+    def _read_command(self, line: str, cell: str | None) -> tuple[Namespace | None, str]:
+        """The options, which have the command's name in them, and the arguments to send."""
+        if cell is None:
+            options, rest = split(self.oc_command, line, verbatim=True)
+            name, _, text = rest.partition(" ")
+        else:
+            options, text = parse(self.oc_command, line), cell.removesuffix("\n")
+            name = (options and options.name) or ""
+        if options is None:
+            return None, ""
+        if name == "%%oc_command":
+            raise UsageError("%%oc_command has to be the first line of its cell.")
+        if not name:
+            raise UsageError("Name a command. For example: %oc_command review greet.py")
+        _check(options)
+        options.name = name
+        return options, text
+
+    def _send(self, options: Namespace, text: str, command: str | None = None) -> None:
+        from .. import once, resend, sessions
         from ..notebook.cell import conclude, play
 
         files = tuple(attachment(name) for name in options.file)
@@ -127,6 +186,9 @@ class PromptMagics(Magics):
             "variant": options.variant,
         }
         try:
+            wanted = self._wanted(options, text, files, names) if options.once else None
+            if wanted and self._recalled(wanted, options):
+                return
             session = self._session(options, names)
             run = sessions.prepare(
                 self.state.client,
@@ -135,8 +197,11 @@ class PromptMagics(Magics):
                 files=files,
                 queue=options.queue,
                 steer=options.steer,
+                command=command,
                 **names,
             )
+            if wanted:
+                once.note(self.state.client, session, wanted, run.prompt.id)
         except KeyboardInterrupt:
             raise TurnInterrupted("Stopped; the prompt had not been sent.") from None
         try:
@@ -151,23 +216,77 @@ class PromptMagics(Magics):
             else:
                 asker = self.state.asker(options.permission)
                 play(run, self.shell, asker, options.timeout, self.state.ui)
+            conclude(run.turn)
+        except (OpenCodeError, TurnInterrupted) as error:
+            error.resend = resend.of_turn(run.turn, sent=run.sent)
+            raise
         finally:
             if run.sent:
+                self.state.track(session, "prompted")
                 self.state.keep(run.turn, options.out)
-        conclude(run.turn)
+
+    def _wanted(
+        self,
+        options: Namespace,
+        text: str,
+        files: tuple[Attachment, ...],
+        names: dict[str, str | None],
+    ) -> Wanted:
+        """The prompt of a line with --once, as it would be sent now."""
+        from .. import once
+
+        session = self._old_session(options) or self._no_session()
+        return once.wanted(self.state.client, session, text, files, **names)
+
+    def _recalled(self, wanted: Wanted, options: Namespace) -> bool:
+        """Show the answer that a prompt has already; False if it has none."""
+        from .. import once
+        from ..notebook.cell import recall
+
+        client, session = self.state.client, self._old_session(options)
+        if session is not None:
+            found = once.in_session(client, session, wanted)
+        else:
+            found = once.in_directory(client, client.directory, wanted)
+        if found is None:
+            return False
+        if session is None:
+            self.state.session = found.session
+        self.state.track(found.session, "chosen")
+        recall(found.turn, self.shell)
+        self.state.keep(found.turn, options.out)
+        return True
+
+    def _old_session(self, options: Namespace) -> Session | None:
+        """The session that a prompt goes to, None if one would be made."""
+        from .. import sessions
+
+        if options.session:
+            return sessions.find(self.state.client, options.session)
+        return None if options.new or options.title else self.state.session
+
+    def _no_session(self) -> Session:
+        """A session that is still to be made."""
+        from ..model import Session
+
+        return Session("", directory=self.state.client.directory)
 
     def _session(self, options: Namespace, names: dict[str, str | None]) -> Session:
         """The session to send to; a new one is made only for names that the server has."""
         from .. import sessions
-        from ..model import Session
 
         client = self.state.client
-        if options.session:
-            return sessions.find(client, options.session)
-        if options.new or options.title or self.state.session is None:
-            sessions.check_names(client, Session("", directory=client.directory), **names)
-            self.state.session = sessions.create(client, options.title)
-        return self.state.session
+        if old := self._old_session(options):
+            return old
+        sessions.check_names(client, self._no_session(), **names)
+        self.state.session = sessions.create(client, options.title)
+        return self.state.track(self.state.session, "made")
+
+
+def _check(options: Namespace) -> None:
+    check_turn_options(options)
+    if options.session and (options.new or options.title):
+        raise UsageError("--session names an old session; --new and --title make one.")
 
 
 def expand(text: str, names: dict[str, Any]) -> str:

@@ -81,6 +81,7 @@ class SessionMagics(Magics):
             return None
         if options.session:
             self.state.session = find(self.state.client, " ".join(options.session))
+            self.state.track(self.state.session, "chosen")
         else:
             current = self.state.need_session()
             self.state.session = self.state.client.session(current.id)
@@ -107,7 +108,7 @@ class SessionMagics(Magics):
         if where and client.local and not os.path.isdir(where):
             raise UsageError(f"No such directory: {where}")  # 1.x would take any name
         self.state.session = create(client, _unquoted(title) or None, where)
-        return self.state.session
+        return self.state.track(self.state.session, "made")
 
 
 def _unquoted(text: str) -> str:

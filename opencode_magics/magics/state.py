@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from IPython.core.error import UsageError
 from traitlets import Bool, Enum, Unicode
@@ -17,6 +18,29 @@ if TYPE_CHECKING:
     from ..notebook.ask import Asker, Policy
     from ..server import ServerProcess
     from ..turn import Turn
+
+
+How = Literal["made", "chosen", "prompted"]
+Action = Literal["delete", "archive"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """A session that this notebook has to do with, and how it came to that.
+
+    `ending` is what was to become of it, where that was begun and is not finished.
+    """
+
+    session: Session
+    how: How
+    ending: Action | None = None
+
+
+class BegunEnd(NamedTuple):
+    """What is to become of a session, and whether that was begun before."""
+
+    action: Action
+    resumed: bool
 
 
 class OpenCodeMagics(Configurable):
@@ -51,6 +75,12 @@ class OpenCodeMagics(Configurable):
         help="Keep the messages of unchanged sessions in a file of yours, for the next time.",
     ).tag(config=True)
 
+    end_action = Enum(
+        ["delete", "archive"],
+        "delete",
+        help="What %oc_end does to a session that is stopped: delete it for good, or archive it.",
+    ).tag(config=True)
+
     def __init__(self, shell: Any) -> None:
         super().__init__(parent=shell)
         self.shell = shell
@@ -58,6 +88,7 @@ class OpenCodeMagics(Configurable):
         self.turn: Turn | None = None
         self.own: ServerProcess | None = None
         self._client: Client | None = None
+        self._tracked: dict[str, dict[str, Tracked]] = {}  # by the server's address, by id
 
     @property
     def client(self) -> Client:
@@ -140,6 +171,38 @@ class OpenCodeMagics(Configurable):
         self.turn = turn
         if name:
             self.shell.user_ns[name] = turn
+
+    @property
+    def tracked(self) -> dict[str, Tracked]:
+        """Sessions that this notebook made, chose or prompted on the server in use, by id.
+
+        Asks nobody: without a server in use there are none.
+        """
+        return self._tracked.setdefault(self._client.url, {}) if self._client else {}
+
+    def track(self, session: Session, how: How) -> Session:
+        """Remember a session as one that this notebook has to do with; the first `how` stays."""
+        known = self.tracked.get(session.id)
+        self.tracked[session.id] = (
+            replace(known, session=session) if known else Tracked(session, how)
+        )
+        return session
+
+    def begin_end(self, session: Session, action: Action | None) -> BegunEnd:
+        """Note that a session is to be ended: until that is done it counts as `ending`.
+
+        Without an action it is that with which it was begun, else the configured one.
+        """
+        known = self.tracked.get(session.id) or Tracked(session, "chosen")
+        chosen = action or known.ending or self.end_action
+        self.tracked[session.id] = replace(known, ending=chosen)
+        return BegunEnd(chosen, resumed=known.ending is not None)
+
+    def forget(self, session: str) -> None:
+        """A session is gone, or none of ours any more."""
+        self.tracked.pop(session, None)
+        if self.session is not None and self.session.id == session:
+            self.session = None
 
     def need_session(self) -> Session:
         """The current session.

@@ -2,7 +2,7 @@
 
 As of 9.18, IPython takes `>>> ` out of the body of a cell magic, takes a line magic that ends in a
 question mark for a call for help, and knows no `%magic;`. Two of its own kinds of input transforms
-are put before those: one reads a `%%oc_prompt` cell, one the lines of our magics.
+are put before those: one reads a `%%oc_prompt` or `%%oc_command` cell, one the lines of our magics.
 """
 
 from __future__ import annotations
@@ -20,20 +20,24 @@ from IPython.core.inputtransformer2 import (
     leading_empty_lines,
 )
 
-TEXT = "oc_prompt"  # whose lines are text to the end, a semicolon included
+TEXTS = ("oc_prompt", "oc_command")  # whose lines are text to the end, a semicolon included
 
-_MISPLACED = re.compile(rf"%%{TEXT}\b")
+_NAME = "|".join(TEXTS)
+_CELL = re.compile(rf"%%({_NAME})\s")
+_LINE = re.compile(rf"%({_NAME}) ")
+_MISPLACED = re.compile(rf"%%({_NAME})\b")
 
 
 def cell_as_typed(lines: list[str]) -> list[str]:
     """A cell that begins with %%oc_prompt as its call, before anything else looks at its body."""
     cell: list[str] = leading_empty_lines(lines)
-    if cell and re.match(rf"%%{TEXT}\s", cell[0]):
+    if cell and _CELL.match(cell[0]):
         called: list[str] = cell_magic(cell)
         return called
-    if not (cell and cell[0].startswith("%%")) and any(_MISPLACED.match(line) for line in cell):
+    misplaced = next((found[1] for line in cell if (found := _MISPLACED.match(line))), None)
+    if misplaced and not cell[0].startswith("%%"):
         # IPython would say that there is no such magic; ours says where it belongs.
-        return [f"get_ipython().run_line_magic({TEXT!r}, '%%{TEXT}')\n"]
+        return [f"get_ipython().run_line_magic({misplaced!r}, '%%{misplaced}')\n"]
     return lines
 
 
@@ -48,7 +52,7 @@ def whole_lines(lines: list[str]) -> list[str]:
     """
     joined: list[str] = []
     for line in lines:
-        cut = joined and joined[-1].lstrip().startswith(f"%{TEXT}") and joined[-1][-1:] != "\n"
+        cut = joined and _LINE.match(joined[-1].lstrip()) and joined[-1][-1:] != "\n"
         if cut:
             joined[-1] += line
         else:
@@ -76,7 +80,7 @@ class LineAsTyped(EscapedCommand):
         end = find_end_of_continued_line(lines, self.start_line)
         start = (self.start_line, self.start_col)
         line = assemble_continued_line(lines, start, end).rstrip()
-        quiet = line.endswith(";") and not line.startswith(f"%{TEXT} ")
+        quiet = line.endswith(";") and not _LINE.match(line)
         name, _, rest = line.removesuffix(";" if quiet else "")[1:].partition(" ")
         indent = lines[self.start_line][: self.start_col]
         call = f"{indent}get_ipython().run_line_magic({name!r}, {rest!r}){';' * quiet}\n"

@@ -108,6 +108,13 @@ def _remark(run: Run) -> str:
     return ""
 
 
+def recall(turn: Turn, shell: Any) -> None:
+    """Show a turn that was played before, marked as such."""
+    view(shell).close(
+        turn, f"From history, session {turn.session}: nothing was sent or done again."
+    )
+
+
 def conclude(turn: Turn) -> None:
     """Raise if the turn did not end as a turn should.
 

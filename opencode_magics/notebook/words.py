@@ -84,6 +84,11 @@ def seconds(value: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02} min"
 
 
+def clock(moment: int) -> str:
+    """A time of day, by the clock of this machine, from ms since the epoch."""
+    return f"{datetime.fromtimestamp(moment / 1000):%H:%M:%S}"
+
+
 def between(start: int | None, end: int | None) -> str:
     """The time from start to end (ms); "" while one of them is unknown."""
     return "" if start is None or end is None else seconds((end - start) / 1000)

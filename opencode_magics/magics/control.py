@@ -1,0 +1,293 @@
+"""Magics that see, stop and end sessions: %oc_status, %oc_watch, %oc_abort, %oc_end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument
+
+from ..errors import TurnInterrupted, UnknownNameError
+from .options import arguments, parse
+from .state import OpenCodeMagics
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..control import Action, EndResult, Stopped
+    from ..model import Session
+    from ..status import Standing, Waited
+    from ..watch import Noted
+
+_LATEST = 12  # events that are shown at a time
+_SESSIONS = "Ids, beginnings of ids, or one title"
+
+
+@magics_class
+class ControlMagics(Magics):
+    """%oc_status, %oc_watch, %oc_abort and %oc_end."""
+
+    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
+        super().__init__(shell)
+        self.state = state
+
+    @no_var_expand
+    @arguments
+    @argument("session", nargs="*", help=f"{_SESSIONS}; default: all that this notebook tracks.")
+    @argument(
+        "-d",
+        "--directory",
+        action="append",
+        default=[],
+        help="All that is at work in a directory; may be repeated.",
+    )
+    @argument("--wait", metavar="any|all", help="Until any, or all, are idle or wait for you.")
+    @argument("--timeout", type=float, help="With --wait: at most so many seconds; default 600.")
+    @line_magic
+    def oc_status(self, line: str) -> pd.DataFrame | None:
+        """What sessions do right now, and which call said so, as a DataFrame.
+
+        Without sessions: those that this notebook made, chose or prompted. A state is idle,
+        running, retrying, waiting_for_permission, waiting_for_question, ending (%oc_end was not
+        finished), stale (its turn never ended, and the server works on it no more), or unknown.
+        With --wait the frame's `attrs` have `reason` (condition or deadline), `ready` and
+        `pending`, which are ids. Interrupting the wait stops no agent.
+
+        Example::
+
+            %oc_status --wait any --timeout 60
+        """
+        from .. import steering
+
+        options = parse(self.oc_status, line)
+        if options is None:
+            return None
+        _check_wait(options)
+        chosen, unfound = self._chosen(options.session, options.directory)
+        if options.wait is None:
+            return steering.standings((*self._read(chosen), *unfound))
+        waited = self._wait(chosen, options)
+        frame = steering.standings((*waited.standings, *unfound))
+        frame.attrs |= {"reason": waited.reason, "ready": waited.ready, "pending": waited.pending}
+        return frame
+
+    @no_var_expand
+    @arguments
+    @argument("-s", "--session", help="Only this one and its subagents: id, its beginning, title.")
+    @argument("-d", "--directory", help="Where; default: where the session is, else %%oc_connect.")
+    @argument("--seconds", type=float, default=30.0, help="For how long; default 30.")
+    @line_magic
+    def oc_watch(self, line: str) -> pd.DataFrame | None:
+        """Show what a server tells while it tells it, and return it all as a DataFrame.
+
+        The cell shows the latest events; the frame has every one, with the frame of the wire in
+        `raw`. What happened while the connection was lost is not told. Interrupting only ends the
+        watching, and the frame comes all the same.
+
+        Example::
+
+            events = %oc_watch --seconds 10
+        """
+        from .. import sessions, steering
+
+        options = parse(self.oc_watch, line)
+        if options is None:
+            return None
+        if options.seconds <= 0:
+            raise UsageError("--seconds takes a number above 0")
+        client, tree, where = self.state.client, [], self.state.folder(options.directory)
+        if options.session:
+            top = sessions.find(client, options.session)
+            tree = [top.id, *(s.id for s in sessions.descendants(client, top, 0))]
+            where = where or top.directory
+        return steering.events(self._watch(where or client.directory, options.seconds, tree))
+
+    def _watch(self, where: str, seconds: float, tree: list[str]) -> list[Noted]:
+        from .. import watch
+        from ..notebook.board import Board
+        from ..notebook.interrupts import interruptible
+        from ..notebook.words import clock
+
+        board = Board(self.shell, ("time", "session", "type", "summary"))
+        rows: list[Noted] = []
+        with interruptible():
+            try:
+                for new in watch.watch(self.state.client, where, seconds, tree):
+                    rows += new
+                    latest = rows[-_LATEST:]
+                    board.show(
+                        [(clock(n.time), n.session or "", n.type, n.summary) for n in latest]
+                    )
+            except KeyboardInterrupt:
+                pass
+        board.close(f"{len(rows)} events heard")
+        return rows
+
+    @no_var_expand
+    @arguments
+    @argument("session", nargs="*", help="Id, beginning of an id, or title; default: the current.")
+    @argument("--timeout", type=float, default=30.0, help="Seconds to see it stop; default 30.")
+    @line_magic
+    def oc_abort(self, line: str) -> Stopped | None:
+        """Stop what a session and its subagents do, and see that it stopped.
+
+        What is received so far is kept. What they still ask is rejected. The session can be
+        prompted again. `.status` is stopped, was_idle, unconfirmed or not_found.
+
+        Example::
+
+            %oc_abort fix the login page
+        """
+        from .. import control, sessions
+
+        options = parse(self.oc_abort, line)
+        if options is None:
+            return None
+        named = " ".join(options.session)
+        session = sessions.find(self.state.client, named) if named else self.state.need_session()
+        return control.stop(self.state.client, session, options.timeout)
+
+    @no_var_expand
+    @arguments
+    @argument("session", nargs="*", help="Ids, or one title in full; default: the current.")
+    @argument("--delete", action="store_true", help="Delete it for good.")
+    @argument("--archive", action="store_true", help="Archive it; %%oc_archive --undo takes back.")
+    @argument("--force", action="store_true", help="Also one that this notebook doesn't track.")
+    @line_magic
+    def oc_end(self, line: str) -> EndResult | pd.DataFrame | None:
+        """Stop a session, see that it stopped, reject what it still asks, then delete it.
+
+        Or archive it: `OpenCodeMagics.end_action` says which. Nothing is asked back. Only sessions
+        that this notebook made, chose or prompted are ended; others are not_found, and the server
+        isn't even asked. A step that can't be proved leaves it `unconfirmed` and tracked as
+        ending, and the same line finishes it later. Subagents' sessions are deleted with it.
+        Several sessions give a DataFrame, one row each.
+
+        Example::
+
+            %oc_end --archive fix the login page
+        """
+        from .. import steering
+
+        options = parse(self.oc_end, line)
+        if options is None:
+            return None
+        if options.delete and options.archive:
+            raise UsageError("Give --delete or --archive: one of them")
+        action: Action | None = (
+            "delete" if options.delete else "archive" if options.archive else None
+        )
+        names = _each(options.session) or [self.state.need_session().id]
+        ended = [self._end(name, action, options.force) for name in dict.fromkeys(names)]
+        return ended[0] if len(ended) == 1 else steering.ended(ended)
+
+    def _end(self, name: str, action: Action | None, force: bool) -> EndResult:
+        from .. import control, sessions
+
+        try:
+            # A part of a title is not enough for what can't be undone.
+            tracked = [t.session for t in self.state.tracked.values()]
+            session = sessions.pick(name, tracked, parts=False)
+            if session is None and force:
+                everyone = self.state.client.sessions(everywhere=True)
+                session = sessions.pick(name, everyone, parts=False)
+        except UnknownNameError as error:
+            return control.EndResult(name, "", "not_found", evidence=error.what, todo=error.todo)
+        if session is None:
+            if force:
+                what, todo = "the server has no such session", "%oc_sessions --all lists them."
+            else:
+                what = "this notebook tracks no such session, so the server was not asked"
+                todo = "%oc_status shows those that it tracks; --force ends any other."
+            return control.EndResult(name, "", "not_found", evidence=what, todo=todo)
+        begun = self.state.begin_end(session, action)
+        result = control.end(self.state.client, session, begun.action, resumed=begun.resumed)
+        if result.status != "unconfirmed":
+            self.state.forget(session.id)
+        return result
+
+    # -- which sessions --------------------------------------------------------------------------
+
+    def _chosen(
+        self, names: list[str], directories: list[str]
+    ) -> tuple[list[Session], list[Standing]]:
+        """The sessions that are meant, and what can be said of names that fit none or several."""
+        from .. import sessions, status
+
+        if not names and not directories:
+            return [t.session for t in self.state.tracked.values()], []
+        found: dict[str, Session] = {}
+        unfound: dict[str, Standing] = {}
+        for name in _each(names):
+            try:
+                session = sessions.find(self.state.client, name)
+            except UnknownNameError as error:
+                unfound[name] = status.unfound(name, error.what)
+            else:
+                found[session.id] = session
+        for named in directories:
+            where = self.state.folder(named) or named
+            working = status.at_work(self.state.client, where)
+            found |= {s.id: s for s in working}
+            if not working:
+                print(f"Nothing is at work in {where}.")
+        return [*found.values()], [*unfound.values()]
+
+    def _read(self, chosen: list[Session]) -> tuple[Standing, ...]:
+        from .. import status
+
+        return status.read(self.state.client, chosen, self._ending) if chosen else ()
+
+    @property
+    def _ending(self) -> list[str]:
+        return [k for k, t in self.state.tracked.items() if t.ending]
+
+    # -- waiting ---------------------------------------------------------------------------------
+
+    def _wait(self, chosen: list[Session], options: Any) -> Waited:
+        from .. import status
+        from ..notebook.board import Board
+        from ..notebook.interrupts import interruptible
+        from ..notebook.words import seconds
+
+        board = Board(self.shell, ("session", "state", "evidence"))
+
+        def shown(standings: tuple[Standing, ...]) -> None:
+            board.show([(_name(s.session), s.state, s.evidence) for s in standings])
+
+        timeout = 600.0 if options.timeout is None else options.timeout
+        with interruptible():
+            try:
+                waited = status.wait(
+                    self.state.client,
+                    chosen,
+                    options.wait,
+                    timeout,
+                    ending=self._ending,
+                    shown=shown,
+                )
+            except KeyboardInterrupt:
+                board.close("Stopped waiting; nothing was stopped on the server.")
+                raise TurnInterrupted("Stopped waiting.") from None
+        ended = "" if waited.reason == "condition" else ": the time was over"
+        counts = f"{len(waited.ready)} ready, {len(waited.pending)} pending"
+        board.close(f"{counts} after {seconds(waited.elapsed)}{ended}")
+        return waited
+
+
+def _check_wait(options: Any) -> None:
+    if options.wait not in (None, "any", "all"):
+        raise UsageError(f"--wait takes any or all, not {options.wait!r}")
+    if options.timeout is not None and options.wait is None:
+        raise UsageError("--timeout goes with --wait")
+
+
+def _each(names: list[str]) -> list[str]:
+    """Names of sessions: ids, one each, or one title of several words; none if there is none."""
+    ids = all(name.startswith("ses_") for name in names)
+    return names if ids else [" ".join(names)]
+
+
+def _name(session: Session) -> str:
+    return f"{session.title} ({session.id})" if session.title else session.id

@@ -1,0 +1,260 @@
+"""Magics that change a session without a turn: fork, revert, compact, rename, archive, share."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument
+
+from .options import arguments, parse, split
+from .state import OpenCodeMagics
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..changes import Change
+    from ..model import Session
+
+_session = argument(
+    "-s", "--session", help="Id, beginning of an id, or title; default: the current one."
+)
+_yes = argument("-y", "--yes", action="store_true", help="Do it without asking back.")
+
+
+@magics_class
+class SteeringMagics(Magics):
+    """%oc_fork, %oc_revert, %oc_unrevert, %oc_compact, %oc_rename, %oc_archive and the like."""
+
+    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
+        super().__init__(shell)
+        self.state = state
+
+    @no_var_expand
+    @arguments
+    @_session
+    @argument("--before", metavar="MESSAGE", help="Copy only what is before this prompt.")
+    @line_magic
+    def oc_fork(self, line: str) -> Change | None:
+        """Copy a session into a new one, which becomes the current session.
+
+        The files stay as they are. The copy carries the cost of what was copied: %oc_usage counts
+        it once.
+
+        Example::
+
+            %oc_fork --before msg_228
+        """
+        from .. import changes
+
+        options = parse(self.oc_fork, line)
+        if options is None:
+            return None
+        done = changes.fork(self.state.client, self._session(options), options.before)
+        self.state.session = self.state.track(done.session, "made")
+        return done
+
+    @no_var_expand
+    @arguments
+    @_session
+    @argument("message", nargs="?", help="Id of a prompt, or its beginning; default: the last.")
+    @argument("--commit", action="store_true", help="Make a revert final (2.x).")
+    @_yes
+    @line_magic
+    def oc_revert(self, line: str) -> Change | None:
+        """Take a session and its files back to before a prompt.
+
+        %oc_unrevert brings it all back, until the next prompt deletes it. Files come back where
+        the directory is a git repository. --commit makes it final at once.
+
+        Example::
+
+            %oc_revert
+        """
+        from .. import changes
+
+        options = parse(self.oc_revert, line)
+        if options is None:
+            return None
+        client, session = self.state.client, self._session(options)
+        if not options.commit:
+            return changes.revert(client, session, options.message)
+        if options.message:
+            raise UsageError("--commit makes the revert final that there is: no message goes with")
+        self._sure(options, "What was taken back is lost for good.")
+        return changes.commit(client, session)
+
+    @no_var_expand
+    @arguments
+    @_session
+    @line_magic
+    def oc_unrevert(self, line: str) -> Change | None:
+        """Bring back what %oc_revert took away.
+
+        Example::
+
+            %oc_unrevert
+        """
+        from .. import changes
+
+        options = parse(self.oc_unrevert, line)
+        if options is None:
+            return None
+        return changes.unrevert(self.state.client, self._session(options))
+
+    @no_var_expand
+    @arguments
+    @_session
+    @argument("-m", "--model", help="Who sums up, provider/model; default: the session's.")
+    @line_magic
+    def oc_compact(self, line: str) -> Change | None:
+        """Have a session summed up, so that its next prompts take fewer tokens.
+
+        It costs a model call. The messages stay; %oc_revert takes the summary back.
+
+        Example::
+
+            %oc_compact
+        """
+        from .. import changes
+
+        options = parse(self.oc_compact, line)
+        if options is None:
+            return None
+        return changes.compact(self.state.client, self._session(options), options.model)
+
+    @no_var_expand
+    @arguments
+    @_session
+    @argument("title", nargs="*", help="The new title.")
+    @line_magic
+    def oc_rename(self, line: str) -> Change | None:
+        """Give a session another title.
+
+        Example::
+
+            %oc_rename The login page, second try
+        """
+        from .. import changes
+
+        options, title = split(self.oc_rename, line, verbatim=True)
+        if options is None:
+            return None
+        if not title.strip():
+            raise UsageError("Give a title. For example: %oc_rename The login page")
+        done = changes.rename(self.state.client, self._session(options), title.strip())
+        self._known(done.session)
+        return done
+
+    @no_var_expand
+    @arguments
+    @argument("session", nargs="*", help="Id, beginning of an id, or title; default: the current.")
+    @argument("--undo", action="store_true", help="Bring it back.")
+    @line_magic
+    def oc_archive(self, line: str) -> Change | None:
+        """Archive a session, so that lists leave it out. It can still be prompted.
+
+        Example::
+
+            %oc_archive fix the login page
+        """
+        from .. import changes
+
+        options = parse(self.oc_archive, line)
+        if options is None:
+            return None
+        done = changes.archive(self.state.client, self._session(options), undo=options.undo)
+        self._known(done.session)
+        return done
+
+    @no_var_expand
+    @arguments
+    @argument("session", nargs="*", help="Id, beginning of an id, or title; default: the current.")
+    @argument("--undo", action="store_true", help="Make it private again.")
+    @_yes
+    @line_magic
+    def oc_share(self, line: str) -> Change | None:
+        """Make a session public, at an address that anybody can open.
+
+        Example::
+
+            %oc_share --yes
+        """
+        from .. import changes
+
+        options = parse(self.oc_share, line)
+        if options is None:
+            return None
+        session = self._session(options)
+        if not options.undo:
+            self._sure(options, "Anybody with the address can read the session then.")
+        return changes.share(self.state.client, session, undo=options.undo)
+
+    @no_var_expand
+    @arguments
+    @argument("session", nargs="*", help="Id, beginning of an id, or title; default: the current.")
+    @line_magic
+    def oc_children(self, line: str) -> pd.DataFrame | None:
+        """The subagents of a session at any depth, as a DataFrame: a tree, parents first.
+
+        Example::
+
+            %oc_children
+        """
+        from .. import sessions, status, steering
+
+        options = parse(self.oc_children, line)
+        if options is None:
+            return None
+        client, top = self.state.client, self._session(options)
+        below = tuple(sessions.descendants(client, top, 0))
+        return steering.children(top, status.read(client, below))
+
+    @no_var_expand
+    @arguments
+    @argument("session", nargs="*", help="Id, beginning of an id, or title; default: the current.")
+    @line_magic
+    def oc_todo(self, line: str) -> pd.DataFrame | None:
+        """The list of things to do that a session's agent keeps, as a DataFrame.
+
+        Example::
+
+            %oc_todo
+        """
+        from .. import steering
+
+        options = parse(self.oc_todo, line)
+        if options is None:
+            return None
+        return steering.todos(self.state.client.todos(self._session(options)))
+
+    def _session(self, options: Namespace) -> Session:
+        from ..sessions import find
+
+        given = options.session or ""
+        named = given if isinstance(given, str) else " ".join(given)
+        return find(self.state.client, named) if named else self.state.need_session()
+
+    def _known(self, session: Session) -> None:
+        """Keep what is known here of a session as it is now."""
+        if session.id in self.state.tracked:
+            self.state.track(session, "chosen")
+        if self.state.session is not None and self.state.session.id == session.id:
+            self.state.session = session
+
+    def _sure(self, options: Namespace, what: str) -> None:
+        """Ask back before something that can't be undone.
+
+        Raises:
+            UsageError: Nobody can be asked, or somebody said no.
+        """
+        from ..notebook.ask import can_ask
+
+        if options.yes:
+            return
+        if not can_ask(self.shell):
+            raise UsageError(f"{what} Add --yes if that is meant.")
+        if input(f"{what} Go on? [y/N] ").strip().lower() not in ("y", "yes"):
+            raise UsageError("Nothing was done.")

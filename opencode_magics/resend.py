@@ -1,0 +1,107 @@
+"""Whether something can be sent again after it went wrong: what is known, and how well.
+
+Everything here concludes from what was seen. That nothing was seen is told as just that: only what
+certainly never reached a server is safe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .turn import Turn
+
+ExecutionState = Literal["not_sent", "running", "stopped", "unknown"]
+ResendSafety = Literal["safe", "no_effects_seen", "inspect", "unknown"]
+
+# Tools that leave nothing behind.
+_READ_ONLY = {
+    "read",
+    "grep",
+    "glob",
+    "list",
+    "skill",
+    "question",
+    "todowrite",
+    "todoread",
+    "invalid",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Resend:
+    """How a write stands that failed or was interrupted.
+
+    Attributes:
+        execution_state: not_sent, running, stopped, or unknown.
+        resend_safety: safe (it never arrived, or was refused), no_effects_seen (it ran, and left
+            nothing that one could see), inspect (it did something: look first), or unknown.
+        evidence: What was seen.
+    """
+
+    execution_state: ExecutionState
+    resend_safety: ResendSafety
+    evidence: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{_SAY[self.resend_safety]} ({'; '.join(self.evidence)})."
+
+
+_SAY = {
+    "safe": "It can be sent again",
+    "no_effects_seen": "No effect was seen that would be doubled by sending it again",
+    "inspect": "Look at what it did before you send it again",
+    "unknown": "Nobody knows whether sending it again would do it twice",
+}
+
+
+def of_turn(turn: Turn, *, sent: bool = True) -> Resend:
+    """How a turn stands that didn't go as it should.
+
+    Args:
+        turn: As much of it as was received.
+        sent: Whether the server has its prompt, or may have it.
+    """
+    if not sent:
+        return Resend("not_sent", "safe", ("the server does not have the prompt",))
+    stored = "the server has the prompt" if turn.stored else "the server does not show the prompt"
+    evidence = ("the request was written", stored, *_effects(turn))
+    match turn.outcome:
+        case "running":
+            return Resend("running", "inspect", (*evidence, "it still runs"))
+        case "unknown":
+            return Resend("unknown", "inspect" if _did(turn) else "unknown", evidence)
+        case _:
+            safety: ResendSafety = "inspect" if _did(turn) else "no_effects_seen"
+            return Resend("stopped", safety, evidence)
+
+
+def of_request(request: str, *, sent: bool) -> Resend:
+    """How a single request stands that got no answer."""
+    if not sent:
+        return Resend("not_sent", "safe", (f"{request} was not written",))
+    return Resend("unknown", "unknown", (f"{request} was written", "no answer came"))
+
+
+def of_refusal(request: str, status: int) -> Resend:
+    """How a single request stands that the server said no to."""
+    said = f"{request} was answered with HTTP {status}"
+    if 300 <= status < 500:
+        return Resend("stopped", "safe", (said,))
+    return Resend("unknown", "unknown", (said,))
+
+
+def _did(turn: Turn) -> bool:
+    return bool(turn.diffs) or any(t.tool not in _READ_ONLY and _ran(t.status) for t in turn.tools)
+
+
+def _ran(status: str) -> bool:
+    return status != "pending"
+
+
+def _effects(turn: Turn) -> tuple[str, ...]:
+    """Which tools ran, and which files changed."""
+    ran = dict.fromkeys(t.tool for t in turn.tools if _ran(t.status))
+    files = dict.fromkeys(d.file for d in turn.diffs)
+    tools = f"tools run: {', '.join(ran)}" if ran else "no tool ran"
+    return (tools, f"files changed: {', '.join(files)}") if files else (tools,)

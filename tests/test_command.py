@@ -1,0 +1,121 @@
+"""Commands: turns like any other, of a prompt that the server makes of a name and arguments."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from fake import CUT, FakeServer, one_x
+from IPython.core.error import UsageError
+from shell import Shell
+
+from opencode_magics import sessions
+from opencode_magics.client import Client
+from opencode_magics.errors import SessionBusyError, StatusError, TurnError, UnknownNameError
+from opencode_magics.model import Session
+from opencode_magics.turn import Turn
+
+ROOT = Session("ses_root01", "root", "/work/p")
+
+
+@pytest.fixture
+def shell(shell: Shell) -> Shell:
+    """With a session of its own, where all is allowed."""
+    shell.run("%config OpenCodeMagics.noninteractive = 'once'")
+    shell.run("%oc_new commands")
+    return shell
+
+
+def turn(shell: Shell, cell: str) -> Turn:
+    shell.run(cell)
+    made: Turn = shell.run("%oc_turn").value
+    return made
+
+
+def test_a_command_is_a_normal_turn(shell: Shell) -> None:
+    made = turn(shell, "%oc_command explain #text 3")
+    assert (made.outcome, made.text) == ("succeeded", "word0 word1 word2")
+    assert made.question_text == "Explain #text 3"
+
+
+def test_a_cell_is_its_arguments_as_typed(shell: Shell) -> None:
+    body = ">>> f({x!r}, $HOME)\n\n#text 2\n;"
+    made = turn(shell, f"%%oc_command /explain\n{body}")
+    assert made.question_text == f"Explain {body}"
+    assert made.text == "word0 word1"
+
+
+def test_the_answer_to_a_subtask_hangs_on_a_synthetic_message(shell: Shell) -> None:
+    made = turn(shell, "%oc_command review #text 3")
+    assert made.outcome == "succeeded"
+    assert made.text.startswith("The work is done")
+    assert [t.tool for t in made.tools] == ["task"]
+    assert "word0 word1 word2" in made.tools[0].output
+
+
+def test_what_a_command_asks_is_answered_while_it_runs(shell: Shell, workspace: Any) -> None:
+    made = turn(shell, "%oc_command explain #bash touch made")
+    assert made.outcome == "succeeded"
+    assert (workspace / "made").exists()
+
+
+def test_a_command_takes_a_model_and_leaves_the_cell_early(shell: Shell, client: Client) -> None:
+    made = turn(shell, "%oc_command -m practice/frugal explain #text 2")
+    assert str(made.model) == "practice/frugal"
+    left = turn(shell, "%oc_command --timeout 1 explain #slow 20 .2")
+    assert left.outcome == "running"
+    shell.run("%oc_status --wait all --timeout 30")
+    assert shell.run("%oc_turn").value.outcome == "succeeded"
+
+
+def test_a_command_that_is_not_waited_for_goes_on(shell: Shell) -> None:
+    assert "Sent to session" in shell.run("%oc_command --no-wait explain #slow 5 .2").text
+    with pytest.raises(SessionBusyError):
+        shell.run("%oc_command explain #text 2")
+    shell.run("%oc_attach -o turn")
+    assert shell.user_ns["turn"].outcome == "succeeded"
+
+
+def test_a_name_that_the_server_does_not_have_is_not_sent(shell: Shell, client: Client) -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'review'"):
+        shell.run("%oc_command reveiw greet.py")
+    assert client.messages(shell.run("%oc_session").value) == ()
+
+
+def test_a_model_that_fails_fails_the_command(shell: Shell) -> None:
+    with pytest.raises(TurnError, match="scripted failure 400"):
+        shell.run("%oc_command explain #err400")
+
+
+@pytest.mark.parametrize("cell", ["%oc_command", "# a comment\n%%oc_command review\nx"])
+def test_what_can_not_be_meant_is_said(shell: Shell, cell: str) -> None:
+    with pytest.raises(UsageError):
+        shell.run(cell)
+
+
+# -- against a server that misbehaves --------------------------------------------------------------
+
+
+def test_a_command_is_posted_once_whatever_comes_back() -> None:
+    with FakeServer(one_x(command=CUT)) as fake, Client(fake.url) as client:
+        run = sessions.prepare(client, ROOT, "x", command="review")
+        began = time.monotonic()
+        with run, pytest.raises(TurnError, match="sent once"):
+            run.start()
+        assert time.monotonic() - began < 10
+        assert run.turn.outcome == "unknown"
+    assert len(fake.asked("POST /session/ses_root01/command")) == 1
+
+
+def test_a_command_that_the_server_refuses_is_told_in_its_words() -> None:
+    no = (
+        400,
+        {"content-type": "application/json"},
+        b'{"name":"BadRequest","data":{"message":"No"}}',
+    )
+    with FakeServer(one_x(command=no)) as fake, Client(fake.url) as client:
+        run = sessions.prepare(client, ROOT, "x", command="review")
+        with run, pytest.raises(StatusError, match="No"):
+            run.start()
+        assert not run.sent

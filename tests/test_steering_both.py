@@ -1,0 +1,108 @@
+"""Seeing and steering sessions is the same on both generations."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from both import both
+from shell import Shell
+
+from opencode_magics.client import Client
+from opencode_magics.errors import NotFoundError, UnsupportedOperation
+
+
+@pytest.fixture
+def shell(shell: Shell) -> Shell:
+    """With a session of its own."""
+    shell.run("%oc_new steered")
+    return shell
+
+
+def until(shell: Shell, state: str) -> None:
+    deadline = time.monotonic() + 30
+    while [*shell.run("%oc_status").value["state"]][-1] != state:
+        assert time.monotonic() < deadline, shell.run("%oc_status").value
+        time.sleep(0.1)
+
+
+@both
+@pytest.mark.parametrize(
+    ("prompt", "state", "rejected"),
+    [
+        ("#slow 100 .1", "running", 0),
+        ("#edit notes.txt", "waiting_for_permission", 1),
+        ("#question", "waiting_for_question", 1),
+    ],
+)
+def test_what_is_at_work_is_seen_stopped_and_deleted(
+    shell: Shell, client: Client, workspace: Path, prompt: str, state: str, rejected: int
+) -> None:
+    session = shell.run("%oc_session").value
+    shell.run(f"%oc_prompt --no-wait {prompt}")
+    until(shell, state)
+    result = shell.run("%oc_end").value
+    assert (result.status, result.aborted_running_turn) == ("ended", True)
+    assert len(result.rejected) <= rejected  # an interrupt of 2.x settles them itself
+    with pytest.raises(NotFoundError):
+        client.session(session.id)
+    assert (client.permissions(), client.questions()) == ((), ())
+
+
+@both
+def test_a_wait_ends_when_the_work_does(shell: Shell, workspace: Path) -> None:
+    shell.run("%oc_prompt --no-wait #slow 5 .2")
+    waited = shell.run("%oc_status --wait all --timeout 30").value
+    assert [*waited["state"]] == ["idle"]
+    assert waited.attrs["reason"] == "condition"
+
+
+@both
+def test_only_what_is_at_work_in_a_directory_is_shown(shell: Shell, workspace: Path) -> None:
+    shell.run("%oc_prompt --no-wait #slow 20 .2")
+    until(shell, "running")
+    assert [*shell.run(f"%oc_status -d {workspace}").value["title"]] == ["steered"]
+    assert len(shell.run("%oc_status -d /").value) == 0
+    assert shell.run("%oc_abort").value.status == "stopped"
+
+
+@both
+def test_a_session_is_forked_reverted_renamed_and_archived(
+    shell: Shell, client: Client, workspace: Path
+) -> None:
+    notes = workspace / "notes.txt"
+    shell.run("%oc_prompt --permission once #edit notes.txt")
+    for line, text in (("%oc_revert", "hello"), ("%oc_unrevert", "goodbye")):
+        done: Any = shell.run(line).value
+        assert done.confirmed, done
+        assert notes.read_text().startswith(text)
+    for line in ("%oc_compact", "%oc_rename another", "%oc_archive", "%oc_archive --undo"):
+        done = shell.run(line).value
+        assert done.confirmed, done
+    done = shell.run("%oc_fork").value
+    assert done.confirmed, done
+
+
+@pytest.mark.parametrize("generation", ["2.x"])
+def test_a_revert_is_made_final_on_2_x(shell: Shell, client: Client, workspace: Path) -> None:
+    shell.run("%oc_prompt #text 3")
+    shell.run("%oc_revert")
+    assert shell.run("%oc_revert --commit --yes").value.confirmed
+    assert not [m for m in client.messages(shell.run("%oc_session").value) if m.role == "user"]
+
+
+@pytest.mark.parametrize("generation", ["2.x"])
+@pytest.mark.parametrize("line", ["%oc_todo", "%oc_share --yes", "%oc_command explain x"])
+def test_what_2_x_has_not_is_said(shell: Shell, line: str) -> None:
+    with pytest.raises(UnsupportedOperation, match=r"2\.x"):
+        shell.run(line)
+
+
+@both
+def test_an_answer_is_found_again(shell: Shell) -> None:
+    shell.run("%oc_prompt -n --once #text 3")
+    shell.run("%oc_new another")
+    assert "From history" in shell.run("%oc_prompt -n --once #text 3").text
+    assert "From history" not in shell.run("%oc_prompt -n --once #text 4").text

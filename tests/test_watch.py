@@ -1,0 +1,100 @@
+"""The live feed: recorded traffic as rows, a stream that breaks, a real server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake import CUT, FakeServer, frame, one_x
+from IPython.core.error import UsageError
+from shell import Shell
+
+from opencode_magics.client import Client
+from opencode_magics.dialects import Prompt, loads
+from opencode_magics.dialects.v1 import V1
+from opencode_magics.watch import Noted, noted, watch
+
+RECORDINGS = Path(__file__).parent / "recordings" / "v1"
+
+
+def rows(scenario: str) -> list[Noted]:
+    lines = (RECORDINGS / scenario / "frames.sse").read_text(encoding="utf-8").splitlines()
+    frames = [loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+    return [r for n, f in enumerate(frames) if (r := noted(V1(), f, n))]
+
+
+@pytest.mark.parametrize("scenario", sorted(p.name for p in RECORDINGS.iterdir() if p.is_dir()))
+def test_every_recorded_frame_is_a_row_that_names_its_session(scenario: str) -> None:
+    for row in rows(scenario):
+        assert row.type
+        assert row.raw["type"] == row.type
+        of_session = row.type.startswith(("session.", "message.", "permission.", "question."))
+        assert not of_session or (row.session or "").startswith("ses_")
+
+
+def test_rows_say_what_happened() -> None:
+    told = [f"{r.type}: {r.summary}" for r in rows("bash_once")]
+    assert "session.status: busy" in told
+    assert "permission.asked: may I bash: echo hi" in told
+    assert any(t.startswith("message.part.updated: bash completed") for t in told)
+    assert any(t.startswith("message.updated: answer: stop") for t in told)
+    assert "session.status: idle" in told
+
+
+@pytest.mark.parametrize("odd", [7, "x", [], {}, {"type": "session.status"}, {"type": None}])
+def test_what_can_not_be_read_is_a_row_as_well(odd: Any) -> None:
+    row = noted(V1(), odd, 1)
+    assert row is not None
+    assert row.session is None
+
+
+def test_a_gap_in_the_feed_is_a_row() -> None:
+    busy = frame("session.status", sessionID="ses_root01", status={"type": "busy"})
+    streams = [[busy, CUT], [b"data: no json\n\n"]]
+    with FakeServer(one_x(), streams) as fake, Client(fake.url) as client:
+        heard = [r for new in watch(client, "/work/p", 1.5) for r in new]
+    kinds = [r.type for r in heard]
+    assert kinds.count("connection.opened") == 2
+    assert "connection.lost" in kinds
+    assert ("session.status", "busy") in [(r.type, r.summary) for r in heard]
+    assert {"frame": "no json"} in [r.raw for r in heard]
+
+
+def test_a_session_and_its_subagents_are_picked_out() -> None:
+    child = {"id": "ses_child", "parentID": "ses_root01", "directory": "/work/p"}
+    frames = [
+        frame("session.status", sessionID="ses_other", status={"type": "busy"}),
+        frame("session.created", sessionID="ses_child", info=child),
+        frame("session.status", sessionID="ses_child", status={"type": "busy"}),
+    ]
+    with FakeServer(one_x(), [frames]) as fake, Client(fake.url) as client:
+        heard = [r for new in watch(client, "/work/p", 0.6, ["ses_root01"]) for r in new]
+    assert [r.session for r in heard if r.session] == ["ses_child", "ses_child"]
+
+
+def test_a_real_feed_comes_as_a_frame(shell: Shell, client: Client) -> None:
+    session = client.create("watched")
+
+    def soon() -> None:
+        time.sleep(0.5)
+        new_id = client.dialect.new_prompt_id(int(time.time() * 1000))
+        client.prompt(session, Prompt(new_id, "#text 3"))
+
+    sending = threading.Thread(target=soon)
+    sending.start()
+    shown = shell.run(f"%oc_watch --seconds 8 --session {session.id}")
+    sending.join()
+    heard = shown.value
+    assert str(heard["time"].dtype) == "datetime64[ms, UTC]"
+    assert {*heard["session"].dropna()} == {session.id}
+    assert "idle" in {*heard["summary"].dropna()}
+    assert heard["raw"].map(lambda raw: isinstance(raw, dict)).all()
+    assert f"{len(heard)} events heard" in shown.text
+
+
+def test_for_how_long_is_checked(alone: Shell) -> None:
+    with pytest.raises(UsageError, match="--seconds"):
+        alone.run("%oc_watch --seconds 0")
