@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from both import both
@@ -102,7 +103,8 @@ def test_what_2_x_has_not_is_said(shell: Shell, line: str) -> None:
 
 @both
 def test_an_answer_is_found_again(shell: Shell) -> None:
-    shell.run("%oc_prompt -n --once #text 3")
+    own = uuid4().hex  # other tests ask the same server
+    shell.run(f"%oc_prompt -n --once #text 3 {own}")
     shell.run("%oc_new another")
-    assert "From history" in shell.run("%oc_prompt -n --once #text 3").text
-    assert "From history" not in shell.run("%oc_prompt -n --once #text 4").text
+    assert "From history" in shell.run(f"%oc_prompt -n --once #text 3 {own}").text
+    assert "From history" not in shell.run(f"%oc_prompt -n --once #text 4 {own}").text
