@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import matplotlib as mpl
 import pandas as pd
@@ -544,12 +545,13 @@ def test_a_turn_has_none_of_the_spans_of_another(client: Client, session: Sessio
 
 
 def test_a_turn_and_a_session_have_a_timeline(shell: Shell) -> None:
-    shell.run("%oc_prompt --title one --permission once #bash echo hi")
+    title = uuid4().hex[:8]  # other tests make sessions on the same server
+    shell.run(f"%oc_prompt --title {title} --permission once #bash echo hi")
     own = shell.run("%oc_timeline").value
     assert "of waiting for an answer" in own.alt
     shell.run("%oc_prompt --title two #text 3")
-    other = shell.run("%oc_timeline one").value
-    assert other.alt.startswith("Timeline of “one”")
+    other = shell.run(f"%oc_timeline {title}").value
+    assert other.alt.startswith(f"Timeline of “{title}”")
     assert "the server does not store" in other.alt
 
 
