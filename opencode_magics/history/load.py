@@ -27,7 +27,7 @@ T = TypeVar("T")
 Q = TypeVar("Q")
 
 _WORKERS = 4
-_AHEAD = 8  # sessions that are read before their turn comes
+_AHEAD = 6  # sessions that are read before their turn comes
 _BAR_AFTER = 0.5  # seconds
 
 
