@@ -18,10 +18,17 @@ _FORK = re.compile(r" \(fork #\d+\)$")
 
 
 class Copies(NamedTuple):
-    """What was found: per row the original message or None, and sessions that are forks."""
+    """What was found.
+
+    Attributes:
+        originals: Per row the message that it is a copy of, or None.
+        forks: Which session is a fork of which.
+        lone: Rows of copies whose original is not among the rows: older than their session.
+    """
 
     originals: list[str | None]
     forks: dict[str, str]
+    lone: list[int]
 
 
 class Place(NamedTuple):
@@ -39,11 +46,25 @@ def find_copies(rows: Sequence[Place], sessions: Mapping[str, Session]) -> Copie
     The original is in the session that was made first. Rows of the same session are never copies
     of each other.
     """
-    if not _meet(rows):
-        return Copies([None] * len(rows), {})
+    originals: list[str | None] = [None] * len(rows)
+    forks = _mark(rows, sessions, originals) if _meet(rows) else {}
+    made = {s.id: s.created or 0 for s in sessions.values()}
+    lone = [
+        at
+        for at, row in enumerate(rows)
+        if originals[at] is None
+        and row.created is not None
+        and row.created < made.get(row.session, 0)
+    ]
+    return Copies(originals, forks, lone)
+
+
+def _mark(
+    rows: Sequence[Place], sessions: Mapping[str, Session], originals: list[str | None]
+) -> dict[str, str]:
+    """Put the original of each copy into its place; which session is a fork of which."""
     firsts: dict[str, tuple[str, str | None]] = {}
     taken_from: dict[str, Counter[str]] = {}
-    originals: list[str | None] = [None] * len(rows)
     for session, places in _by_age(rows, sessions):
         made = sessions[session].created if session in sessions else None
         for at in places:
@@ -55,23 +76,7 @@ def find_copies(rows: Sequence[Place], sessions: Mapping[str, Session]) -> Copie
             if older and owner != session:
                 originals[at] = message
                 taken_from.setdefault(session, Counter())[owner] += 1
-    return Copies(originals, {s: owners.most_common(1)[0][0] for s, owners in taken_from.items()})
-
-
-def lone(
-    rows: Iterable[Place], originals: Iterable[str | None], sessions: Mapping[str, Session]
-) -> int:
-    """How many messages are copies of what is not among these rows: older than their session."""
-    made = {s.id: s.created or 0 for s in sessions.values()}
-    return len(
-        {
-            (row.session, row.message)
-            for row, original in zip(rows, originals, strict=True)
-            if original is None
-            and row.created is not None
-            and row.created < made.get(row.session, 0)
-        }
-    )
+    return {s: owners.most_common(1)[0][0] for s, owners in taken_from.items()}
 
 
 def _meet(rows: Iterable[Place]) -> bool:

@@ -288,26 +288,15 @@ class Reading:
             progress=self._progress,
         )
         self.warnings += loaded.warnings
-        originals = copies_of(loaded, self._everyone).originals
+        copies = copies_of(loaded, self._everyone)
         read = _tool_calls if kind == "tools" else _messages
-        said = [*read(loaded, originals)]
-        self._warn_of_lone_copies(said)
-        return said
-
-    def _warn_of_lone_copies(self, said: Iterable[_Said]) -> None:
-        made = {id: row.session.created for id, row in self._places.items()}
-        lone = sum(
-            m.is_call
-            and not m.copy
-            and m.created is not None
-            and m.created < (made.get(m.session) or 0)
-            for m in said
-        )
-        if lone:
+        said = [*read(loaded, copies.originals)]
+        if lone := sum(said[at].is_call for at in copies.lone):
             self.warnings.append(
                 f"{counted(lone, 'call')} older than the session, copies whose original is gone or "
                 "not among these sessions: counted."
             )
+        return said
 
 
 _CENT = 1e-9  # USD

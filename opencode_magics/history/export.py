@@ -25,16 +25,15 @@ from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
 from ..client import Client
-from ..dialects import Reply
-from ..errors import StatusError, StreamError, UnknownNameError
+from ..errors import OpenCodeError, UnknownNameError
 from ..model import Message, Session
 from . import frames
 from .cache import Cache, mark
 from .copies import Copies, families
 from .extras import need
 from .frames import KINDS, TEXT, Column, Columns, Lists, SessionRow, in_tree, taken
-from .load import Bar, Loaded, in_order, is_finished, load
-from .tables import choose, copies_of, kept_in, lone_copies
+from .load import Loaded, counted, is_finished, load, transcripts
+from .tables import choose, copies_of, kept_in
 
 _NO_DAY = "__HIVE_DEFAULT_PARTITION__"  # what readers of this layout take for NULL
 
@@ -59,7 +58,7 @@ class Exported:
     warnings: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
-        sessions = f"{self.sessions} session{'s' * (self.sessions != 1)}"
+        sessions = counted(self.sessions, "session")
         return (
             f"<Exported {sessions} to {self.path}: {self.unchanged} unchanged, "
             f"{self.written} files written>"
@@ -99,9 +98,8 @@ def export(
         progress: Show a bar if it takes a while.
 
     Raises:
-        UnknownNameError: There is no such format.
+        UnknownNameError: There is no such format or session.
         MissingPackageError: Parquet needs pyarrow: `pip install 'opencode-magics[parquet]'`.
-        UnknownNameError: There is no such session.
         OSError: The folder can't be written.
         ValueError: The folder has files of the other format.
     """
@@ -119,13 +117,10 @@ def export(
     copies = _copies(client, everyone, changed, kept_in(cache), refresh, progress)
     places = {row.session.id: row for row in in_tree((*everyone, *asked))}
     name = source or _source(client)
-    with Bar(len(changed), progress) as bar, in_order(_reader(client), changed) as reading:
-        for session, pages in zip(changed, reading, strict=True):
-            bar.advance(0 if isinstance(pages, StatusError) else sum(len(p.body) for p in pages))
-            try:
-                messages = _messages(client, session, pages)
-            except (StatusError, StreamError) as error:
-                done.warnings.append(f"Session {session.id} could not be read: {error.what}")
+    with transcripts(client, changed, progress) as reading:
+        for session, messages in zip(changed, reading, strict=True):
+            if isinstance(messages, OpenCodeError):
+                done.warnings.append(f"Session {session.id} could not be read: {messages.what}")
                 continue
             row = places[session.id]._replace(fork_of=copies.forks.get(session.id))
             _write(folder, row, name, messages, copies, done)
@@ -161,31 +156,12 @@ def _copies(
         return loaded, copies_of(loaded, once)
 
     loaded, found = look((*changed, *families(everyone, changed)))
-    if lone_copies(loaded, found, changed):
+    asked = {s.id for s in changed}
+    if any(loaded.lists["session"][at] in asked for at in found.lone):
         loaded, found = look((*changed, *everyone))
     places = zip(loaded.lists["session"], loaded.lists["message"], strict=True)
     pairs = zip(places, found.originals, strict=True)
     return _Found({place: original for place, original in pairs if original}, found.forks)
-
-
-def _reader(client: Client) -> Callable[[Session], tuple[Reply, ...] | StatusError]:
-    """Reads sessions in threads; what can't be read is the reason why."""
-
-    def read(session: Session) -> tuple[Reply, ...] | StatusError:
-        try:
-            return client.pages(session)
-        except StatusError as error:  # deleted meanwhile, or unreadable for ever
-            return error
-
-    return read
-
-
-def _messages(
-    client: Client, session: Session, pages: tuple[Reply, ...] | StatusError
-) -> tuple[Message, ...]:
-    if isinstance(pages, StatusError):
-        raise pages
-    return client.transcript(session, pages)
 
 
 def _source(client: Client) -> str:

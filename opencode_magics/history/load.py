@@ -23,6 +23,7 @@ from ..model import Message, Session
 from .cache import Cache, Rows
 from .frames import KINDS, Lists, Packed, empty, taken
 
+Transcript = tuple[Message, ...] | OpenCodeError
 T = TypeVar("T")
 Q = TypeVar("Q")
 
@@ -118,22 +119,17 @@ def load(
     kept = cache.get(kind, sessions) if cache is not None and not refresh else {}
     wanted = [s for s in sessions if s.id not in kept]
 
-    def read(session: Session) -> tuple[Reply, ...] | OpenCodeError:
-        try:
-            return client.pages(session)
-        except StatusError as error:  # deleted meanwhile, or unreadable for ever
-            return error
-
-    with Bar(len(wanted), progress) as bar, in_order(read, wanted) as fresh:
+    with transcripts(client, wanted, progress) as fresh:
         try:
             for session in sessions:
                 if session.id in kept:
                     loaded.add_kept(session, kept.pop(session.id))
                     continue
-                rows = _rows(client, session, kind, next(fresh), bar)
-                if isinstance(rows, OpenCodeError):
-                    loaded.failed[session.id] = rows
+                messages = next(fresh)
+                if isinstance(messages, OpenCodeError):
+                    loaded.failed[session.id] = messages
                     continue
+                rows = _rows(kind, messages)
                 if cache is not None and rows.finished:
                     cache.put(kind, session, rows)
                 loaded.add(session, rows)
@@ -146,28 +142,41 @@ def load(
     return loaded
 
 
-def _rows(
-    client: Client,
-    session: Session,
-    kind: str,
-    pages: tuple[Reply, ...] | OpenCodeError,
-    bar: Bar,
-) -> Rows | OpenCodeError:
-    """The rows in what was read: here and not in the threads that read.
-
-    Python would keep the memory of what each of these decodes.
-    """
-    if isinstance(pages, OpenCodeError):
-        bar.advance(0)
-        return pages
-    bar.advance(sum(len(page.body) for page in pages))
+def _rows(kind: str, messages: Sequence[Message]) -> Rows:
     columns, rows_of = KINDS[kind]
-    try:
-        messages = client.transcript(session, pages)
-    except (StatusError, StreamError) as error:
-        return error
     unread = Counter(name for m in messages for name in m.unread)
     return Rows(taken(columns, rows_of(messages)), unread, is_finished(messages))
+
+
+@contextmanager
+def transcripts(
+    client: Client, sessions: Sequence[Session], progress: bool
+) -> Iterator[Iterator[Transcript]]:
+    """The messages of sessions in their order, or why they can't be read; threads read ahead.
+
+    Decoded here and not in the threads: Python would keep the memory of what each decodes.
+    """
+
+    def read(session: Session) -> tuple[Reply, ...] | OpenCodeError:
+        try:
+            return client.pages(session)
+        except StatusError as error:  # deleted meanwhile, or unreadable for ever
+            return error
+
+    def decoded(reading: Iterator[tuple[Reply, ...] | OpenCodeError]) -> Iterator[Transcript]:
+        for session, pages in zip(sessions, reading, strict=True):
+            if isinstance(pages, OpenCodeError):
+                bar.advance(0)
+                yield pages
+                continue
+            bar.advance(sum(len(page.body) for page in pages))
+            try:
+                yield client.transcript(session, pages)
+            except (StatusError, StreamError) as error:
+                yield error
+
+    with _Bar(len(sessions), progress) as bar, _in_order(read, sessions) as reading:
+        yield decoded(reading)
 
 
 def is_finished(messages: Sequence[Message]) -> bool:
@@ -189,7 +198,7 @@ def is_finished(messages: Sequence[Message]) -> bool:
 
 
 @contextmanager
-def in_order(read: Callable[[Q], T], wanted: Iterable[Q]) -> Iterator[Iterator[T]]:
+def _in_order(read: Callable[[Q], T], wanted: Iterable[Q]) -> Iterator[Iterator[T]]:
     """The results of some threads that are a few items ahead; they end with the block."""
     pool = ThreadPoolExecutor(_WORKERS, "opencode-history")
     coming = iter(wanted)
@@ -207,7 +216,7 @@ def in_order(read: Callable[[Q], T], wanted: Iterable[Q]) -> Iterator[Iterator[T
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-class Bar:
+class _Bar:
     """Sessions and megabytes read, where it takes a while."""
 
     def __init__(self, total: int, shown: bool) -> None:
@@ -223,7 +232,7 @@ class Bar:
             disable=not shown,
         )
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> _Bar:
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -17,6 +17,7 @@ from ..model import Session
 from .cache import Cache
 from .entries import KEYS
 from .extras import need
+from .load import counted
 from .tables import choose, messages, steps
 from .times import PERIODS
 
@@ -172,7 +173,7 @@ class _Words:
     def more(self, rest: pd.Series) -> str:
         """What is not drawn for want of room."""
         whole = "" if self._value in _NO_SUMS else f", of {self.number(float(rest.sum()))},"
-        return f"{_many(len(rest), 'bar')} more{whole} not drawn."
+        return f"{counted(len(rest), 'bar')} more{whole} not drawn."
 
     @property
     def notes(self) -> list[str]:
@@ -180,13 +181,13 @@ class _Words:
         told = []
         blind = int(self._usage["unknown"].fillna(0).sum())
         if blind and self._value not in _UNITS:
-            told.append(f"{_many(blind, 'call')} of unknown usage (stopped, failed) in no bar.")
+            told.append(f"{counted(blind, 'call')} of unknown usage (stopped, failed) in no bar.")
         lost = int(self._usage[self._value].isna().sum())
         if lost:
-            told.append(f"{self.title.partition(' by ')[0]} of {_many(lost, 'line')} is unknown.")
+            told.append(f"{self.title.partition(' by ')[0]} of {counted(lost, 'line')} is unknown.")
         copied = int(self._usage["duplicates"].fillna(0).sum())
         if copied:
-            told.append(f"{_many(copied, 'call')} that forks copied left out.")
+            told.append(f"{counted(copied, 'call')} that forks copied left out.")
         return told
 
 
@@ -205,10 +206,6 @@ _TITLES = {
     "cache_share": "Part of prompts from the cache",
 }
 _ABOUT = {"cost": "USD as the server stored it"}
-
-
-def _many(number: int, word: str) -> str:
-    return f"{number:,} {word}{'s' * (number != 1)}"
 
 
 class _Part(NamedTuple):
@@ -388,7 +385,7 @@ def context_of(
     card = drawing()
     known = steps["context"].notna().to_numpy(dtype=bool)
     notes = (
-        [f"{_many(int((~known).sum()), 'step')} of unknown usage: no bar."]
+        [f"{counted(int((~known).sum()), 'step')} of unknown usage: no bar."]
         if not all(known)
         else []
     )
@@ -440,7 +437,7 @@ def _limit(steps: pd.DataFrame, limits: Mapping[tuple[str, str], int | None]) ->
 
 
 def _context_about(steps: pd.DataFrame, limit: int | None) -> str:
-    told = [_many(len(steps), "step")]
+    told = [counted(len(steps), "step")]
     most = steps["context"].max() if steps["context"].notna().any() else None
     if most is not None:
         whole = f" of {limit:,} ({most / limit:.0%})" if limit else ""

@@ -10,7 +10,7 @@ from ..model import Session
 from ..sessions import find
 from . import frames
 from .cache import Cache
-from .copies import Copies, Place, families, find_copies, lone
+from .copies import Copies, Place, families, find_copies
 from .frames import KINDS, Columns, built
 from .load import Loaded, counted, load
 
@@ -117,8 +117,9 @@ def _table(kind: str, what: str) -> Table:
         refresh: bool = False,
         progress: bool = True,
     ) -> pd.DataFrame:
-        everyone = client.sessions(everywhere=everywhere) if sessions is None else None
-        chosen = everyone or choose(client, sessions or ())
+        chosen = (
+            client.sessions(everywhere=everywhere) if sessions is None else choose(client, sessions)
+        )
         loaded = load(
             client, chosen, kind, cache=kept_in(cache), refresh=refresh, progress=progress
         )
@@ -146,12 +147,12 @@ def finished(kind: str, loaded: Loaded, sessions: Sequence[Session]) -> pd.DataF
     """The frame of what was loaded, with its copies marked."""
     copies = copies_of(loaded, sessions)
     warnings = loaded.warnings
-    if alone := lone_copies(loaded, copies, sessions):
-        warnings.append(
-            f"{counted(alone, 'message')} older than the session: copied from one that is not here."
-        )
-    loaded.lists["duplicate_of"] = copies.originals
-    frame = built({n: c for n, c in KINDS[kind].columns.items() if n not in _HIDDEN}, loaded.lists)
+    lists = loaded.lists
+    if alone := {(lists["session"][at], lists["message"][at]) for at in copies.lone}:
+        told = counted(len(alone), "message")
+        warnings.append(f"{told} older than the session: copied from one that is not here.")
+    lists["duplicate_of"] = copies.originals
+    frame = built({n: c for n, c in KINDS[kind].columns.items() if n not in _HIDDEN}, lists)
     frame.attrs["warnings"] = warnings
     frame.attrs["forks"] = copies.forks
     return frame
@@ -159,14 +160,6 @@ def finished(kind: str, loaded: Loaded, sessions: Sequence[Session]) -> pd.DataF
 
 def copies_of(loaded: Loaded, sessions: Sequence[Session]) -> Copies:
     """Which rows are copies, of what was loaded."""
-    return find_copies(_places(loaded), {s.id: s for s in sessions})
-
-
-def lone_copies(loaded: Loaded, copies: Copies, sessions: Sequence[Session]) -> int:
-    """How many messages are copies of what was not loaded."""
-    return lone(_places(loaded), copies.originals, {s.id: s for s in sessions})
-
-
-def _places(loaded: Loaded) -> list[Place]:
     lists = loaded.lists
-    return [*map(Place, lists["session"], lists["message"], lists["created"], lists["key"])]
+    places = map(Place, lists["session"], lists["message"], lists["created"], lists["key"])
+    return find_copies([*places], {s.id: s for s in sessions})

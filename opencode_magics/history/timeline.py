@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..client import Client
 from ..model import Session
 from ..turn import Turn
+from .load import counted
 from .plots import drawing
 from .spans import spans
 from .times import zone
@@ -406,7 +407,7 @@ def _about(bars: Sequence[_Bar], clock: _Clock, tz: str | None) -> str:
     told = [
         f"{began:%Y-%m-%d %H:%M:%S} ({where})",
         f"{_seconds(round(clock.busy, 1))} at work",
-        *(f"{n} {word}{'s' * (n != 1)}" for n, word in counts),
+        *(counted(n, word) for n, word in counts),
     ]
     if waited:
         told.append(f"{_seconds(round(waited, 1))} of waiting for an answer")

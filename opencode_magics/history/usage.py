@@ -133,9 +133,8 @@ def usage(
         it nothing counts twice), `tz`, and `warnings`, a sentence each.
 
     Raises:
-        UnknownNameError: There is no such key or time zone.
+        UnknownNameError: There is no such key, time zone or session.
         ValueError: A time or a price can't be read, or `until` is not later than `since`.
-        UnknownNameError: There is no such session.
     """
     inquiry = ask(by, since, until, tz, keep_duplicates)
     given = None if prices is None else of_mapping(prices)

@@ -259,23 +259,20 @@ def _say(sentences: list[str]) -> None:
 
 def _summary(usage: pd.DataFrame, by: list[str], period: bool) -> str:
     """What it comes to, in a line."""
+    from ..history.load import counted
     from ..history.times import PERIODS
 
     total = usage.attrs["total"]
     if not total["sessions"]:
         return "No sessions."
-    many = _counted(total["sessions"], "session")
+    many = counted(total["sessions"], "session")
     if "tool" in by:
-        return f"{_counted(total['calls'] or 0, 'tool call')} in {many}."
+        return f"{counted(total['calls'] or 0, 'tool call')} in {many}."
     cost = "of unknown cost" if total["cost"] is None else f"${total['cost']:,.4f} as stored"
     days = f" Days of {usage.attrs['tz']}." if period or {*by} & {*PERIODS} else ""
-    left = f" Left out: {_counted(total['duplicates'], 'call')} copied by forks."
-    blind = f" Of unknown usage: {_counted(total['unknown'] or 0, 'call')}."
+    left = f" Left out: {counted(total['duplicates'], 'call')} copied by forks."
+    blind = f" Of unknown usage: {counted(total['unknown'] or 0, 'call')}."
     return (
         f"{many}, {cost}; deleted ones are not in it.{days}"
         f"{left if total['duplicates'] else ''}{blind if total['unknown'] else ''}"
     )
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"
