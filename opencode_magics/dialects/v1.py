@@ -62,11 +62,10 @@ from ..model import (
     Text,
     Todo,
     ToolCall,
-    Usage,
 )
 from ..patches import compared, ended
 from . import Flow, Generation, Prompt, Query, Reply, Request, decode, json_object, log, many
-from .values import count, elements, fields, integer, moment, money, string, word
+from .values import call_usage, count, elements, fields, integer, moment, money, string, usage, word
 
 Wire = dict[str, Any]
 
@@ -497,7 +496,7 @@ def _session(w: Wire) -> Session:
         created=moment(time.get("created")),
         updated=moment(time.get("updated")),
         archived=moment(time.get("archived")) or None,  # an unarchived session keeps a 0
-        usage=_usage(w),
+        usage=usage(w),
         revert=string(fields(w.get("revert")).get("messageID")) or None,
         changed=files,
         additions=additions,
@@ -519,22 +518,6 @@ def _id(w: Wire) -> str:
 
 def _ref(provider: str, model: str, variant: Any = None) -> ModelRef:
     return ModelRef(provider, model, None if variant == "default" else word(variant))
-
-
-def _usage(w: Wire) -> Usage | None:
-    tokens, cost = w.get("tokens"), w.get("cost")
-    if tokens is None and cost is None:
-        return None
-    tokens = fields(tokens)
-    cache = fields(tokens.get("cache"))
-    return Usage(
-        input=count(tokens.get("input")),
-        output=count(tokens.get("output")),
-        reasoning=count(tokens.get("reasoning")),
-        cache_read=count(cache.get("read")),
-        cache_write=count(cache.get("write")),
-        cost=money(cost),
-    )
 
 
 def _statuses(body: Wire) -> dict[str, Status]:
@@ -571,7 +554,7 @@ def _message(w: Wire, parts: tuple[Part, ...] = (), unread: tuple[str, ...] = ()
         model=_ref(provider, model_id, variant) if provider and model_id else None,
         finish=w.get("finish"),
         error=_failure(w["error"]) if w.get("error") else None,
-        reported=_call_usage(w) if role == "assistant" else None,
+        reported=call_usage(w) if role == "assistant" else None,
         summary=summary is True,
         diffs=_diffs(summary.get("diffs")) if isinstance(summary, dict) else (),
         parts=parts,
@@ -628,16 +611,6 @@ def _readable_part(w: Any, unread: list[str]) -> Part:
     except (KeyError, TypeError, AttributeError, ValueError):
         unread.append("part")
         return OtherPart(string(fields(w).get("id")), string(fields(w).get("type")))
-
-
-def _call_usage(w: Wire) -> Usage | None:
-    """The usage of a model call, None where zeros only hold the place.
-
-    A message starts with zeros and keeps them when it is aborted or fails, whatever was billed; a
-    provider that reports nothing leaves them too. No call takes 0 tokens.
-    """
-    usage = _usage(w)
-    return None if usage and usage.empty else usage
 
 
 def _failure(w: Wire) -> Failure:
@@ -766,7 +739,7 @@ def _named(diff: FileDiff, title: Any) -> FileDiff:
 
 
 def _step_end(w: Wire) -> StepEnd:
-    return StepEnd(string(w["id"]), string(w.get("reason")) or None, _call_usage(w))
+    return StepEnd(string(w["id"]), string(w.get("reason")) or None, call_usage(w))
 
 
 def _attachment(w: Wire) -> Attachment:

@@ -68,7 +68,6 @@ from ..model import (
     Text,
     Todo,
     ToolCall,
-    Usage,
 )
 from . import (
     Flow,
@@ -84,7 +83,16 @@ from . import (
     log,
     many,
 )
-from .values import count, elements, fields, integer, moment, money, number, string
+from .values import (
+    call_usage,
+    elements,
+    fields,
+    integer,
+    moment,
+    number,
+    string,
+    usage,
+)
 
 Wire = dict[str, Any]
 
@@ -678,7 +686,7 @@ def _session(w: Wire) -> Session:
         created=moment(time.get("created")),
         updated=moment(time.get("updated")),
         archived=moment(time.get("archived")) or None,
-        usage=_usage(w),
+        usage=usage(w),
         rules=_rules(w.get("permissions")),
         metadata=fields(w.get("metadata")),
         forked_from=string(fork.get("sessionID")) or None,
@@ -699,28 +707,6 @@ def _ref(w: Any) -> ModelRef | None:
 def _ref_out(model: ModelRef) -> Wire:
     ref = {"id": model.id, "providerID": model.provider}
     return ref | ({"variant": model.variant} if model.variant else {})
-
-
-def _usage(w: Wire) -> Usage | None:
-    tokens, cost = w.get("tokens"), w.get("cost")
-    if tokens is None and cost is None:
-        return None
-    tokens = fields(tokens)
-    cache = fields(tokens.get("cache"))
-    return Usage(
-        input=count(tokens.get("input")),
-        output=count(tokens.get("output")),
-        reasoning=count(tokens.get("reasoning")),
-        cache_read=count(cache.get("read")),
-        cache_write=count(cache.get("write")),
-        cost=money(cost),
-    )
-
-
-def _call_usage(w: Wire) -> Usage | None:
-    """The usage of a model call; no call takes 0 tokens, so zeros only hold the place."""
-    usage = _usage(w)
-    return None if usage and usage.empty else usage
 
 
 def _messages(
@@ -800,14 +786,14 @@ def _synthetic(
 def _assistant(
     session: str, w: Wire, prompt: str | None, made: int | None, done: int | None
 ) -> Message:
-    usage, finish = _call_usage(w), string(w.get("finish")) or None
+    used, finish = call_usage(w), string(w.get("finish")) or None
     error = _failure(w["error"]) if w.get("error") else None
     parts: list[Part] = [StepStart(":start"), *_content(w.get("content") or (), done)]
     if error is not None and error.aborted and _declined(parts):
         # A refusal ends the step as aborted, although the model had come to its end.
         finish, error = "tool-calls", None
     if finish and error is None:
-        parts.append(StepEnd(":end", finish, usage))
+        parts.append(StepEnd(":end", finish, used))
     return Message(
         id=w["id"],
         session=session,
@@ -819,7 +805,7 @@ def _assistant(
         model=_ref(w.get("model")),
         finish=finish,
         error=error,
-        reported=usage,
+        reported=used,
         parts=tuple(parts),
     )
 
@@ -846,7 +832,7 @@ def _compaction(
         model=_ref(w.get("model")),
         finish=None if running or failed else "stop",
         error=_failure(w["error"]) if w.get("error") else None,
-        reported=_call_usage(w),
+        reported=call_usage(w),
         summary=True,
         parts=(Compaction(":compaction", auto), summary),
         kind="compaction",
@@ -1218,10 +1204,10 @@ def _on_step_started(d: Wire, f: Wire) -> Iterator[Event]:
 
 
 def _on_step_ended(d: Wire, f: Wire) -> Iterator[Event]:
-    session, key, usage = d["sessionID"], d["assistantMessageID"], _call_usage(d)
+    session, key, used = d["sessionID"], d["assistantMessageID"], call_usage(d)
     finish = string(d["finish"])
-    yield PartChanged(session, key, StepEnd(":end", finish, usage))
-    ended = Message(key, session, "assistant", completed=_at(f), finish=finish, reported=usage)
+    yield PartChanged(session, key, StepEnd(":end", finish, used))
+    ended = Message(key, session, "assistant", completed=_at(f), finish=finish, reported=used)
     yield MessageChanged(ended)
 
 
@@ -1233,7 +1219,7 @@ def _on_step_failed(d: Wire, f: Wire) -> Iterator[Event]:
         completed=_at(f),
         finish=string(d.get("finish")) or "error",
         error=_failure(d["error"]),
-        reported=_call_usage(d),
+        reported=call_usage(d),
     )
     yield MessageChanged(ended)
 
@@ -1328,7 +1314,7 @@ def _on_created(d: Wire, f: Wire) -> Iterator[Event]:
 
 
 def _on_usage(d: Wire, f: Wire) -> Iterator[Event]:
-    yield SessionChanged(Session(d["sessionID"], usage=_usage(d), updated=_at(f)))
+    yield SessionChanged(Session(d["sessionID"], usage=usage(d), updated=_at(f)))
 
 
 def _on_selected(d: Wire, f: Wire) -> Iterator[Event]:
@@ -1367,7 +1353,7 @@ def _on_compacted(d: Wire, f: Wire) -> Iterator[Event]:
             completed=_at(f),
             finish=None if error else "stop",
             error=error,
-            reported=_call_usage(d),
+            reported=call_usage(d),
             summary=True,
             kind="compaction",
         )

@@ -1,9 +1,14 @@
-"""What a wire value must be to count; anything else is as good as absent."""
+"""What a wire value must be to count; anything else is as good as absent.
+
+What both generations send in the same shape is read here, too.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import Any
+
+from ..model import Usage
 
 # Beyond these a number is a mistake: what a 64-bit column holds, the end of the year 9999, and USD
 # that nobody has.
@@ -71,3 +76,30 @@ def elements(value: Any) -> list[Any]:
     if not isinstance(value, list):
         raise TypeError("a list was expected")
     return value
+
+
+def usage(w: dict[str, Any]) -> Usage | None:
+    """Tokens and cost as both generations tell them; None where neither is there."""
+    tokens, cost = w.get("tokens"), w.get("cost")
+    if tokens is None and cost is None:
+        return None
+    tokens = fields(tokens)
+    cache = fields(tokens.get("cache"))
+    return Usage(
+        input=count(tokens.get("input")),
+        output=count(tokens.get("output")),
+        reasoning=count(tokens.get("reasoning")),
+        cache_read=count(cache.get("read")),
+        cache_write=count(cache.get("write")),
+        cost=money(cost),
+    )
+
+
+def call_usage(w: dict[str, Any]) -> Usage | None:
+    """The usage of a model call, None where zeros only hold the place.
+
+    A message starts with zeros and keeps them when it is aborted or fails, whatever was billed; a
+    provider that reports nothing leaves them too. No call takes 0 tokens.
+    """
+    told = usage(w)
+    return None if told and told.empty else told
