@@ -43,6 +43,7 @@ class Noted:
             happens between them is not told again.
         summary: What it says, in a few words.
         raw: The frame as it came.
+        parent: The session that this one is a subagent of, where the event tells.
     """
 
     time: int
@@ -50,6 +51,7 @@ class Noted:
     type: str
     summary: str = ""
     raw: dict[str, Any] = field(default_factory=dict)
+    parent: str | None = None
 
 
 def noted(dialect: Dialect, frame: Any, at: int) -> Noted | None:
@@ -63,7 +65,8 @@ def noted(dialect: Dialect, frame: Any, at: int) -> Noted | None:
     except OpenCodeError as error:
         return Noted(at, None, kind, error.what, frame)
     session = (session_of(event) if event else None) or _named(frame)
-    return Noted(at, session, kind, summary(event) if event else "", frame)
+    parent = event.session.parent if isinstance(event, SessionChanged) else None
+    return Noted(at, session, kind, summary(event) if event else "", frame, parent)
 
 
 def _named(value: Any, depth: int = 3) -> str | None:
@@ -195,8 +198,7 @@ def _of_connection(heard: object) -> Noted | None:
 def _wanted(row: Noted, known: set[str]) -> bool:
     if not known:
         return True
-    info = row.raw.get("properties", {}).get("info", {})
-    if isinstance(info, dict) and info.get("parentID") in known and row.session:
+    if row.parent in known and row.session:
         known.add(row.session)
     return row.session in known
 
