@@ -9,7 +9,7 @@ from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
 from ..errors import TurnInterrupted, UnknownNameError
-from .options import arguments, parse
+from .options import arguments, each_session, parse
 from .state import OpenCodeMagics
 
 if TYPE_CHECKING:
@@ -139,13 +139,12 @@ class ControlMagics(Magics):
 
             %oc_abort fix the login page
         """
-        from .. import control, sessions
+        from .. import control
 
         options = parse(self.oc_abort, line)
         if options is None:
             return None
-        named = " ".join(options.session)
-        session = sessions.find(self.state.client, named) if named else self.state.need_session()
+        session = self.state.chosen(" ".join(options.session))
         return control.stop(self.state.client, session, options.timeout)
 
     @no_var_expand
@@ -178,7 +177,7 @@ class ControlMagics(Magics):
         action: Action | None = (
             "delete" if options.delete else "archive" if options.archive else None
         )
-        names = _each(options.session) or [self.state.need_session().id]
+        names = each_session(options.session) or [self.state.need_session().id]
         ended = [self._end(name, action, options.force) for name in dict.fromkeys(names)]
         return ended[0] if len(ended) == 1 else steering.ended(ended)
 
@@ -219,7 +218,7 @@ class ControlMagics(Magics):
             return [t.session for t in self.state.tracked.values()], []
         found: dict[str, Session] = {}
         unfound: dict[str, Standing] = {}
-        for name in _each(names):
+        for name in each_session(names):
             try:
                 session = sessions.find(self.state.client, name)
             except UnknownNameError as error:
@@ -281,12 +280,6 @@ def _check_wait(options: Any) -> None:
         raise UsageError(f"--wait takes any or all, not {options.wait!r}")
     if options.timeout is not None and options.wait is None:
         raise UsageError("--timeout goes with --wait")
-
-
-def _each(names: list[str]) -> list[str]:
-    """Names of sessions: ids, one each, or one title of several words; none if there is none."""
-    ids = all(name.startswith("ses_") for name in names)
-    return names if ids else [" ".join(names)]
 
 
 def _name(session: Session) -> str:

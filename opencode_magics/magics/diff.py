@@ -40,12 +40,9 @@ class DiffMagics(Magics):
             diff = %oc_diff
             %oc_diff --side-by-side fix the login page
         """
-        from ..sessions import find
-
         options = parse(self.oc_diff, line)
         if options is None:
             return None
-        name = " ".join(options.session)
-        session = find(self.state.client, name) if name else self.state.need_session()
+        session = self.state.chosen(" ".join(options.session))
         diff = self.state.client.diffs(session, options.message)
         return diff.side_by_side() if options.side_by_side else diff

@@ -11,7 +11,7 @@ from IPython.core.magic_arguments import argument
 from IPython.display import display
 
 from ..notebook.interrupts import interruptible
-from .options import arguments, parse
+from .options import arguments, each_session, parse
 from .state import OpenCodeMagics
 
 if TYPE_CHECKING:
@@ -237,8 +237,7 @@ class HistoryMagics(Magics):
 
         if not names:
             return None
-        ids = all(name.startswith("ses_") for name in names)
-        return [find(self.state.client, name) for name in (names if ids else [" ".join(names)])]
+        return [find(self.state.client, name) for name in each_session(names)]
 
 
 def _kind(options: argparse.Namespace) -> str:

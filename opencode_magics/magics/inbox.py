@@ -15,7 +15,7 @@ from .state import OpenCodeMagics
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..model import InboxItem, Session
+    from ..model import InboxItem
 
 _SESSION = "Id, beginning of an id, or title; default: the current session."
 
@@ -51,7 +51,7 @@ class InboxMagics(Magics):
         options = parse(self.oc_inbox, line)
         if options is None:
             return None
-        client, session = self.state.client, self._session(options.session)
+        client, session = self.state.client, self.state.chosen(" ".join(options.session))
         waiting = client.inbox(session)
         if options.cancel:
             item = _the_one(waiting, options.cancel)
@@ -82,7 +82,7 @@ class InboxMagics(Magics):
         if bool(options.variable) == options.clear:
             raise UsageError("Give variables as NAME=VALUE, or --clear to leave none.")
         variables = dict(_variable(text) for text in options.variable)
-        session = self._session([options.session] if options.session else [])
+        session = self.state.chosen(options.session or "")
         self.state.client.set_environment(session, variables)
         print(f"The session's shells have {', '.join(variables) or 'no variables of their own'}.")
 
@@ -106,7 +106,7 @@ class InboxMagics(Magics):
         if options is None:
             return None
         client = self.state.client
-        session = self._session([options.session] if options.session else [])
+        session = self.state.chosen(options.session or "")
         if options.delete:
             client.delete_instruction(session, options.delete)
         if options.key and not options.text:
@@ -114,11 +114,6 @@ class InboxMagics(Magics):
         if options.key:
             client.put_instruction(session, options.key, _value(" ".join(options.text)))
         return client.instructions(session)
-
-    def _session(self, named: list[str]) -> Session:
-        from ..sessions import find
-
-        return find(self.state.client, " ".join(named)) if named else self.state.need_session()
 
 
 def _the_one(waiting: tuple[InboxItem, ...], named: str) -> InboxItem:

@@ -143,3 +143,9 @@ def check_turn_options(options: argparse.Namespace) -> None:
         raise UsageError(f"-o takes the name of a variable, not {options.out!r}")
     if options.permission not in (None, "ask", "once", "reject"):
         raise UsageError(f"--permission takes ask, once or reject, not {options.permission!r}")
+
+
+def each_session(names: list[str]) -> list[str]:
+    """Names of sessions: ids, one each, or one title of several words; none if there is none."""
+    ids = all(name.startswith("ses_") for name in names)
+    return names if ids else [" ".join(names)]

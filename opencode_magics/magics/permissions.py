@@ -54,7 +54,7 @@ class PermissionMagics(Magics):
         if options is None:
             return
         check_turn_options(options)
-        session = self._session(" ".join(options.session))
+        session = self.state.chosen(" ".join(options.session))
         run = sessions.attach(self.state.client, session)
         self.state.session = self.state.track(session, "chosen")
         asker = self.state.asker(options.permission)
@@ -92,7 +92,7 @@ class PermissionMagics(Magics):
             return self._rules(*options.session)
         named = " ".join(options.session)
         everything = options.all or not (named or self.state.session)
-        scope = None if everything else self._session(named)
+        scope = None if everything else self.state.chosen(named)
         return history.frames.requests(sessions.pending(self.state.client, scope))
 
     @no_var_expand
@@ -140,11 +140,6 @@ class PermissionMagics(Magics):
             case _:
                 raise UsageError(_VERBS[verb])
         return offers.rules(rules_of(client, session))
-
-    def _session(self, named: str) -> Session:
-        from ..sessions import find
-
-        return find(self.state.client, named) if named else self.state.need_session()
 
     def _request(self, named: str) -> tuple[Permission | Question, Session]:
         """The waiting request of an id, of the current session's tree or of the directory."""

@@ -82,8 +82,6 @@ class PictureMagics(Magics):
         return history.context(self.state.client, session, cache=self.state.history_cache)
 
     def _session(self, words: list[str]) -> Session:
-        from ..sessions import find
-
-        if not words:  # the server may have given it a title since
-            return self.state.client.session(self.state.need_session().id)
-        return find(self.state.client, " ".join(words))
+        session = self.state.chosen(" ".join(words))
+        # The server may have given the current one a title since.
+        return session if words else self.state.client.session(session.id)

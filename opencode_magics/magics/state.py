@@ -204,6 +204,17 @@ class OpenCodeMagics(Configurable):
         if self.session is not None and self.session.id == session:
             self.session = None
 
+    def chosen(self, named: str) -> Session:
+        """The session of an id, the beginning of one, or a title; of nothing, the current one.
+
+        Raises:
+            UsageError: There is no current session.
+            UnknownNameError: No session fits, or more than one does.
+        """
+        from ..sessions import find
+
+        return find(self.client, named) if named else self.need_session()
+
     def need_session(self) -> Session:
         """The current session.
 

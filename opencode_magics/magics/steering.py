@@ -231,11 +231,8 @@ class SteeringMagics(Magics):
         return steering.todos(self.state.client.todos(self._session(options)))
 
     def _session(self, options: Namespace) -> Session:
-        from ..sessions import find
-
         given = options.session or ""
-        named = given if isinstance(given, str) else " ".join(given)
-        return find(self.state.client, named) if named else self.state.need_session()
+        return self.state.chosen(given if isinstance(given, str) else " ".join(given))
 
     def _known(self, session: Session) -> None:
         """Keep what is known here of a session as it is now."""
