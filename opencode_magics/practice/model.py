@@ -210,22 +210,31 @@ class PracticeModel:
         return step.times is None or self._failures[key] <= step.times
 
 
-class _Server(ThreadingHTTPServer):
+class QuietServer(ThreadingHTTPServer):
+    """A server of the practice world, on loopback: it prints nothing and outlives nobody."""
+
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128
-    model: PracticeModel
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up in the middle of an answer is no news here."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class QuietHandler(BaseHTTPRequestHandler):
+    """Answers for such a server."""
+
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: `PracticeModel.requests` is the log."""
+        """Say nothing: whoever owns the server keeps the requests that came."""
 
+
+class _Server(QuietServer):
+    model: PracticeModel
+
+
+class _Handler(QuietHandler):
     def do_GET(self) -> None:
         """Answer the list of models."""
         self._send(200, {"object": "list", "data": [{"id": "scripted", "object": "model"}]})

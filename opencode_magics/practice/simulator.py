@@ -14,7 +14,6 @@ import os
 import queue
 import re
 import secrets
-import shutil
 import tempfile
 import threading
 import time
@@ -22,10 +21,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ..client import USER, Secret
@@ -40,8 +37,9 @@ from .agent import (
     start_shell,
 )
 from .journal import Record, Wire, now
-from .model import PracticeModel
-from .workspace import COMMANDS, PRICES, make_workspace
+from .model import QuietHandler, QuietServer
+from .workspace import COMMANDS, PRICES
+from .world import World
 
 VERSION = "2.0.16"
 HEARTBEAT = 15.0
@@ -72,7 +70,7 @@ class Fault:
     twice: bool = False
 
 
-class Simulator:
+class Simulator(World):
     """A running simulated server: `with Simulator() as practice: practice.url`.
 
     Args:
@@ -95,15 +93,11 @@ class Simulator:
         progress: Callable[[str], None] | None = None,
         booting: float = 0.0,
     ) -> None:
-        self._given_root = root
-        self._say = progress or (lambda line: None)
+        super().__init__(root, progress=progress)
         self._booting = booting
-        self._closing = ExitStack()
         self.faults: deque[Fault] = deque()
         self.asked: list[str] = []
-        self.password = Secret(secrets.token_urlsafe(24))
-        self.root = self.directory = Path()
-        self.model: PracticeModel
+        self._password = Secret(secrets.token_urlsafe(24))
         self.shop: Workshop
 
     @property
@@ -112,82 +106,37 @@ class Simulator:
         return f"http://127.0.0.1:{self._server.server_port}"
 
     @property
-    def access(self) -> dict[str, str]:
-        """The variables with which `%oc_connect` finds this server."""
-        return {
-            "OPENCODE_SERVER_URL": self.url,
-            "OPENCODE_SERVER_USERNAME": USER,
-            "OPENCODE_SERVER_PASSWORD": self.password,
-        }
+    def password(self) -> str:
+        """The server's password."""
+        return self._password
 
-    def start(self) -> Self:
-        """Start the model and the server."""
-        with ExitStack() as closing:
-            self.root = self._make_root(closing)
-            self.directory = make_workspace(self.root / "party")
-            self.model = closing.enter_context(PracticeModel())
-            self.shop = Workshop(self.root, self.model)
-            self._say("Starting a simulated OpenCode 2.x with the practice model")
-            self._server = _Server(("127.0.0.1", 0), _Handler)
-            self._server.world = self
-            self._ready = time.monotonic() + self._booting
-            thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-            thread.start()
-            closing.callback(self._server.server_close)
-            closing.callback(self._server.shutdown)
-            closing.callback(self.shop.stop)
-            self._closing = closing.pop_all()
-        return self
-
-    def stop(self) -> None:
-        """Stop everything, and remove the temporary folder. Safe to repeat."""
-        self._closing.close()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
+    def _start(self, closing: ExitStack) -> None:
+        super()._start(closing)
+        self.shop = Workshop(self.root, self.model)
+        self._say("Starting a simulated OpenCode 2.x with the practice model")
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.world = self
+        self._ready = time.monotonic() + self._booting
+        thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        closing.callback(self._server.server_close)
+        closing.callback(self._server.shutdown)
+        closing.callback(self.shop.stop)
 
     @property
     def boots(self) -> bool:
         """Whether it is still starting."""
         return time.monotonic() < self._ready
 
-    def _make_root(self, closing: ExitStack) -> Path:
-        if self._given_root is not None:
-            root = Path(self._given_root)
-            root.mkdir(parents=True, exist_ok=True)
-            return root.resolve()
-        root = Path(tempfile.mkdtemp(prefix="opencode-practice-")).resolve()
-        closing.callback(shutil.rmtree, root, ignore_errors=True)
-        return root
-
 
 # -- HTTP ------------------------------------------------------------------------------------------
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 128
+class _Server(QuietServer):
     world: Simulator
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is no news here."""
 
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: `Simulator.asked` is the log."""
-
+class _Handler(QuietHandler):
     @property
     def world(self) -> Simulator:
         return cast(_Server, self.server).world
