@@ -12,7 +12,7 @@ from . import frames
 from .cache import Cache
 from .copies import Copies, Place, families, find_copies
 from .frames import KINDS, Columns, built
-from .load import Loaded, counted, load
+from .load import Loaded, counted, load, without_collector
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,6 +108,7 @@ def kept_in(cache: Cache | bool) -> Cache | None:
 
 
 def _table(kind: str, what: str) -> Table:
+    @without_collector()
     def table(
         client: Client,
         sessions: Iterable[Session | str] | None = None,

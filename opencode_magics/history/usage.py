@@ -19,6 +19,7 @@ from . import prices as price_lists
 from .cache import Cache
 from .entries import Inquiry, Reading, ask
 from .frames import COUNT, DAY, NUMBER, TEXT, Column, Columns, frame
+from .load import without_collector
 from .prices import of_mapping
 from .sums import Entry, Sum, added, rolled_up, summed
 from .tables import choose, described, kept_in
@@ -89,6 +90,7 @@ USAGE: Columns = {**_TITLE, **_COST, **_WHOLE, **_SUMS}
 
 
 @described(USAGE)
+@without_collector()
 def usage(
     client: Client,
     by: str | Iterable[str] = "session",
