@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import multiprocessing
 import sqlite3
@@ -354,3 +355,14 @@ def test_columns_are_read_as_they_were_written(data: st.DataObject) -> None:
         for name, c in columns.items()
     }
     assert unpack(pack(columns, lists)) == lists
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_the_search_for_cycles_is_afterwards_as_it_was(tmp_path: Path, on: bool) -> None:
+    before = gc.isenabled()
+    try:
+        (gc.enable if on else gc.disable)()
+        Cache(tmp_path / "history.db").get("messages", [])
+        assert gc.isenabled() == on
+    finally:
+        (gc.enable if before else gc.disable)()

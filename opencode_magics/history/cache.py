@@ -24,6 +24,7 @@ from typing import Any
 import platformdirs
 
 from ..model import Session
+from .collector import without_collector
 from .frames import KINDS, Lists
 from .packing import Pack, pack, unpack
 
@@ -100,6 +101,7 @@ class Cache:
         self._new: list[tuple[Any, ...]] = []
         self._waiting, self._written = 0, False
 
+    @without_collector()
     def get(self, kind: str, sessions: Sequence[Session]) -> dict[str, Rows]:
         """The rows of those sessions that are here and, as far as can be seen, unchanged."""
         marks = {s.id: mark(kind, s) for s in sessions}

@@ -7,7 +7,6 @@ What could not be read is counted in `Loaded.warnings`, and an interrupt keeps w
 
 from __future__ import annotations
 
-import gc
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -178,21 +177,6 @@ def transcripts(
 
     with _Bar(len(sessions), progress) as bar, _in_order(read, sessions) as reading:
         yield decoded(reading)
-
-
-@contextmanager
-def without_collector() -> Iterator[None]:
-    """Pause Python's search for cycles: rows have none, and it goes through all of them again.
-
-    That is a fifth of the time in which a cached history becomes a frame (CPython 3.11).
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def is_finished(messages: Sequence[Message]) -> bool:

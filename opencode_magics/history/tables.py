@@ -10,9 +10,10 @@ from ..model import Session
 from ..sessions import find
 from . import frames
 from .cache import Cache
+from .collector import without_collector
 from .copies import Copies, Place, families, find_copies
 from .frames import KINDS, Columns, built
-from .load import Loaded, counted, load, without_collector
+from .load import Loaded, counted, load
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,7 +109,6 @@ def kept_in(cache: Cache | bool) -> Cache | None:
 
 
 def _table(kind: str, what: str) -> Table:
-    @without_collector()
     def table(
         client: Client,
         sessions: Iterable[Session | str] | None = None,
@@ -144,6 +144,7 @@ def choose(client: Client, sessions: Iterable[Session | str] | Session) -> tuple
     return tuple({s.id: s for s in chosen}.values())
 
 
+@without_collector()
 def finished(kind: str, loaded: Loaded, sessions: Sequence[Session]) -> pd.DataFrame:
     """The frame of what was loaded, with its copies marked."""
     copies = copies_of(loaded, sessions)

@@ -17,9 +17,9 @@ from ..client import Client
 from ..model import Session
 from . import prices as price_lists
 from .cache import Cache
+from .collector import without_collector
 from .entries import Inquiry, Reading, ask
 from .frames import COUNT, DAY, NUMBER, TEXT, Column, Columns, frame
-from .load import without_collector
 from .prices import of_mapping
 from .sums import Entry, Sum, added, rolled_up, summed
 from .tables import choose, described, kept_in
@@ -90,7 +90,6 @@ USAGE: Columns = {**_TITLE, **_COST, **_WHOLE, **_SUMS}
 
 
 @described(USAGE)
-@without_collector()
 def usage(
     client: Client,
     by: str | Iterable[str] = "session",
@@ -155,6 +154,7 @@ def usage(
     return shown
 
 
+@without_collector()
 def _framed(
     inquiry: Inquiry, entries: Sequence[Entry], sessions: Sequence[Session]
 ) -> pd.DataFrame:
