@@ -1,6 +1,6 @@
 """Runs the lessons, each in a practice world of its own, and stores them with their outputs.
 
-    python tests/lesson.py [costs] [steering]
+    python tests/lesson.py [NAME ...]
 
 What they say is the same every time, but for ids, times and how long things took.
 """
@@ -20,8 +20,10 @@ from opencode_magics.practice.simulator import Simulator
 from opencode_magics.practice.world import Practice
 
 ROOT = Path(__file__).parents[1]
-COSTS = ROOT / "notebooks" / "costs.ipynb"
-STEERING = ROOT / "notebooks" / "steering.ipynb"
+FOLDER = ROOT / "notebooks"
+COSTS, STEERING = FOLDER / "costs.ipynb", FOLDER / "steering.ipynb"
+APPROVALS = FOLDER / "approvals.ipynb"
+LESSONS = (COSTS, STEERING, APPROVALS)
 
 
 def environment(practice: Practice | Simulator, home: Path) -> dict[str, str]:
@@ -62,6 +64,6 @@ def store(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    for lesson_path in (COSTS, STEERING):
+    for lesson_path in LESSONS:
         if not sys.argv[1:] or lesson_path.stem in sys.argv[1:]:
             store(lesson_path)

@@ -196,7 +196,7 @@ def test_g4_05_an_answer_that_is_a_path_or_an_address_is_shown_as_text(
     assert text in html(notebook.cells[0])
 
 
-# -- the lesson about costs ------------------------------------------------------------------------
+# -- the lessons -------------------------------------------------------------------------------
 
 
 _WHEN = re.compile(r"[\d-]+ [\d:]+ \(UTC\) · [\d.]+ s|\b[\d.]+ m?s\b")
@@ -213,61 +213,64 @@ def said(notebook: Any) -> list[list[str]]:
     return [[line for line in text.splitlines() if line] for text in timeless]
 
 
+def run_again(path: Path, opencode: Path, home: Path) -> list[list[str]]:
+    """What a lesson says in a world of its own: what its stored copy says."""
+    with Practice(command=opencode) as world:
+        lines = said(lesson.execute(world, home, path))
+    stored = said(nbformat.read(path, as_version=4))
+    assert lines == stored, f"store it anew: python tests/lesson.py {path.stem}"
+    return lines
+
+
 def test_the_lesson_about_costs_says_what_its_stored_copy_says(
     opencode: Path, tmp_path: Path
 ) -> None:
-    """In a world of its own; its figures are those of the server."""
+    """And its figures are those of the server."""
     with Practice(command=opencode) as world:
-        fresh = lesson.execute(world, tmp_path, lesson.COSTS)
+        lines = said(lesson.execute(world, tmp_path, lesson.COSTS))
         with Client(world.url, directory=str(world.directory), password=world.password) as client:
             total = history.usage(client, "total", cache=False).attrs["total"]
-    stored = nbformat.read(lesson.COSTS, as_version=4)
-    lines = said(fresh)
-    assert lines == said(stored), "store it anew: python tests/lesson.py"
+    stored = said(nbformat.read(lesson.COSTS, as_version=4))
+    assert lines == stored, "store it anew: python tests/lesson.py costs"
     cost = f"${total['cost']:.4f}"
     assert lines[-1] == [f"exported {cost}, by usage {cost}"]
     assert ["left out: 4 calls that would add $0.0476"] in [cell[-1:] for cell in lines]
     assert total["duplicates"] == 4
 
 
-def test_the_lesson_about_costs_can_be_read_as_it_is_stored() -> None:
-    """On a code host: pictures as PNG, tables as HTML; no error, no widget, no secret."""
-    stored = nbformat.read(lesson.COSTS, as_version=4)
+def test_the_lesson_about_steering_says_what_its_stored_copy_says(
+    opencode: Path, tmp_path: Path
+) -> None:
+    lines = run_again(lesson.STEERING, opencode, tmp_path)
+    assert ["('ended', 'delete', True, 'complete')"] in lines
+
+
+def test_the_lesson_about_approvals_says_what_its_stored_copy_says(
+    opencode: Path, tmp_path: Path
+) -> None:
+    lines = run_again(lesson.APPROVALS, opencode, tmp_path)
+    assert ["'rejected'"] in lines
+    assert ["('succeeded', ())"] in lines
+
+
+@pytest.mark.parametrize("path", lesson.LESSONS, ids=lambda path: path.stem)
+def test_a_lesson_can_be_read_as_it_is_stored(path: Path) -> None:
+    """On a code host: executed in order, pictures as PNG, no error, no widget, no secret."""
+    stored = nbformat.read(path, as_version=4)
     cells = [c for c in stored.cells if c.cell_type == "code"]
     outputs = [o for cell in cells for o in cell.outputs]
     assert [c.execution_count for c in cells] == [*range(1, len(cells) + 1)]
     assert {o.output_type for o in outputs} <= {"stream", "display_data", "execute_result"}
     kinds = [kind for o in outputs for kind in o.get("data", {})]
-    assert kinds.count("image/png") == 5
-    assert kinds.count("text/html") >= 7
+    assert "text/html" in kinds
     assert not [kind for kind in kinds if "widget" in kind]
-    text = lesson.COSTS.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8")
     assert len(text) < 600_000
     assert not re.search(r"/tmp/|127\.0\.0\.1|Traceback", text)
 
 
-# -- the lesson about steering ---------------------------------------------------------------------
-
-
-def test_the_lesson_about_steering_says_what_its_stored_copy_says(
-    opencode: Path, tmp_path: Path
-) -> None:
-    with Practice(command=opencode) as world:
-        fresh = lesson.execute(world, tmp_path, lesson.STEERING)
-    lines = said(fresh)
-    assert lines == said(nbformat.read(lesson.STEERING, as_version=4)), (
-        "store it anew: python tests/lesson.py steering"
-    )
-    assert ["('ended', 'delete', True, 'complete')"] in lines
-
-
-def test_the_lesson_about_steering_can_be_read_as_it_is_stored() -> None:
-    stored = nbformat.read(lesson.STEERING, as_version=4)
-    cells = [c for c in stored.cells if c.cell_type == "code"]
-    outputs = [o for cell in cells for o in cell.outputs]
-    assert [c.execution_count for c in cells] == [*range(1, len(cells) + 1)]
-    assert {o.output_type for o in outputs} <= {"stream", "display_data", "execute_result"}
-    assert not [kind for o in outputs for kind in o.get("data", {}) if "widget" in kind]
-    text = lesson.STEERING.read_text(encoding="utf-8")
-    assert "From history" in text
-    assert not re.search(r"/tmp/|127\.0\.0\.1|Traceback", text)
+@pytest.mark.parametrize(("path", "pictures"), [(lesson.COSTS, 5)], ids=["costs"])
+def test_pictures_of_a_lesson_are_stored_with_it(path: Path, pictures: int) -> None:
+    stored = nbformat.read(path, as_version=4)
+    outputs = [o for cell in stored.cells if cell.cell_type == "code" for o in cell.outputs]
+    assert sum("image/png" in o.get("data", {}) for o in outputs) == pictures
