@@ -92,7 +92,7 @@ def lone_shell(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     config = Config()
     config.HistoryManager.enabled = False
     config.InteractiveShell.colors = "nocolor"
-    InteractiveShell.clear_instance()
+    Shell.clear_instance()
     shell = Shell.instance(config=config)
     try:
         yield shell

@@ -14,6 +14,7 @@ from ..notebook import formatters
 from .connection import ConnectionMagics
 from .control import ControlMagics
 from .diff import DiffMagics
+from .help import HelpMagics
 from .history import HistoryMagics
 from .inbox import InboxMagics
 from .offers import OfferMagics
@@ -37,6 +38,7 @@ TOPICS = (
     InboxMagics,
     OfferMagics,
     PictureMagics,
+    HelpMagics,
 )
 
 

@@ -30,7 +30,7 @@ def _waiting() -> Iterator[Callable[[float], None]]:
 
 @magics_class
 class ConnectionMagics(Magics):
-    """%oc_connect, %oc_start, %oc_stop, %oc_models, %oc_agents."""
+    """The server: which one, what it offers, one of our own"""
 
     def __init__(self, shell: object, state: OpenCodeMagics) -> None:
         super().__init__(shell)
@@ -46,14 +46,16 @@ class ConnectionMagics(Magics):
     @argument("-d", "--directory", help="Directory to work in; default: the kernel's own.")
     @line_magic
     def oc_connect(self, line: str) -> Client | None:
-        """Connect to a running OpenCode server and say which one answered.
+        """A running OpenCode server to work with, and in a line which one answered.
 
-        A password is taken from $OPENCODE_SERVER_PASSWORD, or asked for. Without %oc_connect, the
-        first magic that needs a server connects by itself.
+        An address looks like http://127.0.0.1:4096. A password is taken from
+        $OPENCODE_SERVER_PASSWORD, or asked for. Without %oc_connect, the first magic that needs a
+        server connects by itself. Where nothing answers, the connection of before stays.
 
         Example::
 
-            %oc_connect http://127.0.0.1:4096 --directory ~/project
+            %oc_connect
+            %oc_connect --directory .
         """
         options = parse(self.oc_connect, line)
         if options is None:
@@ -65,10 +67,11 @@ class ConnectionMagics(Magics):
     @argument("--keep", action="store_true", help="Leave it running when the kernel ends.")
     @line_magic
     def oc_start(self, line: str) -> Client | None:
-        """Start an OpenCode server for this notebook and connect to it.
+        """A server of this notebook's own, started and connected to.
 
         It runs `opencode serve` from PATH on a free port of this machine, with a random password,
-        and stops with the kernel or with %oc_stop.
+        and stops with the kernel or with %oc_stop. It fails where `opencode` is not on PATH, and
+        where a server of this notebook runs already.
 
         Example::
 
@@ -92,10 +95,11 @@ class ConnectionMagics(Magics):
     @arguments
     @line_magic
     def oc_stop(self, line: str) -> None:
-        """Stop the server that %oc_start started.
+        """The end of the server that %oc_start began; fails if there is none.
 
         Example::
 
+            %oc_start
             %oc_stop
         """
         if parse(self.oc_stop, line) is None:
@@ -109,11 +113,12 @@ class ConnectionMagics(Magics):
     @arguments
     @line_magic
     def oc_models(self, line: str) -> pd.DataFrame | None:
-        """The models that the server can use, with prices, as a DataFrame.
+        """The models that a prompt can name, with prices in USD per million tokens, as a DataFrame.
 
         Example::
 
-            %oc_models
+            models = %oc_models
+            models[["model", "price_input", "price_output"]]
         """
         from .. import history
 

@@ -26,7 +26,7 @@ _SESSIONS = "Ids, beginnings of ids, or one title"
 
 @magics_class
 class ControlMagics(Magics):
-    """%oc_status, %oc_watch, %oc_abort and %oc_end."""
+    """What runs: see it, wait for it, stop it, end it"""
 
     def __init__(self, shell: object, state: OpenCodeMagics) -> None:
         super().__init__(shell)
@@ -79,7 +79,7 @@ class ControlMagics(Magics):
     @argument("--seconds", type=float, default=30.0, help="For how long; default 30.")
     @line_magic
     def oc_watch(self, line: str) -> pd.DataFrame | None:
-        """Show what a server tells while it tells it, and return it all as a DataFrame.
+        """What a server tells while it tells it: a live table, and then all of it as a DataFrame.
 
         The cell shows the latest events; the frame has every one, with the frame of the wire in
         `raw`. What happened while the connection was lost is not told. Interrupting only ends the
@@ -87,7 +87,7 @@ class ControlMagics(Magics):
 
         Example::
 
-            events = %oc_watch --seconds 10
+            events = %oc_watch --seconds 2
         """
         from .. import sessions, steering
 
@@ -130,14 +130,14 @@ class ControlMagics(Magics):
     @argument("--timeout", type=float, default=30.0, help="Seconds to see it stop; default 30.")
     @line_magic
     def oc_abort(self, line: str) -> Stopped | None:
-        """Stop what a session and its subagents do, and see that it stopped.
+        """A session and its subagents, stopped and seen to have stopped.
 
         What is received so far is kept. What they still ask is rejected. The session can be
         prompted again. `.status` is stopped, was_idle, unconfirmed or not_found.
 
         Example::
 
-            %oc_abort fix the login page
+            %oc_abort Fix the login page
         """
         from .. import control
 
@@ -155,9 +155,9 @@ class ControlMagics(Magics):
     @argument("--force", action="store_true", help="Also one that this notebook doesn't track.")
     @line_magic
     def oc_end(self, line: str) -> EndResult | pd.DataFrame | None:
-        """Stop a session, see that it stopped, reject what it still asks, then delete it.
+        """The end of a session, step by step and each proved: stopped, cleaned up, then deleted.
 
-        Or archive it: `OpenCodeMagics.end_action` says which. Nothing is asked back. Only sessions
+        Or archived: `OpenCodeMagics.end_action` says which. Nothing is asked back. Only sessions
         that this notebook made, chose or prompted are ended; others are not_found, and the server
         isn't even asked. A step that can't be proved leaves it `unconfirmed` and tracked as
         ending, and the same line finishes it later. Subagents' sessions are deleted with it.
@@ -165,7 +165,7 @@ class ControlMagics(Magics):
 
         Example::
 
-            %oc_end --archive fix the login page
+            %oc_end --archive Fix the login page
         """
         from .. import steering
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @magics_class
 class DiffMagics(Magics):
-    """%oc_diff."""
+    """Changes to files"""
 
     def __init__(self, shell: object, state: OpenCodeMagics) -> None:
         super().__init__(shell)
@@ -38,7 +38,7 @@ class DiffMagics(Magics):
         Example::
 
             diff = %oc_diff
-            %oc_diff --side-by-side fix the login page
+            %oc_diff --side-by-side Fix the login page
         """
         options = parse(self.oc_diff, line)
         if options is None:

@@ -26,7 +26,7 @@ _KINDS = ("messages", "steps", "parts", "tools")
 
 @magics_class
 class HistoryMagics(Magics):
-    """%oc_history, %oc_usage, %oc_export, %oc_show."""
+    """History and cost"""
 
     def __init__(self, shell: object, state: OpenCodeMagics) -> None:
         super().__init__(shell)
@@ -156,7 +156,7 @@ class HistoryMagics(Magics):
         Example::
 
             %oc_show
-            old = %oc_show fix the login page --last 3
+            old = %oc_show Fix the login page --last 3
         """
         from ..conversation import read
 
@@ -183,7 +183,7 @@ class HistoryMagics(Magics):
     )
     @line_magic
     def oc_export(self, line: str) -> Exported | None:
-        """Write sessions, messages, steps, parts and tool calls as files for DuckDB, Polars, Spark.
+        """History as files for DuckDB, Polars or Spark: sessions, messages, steps, parts, tools.
 
         A folder per kind, in it one per day (UTC), in it a file per session. Export again into the
         same folder whenever you like, from several machines too: what is there is not repeated,

@@ -22,7 +22,7 @@ _SESSION = "Id, beginning of an id, or title; default: the current session."
 
 @magics_class
 class InboxMagics(Magics):
-    """%oc_inbox, %oc_env and %oc_instructions."""
+    """What a session has besides its messages"""
 
     def __init__(self, shell: object, state: OpenCodeMagics) -> None:
         super().__init__(shell)
@@ -43,8 +43,9 @@ class InboxMagics(Magics):
 
         Example::
 
-            %oc_inbox
-            %oc_inbox --cancel msg_228d61
+            %oc_prompt --no-wait --timeout 60 Count slowly
+            %oc_prompt --no-wait --queue Explain greet.py
+            %oc_inbox --cancel msg_
         """
         from .. import offers
 
@@ -68,7 +69,7 @@ class InboxMagics(Magics):
     @argument("--clear", action="store_true", help="Leave none.")
     @line_magic
     def oc_env(self, line: str) -> None:
-        """Set the environment variables of a session's shell commands, instead of those before.
+        """Environment variables for a session's shell commands, instead of those before.
 
         The server keeps them and doesn't tell them. OpenCode 2.x only.
 

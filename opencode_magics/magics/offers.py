@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @magics_class
 class OfferMagics(Magics):
-    """%oc_commands, %oc_skills, %oc_mcp and %oc_integrations."""
+    """What a directory offers to agents"""
 
     def __init__(self, shell: object, state: OpenCodeMagics) -> None:
         super().__init__(shell)
@@ -62,11 +62,14 @@ class OfferMagics(Magics):
     @argument("--remove", metavar="NAME", help="Take one away that was added (2.x).")
     @line_magic
     def oc_mcp(self, line: str) -> pd.DataFrame | None:
-        """The MCP servers and how they stand, as a DataFrame; and how to add one for now.
+        """The MCP servers and how they stand, as a DataFrame; and one more, for now.
+
+        One that doesn't start or answer is listed all the same, as failed and with the reason.
 
         Example::
 
-            %oc_mcp --add files --command "npx -y @modelcontextprotocol/server-filesystem ."
+            %oc_mcp
+            %oc_mcp --add tickets --url http://127.0.0.1:9000/mcp
         """
         from .. import offers
 
@@ -85,7 +88,9 @@ class OfferMagics(Magics):
     @arguments
     @line_magic
     def oc_integrations(self, line: str) -> pd.DataFrame | None:
-        """The accounts that the server can use and those that it has, as a DataFrame (2.x).
+        """The accounts that the server can use and those that it has, as a DataFrame.
+
+        OpenCode 2.x only.
 
         Example::
 

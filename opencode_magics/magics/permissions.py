@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @magics_class
 class PermissionMagics(Magics):
-    """%oc_attach, %oc_permissions and %oc_reply."""
+    """What waits for you"""
 
     def __init__(self, shell: object, state: OpenCodeMagics) -> None:
         super().__init__(shell)
@@ -36,7 +36,7 @@ class PermissionMagics(Magics):
     @argument("--timeout", type=float, help="End the cell after so many seconds; the turn goes on.")
     @line_magic
     def oc_attach(self, line: str) -> None:
-        """Follow the turn that a session works on, as if its prompt had been sent here.
+        """The turn that a session works on, followed as if its prompt had been sent here.
 
         For turns that were started elsewhere, sent with --no-wait, or left by --timeout. After a
         page reload, attach from another notebook: interrupting the cell that waits, or restarting
@@ -45,7 +45,8 @@ class PermissionMagics(Magics):
 
         Example::
 
-            %oc_attach fix the login page
+            %oc_prompt --no-wait Explain greet.py
+            %oc_attach -o turn
         """
         from .. import sessions
         from ..notebook.cell import conclude, play
@@ -80,8 +81,8 @@ class PermissionMagics(Magics):
         Example::
 
             %oc_permissions
-            %oc_permissions check shell "git push origin"
-            %oc_permissions set "allow shell git *" "deny shell git push *"
+            %oc_permissions check bash "git push origin"
+            rules = %oc_permissions rules
         """
         from .. import history, sessions
 
@@ -103,14 +104,17 @@ class PermissionMagics(Magics):
     @argument("--answer", action="append", default=[], help="Answer; once per question asked.")
     @line_magic
     def oc_reply(self, line: str) -> Settled | None:
-        """Answer a permission or a question that waits.
+        """An answer to a permission or a question that waits, and what came of it.
 
         For a question give one --answer for each of its items, an option's label or your own
-        words; several labels of one item are separated by commas.
+        words; several labels of one item are separated by commas. What was answered already, or
+        has expired, is told.
 
         Example::
 
-            %oc_reply per_228 reject use the staging server instead
+            %oc_prompt --no-wait Run the tests
+            %oc_status --wait any --timeout 60
+            %oc_reply per_ reject Use the staging server instead
         """
         options = parse(self.oc_reply, line)
         if options is None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @magics_class
 class PictureMagics(Magics):
-    """%oc_timeline, %oc_context."""
+    """Pictures"""
 
     def __init__(self, shell: object, state: OpenCodeMagics) -> None:
         super().__init__(shell)
@@ -40,7 +40,7 @@ class PictureMagics(Magics):
         Example::
 
             %oc_timeline
-            %oc_timeline fix the login page --last 3
+            %oc_timeline Fix the login page --last 3
         """
         from .. import history
         from ..sessions import refresh

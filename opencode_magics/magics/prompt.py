@@ -31,7 +31,7 @@ _LARGEST = 20_000_000
 
 @magics_class
 class PromptMagics(Magics):
-    """%%oc_prompt, %oc_prompt, %%oc_command, %oc_command and %oc_turn."""
+    """Talk to an agent"""
 
     def __init__(self, shell: object, state: OpenCodeMagics) -> None:
         super().__init__(shell)
@@ -64,7 +64,7 @@ class PromptMagics(Magics):
     )
     @line_cell_magic
     def oc_prompt(self, line: str, cell: str | None = None) -> None:
-        """Send a prompt to an agent; the answer streams into the cell.
+        """An agent's answer to a prompt, live: text, reasoning, tool calls, diffs, questions, cost.
 
         The body is sent exactly as typed. What the agent asks is answered here. The cell shows
         text, reasoning, tool calls, diffs, tokens and cost, and returns nothing: keep the turn
@@ -102,7 +102,7 @@ class PromptMagics(Magics):
     @argument("name", nargs="?", help="The command's name.")
     @line_cell_magic
     def oc_command(self, line: str, cell: str | None = None) -> None:
-        """Give a session a command of OpenCode's configuration; the answer streams into the cell.
+        """The answer to a command of OpenCode's configuration, live like a prompt's.
 
         What follows the name, or stands below it in a cell, goes to the command as its arguments,
         exactly as typed. Everything else is as with %%oc_prompt: what the agent asks is answered
@@ -110,7 +110,7 @@ class PromptMagics(Magics):
 
         Example::
 
-            %oc_command review greet.py
+            %oc_command explain greet.py
         """
         options, text = self._read_command(line, cell)
         if options is not None:
@@ -120,14 +120,15 @@ class PromptMagics(Magics):
     @arguments
     @line_magic
     def oc_turn(self, line: str) -> Turn | None:
-        """The last turn of this notebook, as an object.
+        """The last turn of this notebook, as an object: text, outcome, tools, diffs, usage, cost.
 
-        One that was left running is read again from the server; %oc_attach follows it live.
-        Among others it has `.text`, `.outcome`, `.tools`, `.diffs`, `.usage`, `.cost`.
+        One that was left running is read again from the server; %oc_attach follows it live. It
+        fails as long as no prompt was sent.
 
         Example::
 
             turn = %oc_turn
+            turn.outcome, turn.cost
         """
         from ..sessions import refresh
 

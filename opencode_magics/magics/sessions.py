@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @magics_class
 class SessionMagics(Magics):
-    """%oc_sessions, %oc_session, %oc_new."""
+    """Sessions: list, choose, make"""
 
     def __init__(self, shell: object, state: OpenCodeMagics) -> None:
         super().__init__(shell)
@@ -68,11 +68,13 @@ class SessionMagics(Magics):
     @argument("session", nargs="*", help="Id, unique beginning of an id, or title.")
     @line_magic
     def oc_session(self, line: str) -> Session | None:
-        """Show the current session, or choose another one.
+        """The current session, or another one, which becomes current.
+
+        A name that fits none, or several, is told with those that it could be.
 
         Example::
 
-            %oc_session fix the login page
+            %oc_session Fix the login page
         """
         from ..sessions import find
 
@@ -93,7 +95,7 @@ class SessionMagics(Magics):
     @argument("title", nargs="*", help="Its title; without one, the server makes one up.")
     @line_magic
     def oc_new(self, line: str) -> Session | None:
-        """Make a new session and work in it from now on.
+        """A new session, which becomes the current one.
 
         Example::
 

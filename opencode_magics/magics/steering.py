@@ -26,7 +26,7 @@ _yes = argument("-y", "--yes", action="store_true", help="Do it without asking b
 
 @magics_class
 class SteeringMagics(Magics):
-    """%oc_fork, %oc_revert, %oc_unrevert, %oc_compact, %oc_rename, %oc_archive and the like."""
+    """Change a session, and see what belongs to it"""
 
     def __init__(self, shell: object, state: OpenCodeMagics) -> None:
         super().__init__(shell)
@@ -38,14 +38,14 @@ class SteeringMagics(Magics):
     @argument("--before", metavar="MESSAGE", help="Copy only what is before this prompt.")
     @line_magic
     def oc_fork(self, line: str) -> Change | None:
-        """Copy a session into a new one, which becomes the current session.
+        """A copy of a session, which becomes the current session.
 
         The files stay as they are. The copy carries the cost of what was copied: %oc_usage counts
         it once.
 
         Example::
 
-            %oc_fork --before msg_228
+            %oc_fork
         """
         from .. import changes
 
@@ -64,7 +64,7 @@ class SteeringMagics(Magics):
     @_yes
     @line_magic
     def oc_revert(self, line: str) -> Change | None:
-        """Take a session and its files back to before a prompt.
+        """A session and its files, taken back to before a prompt.
 
         %oc_unrevert brings it all back, until the next prompt deletes it. Files come back where
         the directory is a git repository. --commit makes it final at once.
@@ -91,10 +91,11 @@ class SteeringMagics(Magics):
     @_session
     @line_magic
     def oc_unrevert(self, line: str) -> Change | None:
-        """Bring back what %oc_revert took away.
+        """What %oc_revert took away, brought back: messages and files.
 
         Example::
 
+            %oc_revert
             %oc_unrevert
         """
         from .. import changes
@@ -110,7 +111,7 @@ class SteeringMagics(Magics):
     @argument("-m", "--model", help="Who sums up, provider/model; default: the session's.")
     @line_magic
     def oc_compact(self, line: str) -> Change | None:
-        """Have a session summed up, so that its next prompts take fewer tokens.
+        """A session summed up, so that its next prompts take fewer tokens.
 
         It costs a model call. The messages stay; %oc_revert takes the summary back.
 
@@ -131,7 +132,7 @@ class SteeringMagics(Magics):
     @argument("title", nargs="*", help="The new title.")
     @line_magic
     def oc_rename(self, line: str) -> Change | None:
-        """Give a session another title.
+        """A session with another title.
 
         Example::
 
@@ -154,11 +155,12 @@ class SteeringMagics(Magics):
     @argument("--undo", action="store_true", help="Bring it back.")
     @line_magic
     def oc_archive(self, line: str) -> Change | None:
-        """Archive a session, so that lists leave it out. It can still be prompted.
+        """A session put away, so that lists leave it out; it can still be prompted.
 
         Example::
 
-            %oc_archive fix the login page
+            %oc_archive Fix the login page
+            %oc_archive --undo Fix the login page
         """
         from .. import changes
 
@@ -176,7 +178,7 @@ class SteeringMagics(Magics):
     @_yes
     @line_magic
     def oc_share(self, line: str) -> Change | None:
-        """Make a session public, at an address that anybody can open.
+        """A session made public, at an address that anybody can open.
 
         Example::
 
