@@ -155,6 +155,12 @@ class FrontEnd:
         assert cell.status == "ok", cell
         return cell
 
+    def complete(self, code: str, cursor: int) -> Message:
+        """What a kernel that works on nothing says to a Tab."""
+        self.client.complete(code, cursor)
+        reply: Message = self.client.get_shell_msg(timeout=PATIENCE)["content"]
+        return reply
+
     def control(self, kind: str, content: Message | None = None) -> Message:
         """Ask something on the control channel."""
         message = self.client.session.msg(kind, content or {})

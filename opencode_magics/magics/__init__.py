@@ -11,6 +11,7 @@ from typing import Any
 from traitlets import TraitError
 
 from ..notebook import formatters
+from .completion import complete, undo_complete
 from .connection import ConnectionMagics
 from .control import ControlMagics
 from .diff import DiffMagics
@@ -51,6 +52,7 @@ def load(shell: Any) -> None:
         shell.register_magics(topic(shell, state))
     formatters.register(shell)
     read_as_typed(shell)
+    complete(shell, state)
 
 
 def _state(shell: Any) -> OpenCodeMagics:
@@ -73,6 +75,7 @@ def _drop_bad_options(options: Any) -> None:
 
 def unload(shell: Any) -> None:
     """Take back all that `load` did, and let go of the server; one that was to be kept stays."""
+    undo_complete(shell)
     undo_read_as_typed(shell)
     formatters.unregister(shell)
     for topic in TOPICS:

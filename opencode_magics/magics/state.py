@@ -98,6 +98,11 @@ class OpenCodeMagics(Configurable):
         assert self._client is not None
         return self._client
 
+    @property
+    def connected(self) -> Client | None:
+        """The server in use, None if none was needed yet; looks for none."""
+        return self._client
+
     def connect(
         self, url: str | None = None, directory: str | None = None, password: str | None = None
     ) -> Client:

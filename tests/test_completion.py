@@ -1,0 +1,313 @@
+"""The Tab key in a line of our magics: in a shell, in kernels, and where it must stay still."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import kernels
+import pytest
+from IPython.core.completer import provisionalcompleter, rectify_completions
+from shell import Shell
+
+from opencode_magics.client import Client
+from opencode_magics.magics import completion
+from opencode_magics.magics.completion import Completer, Offer
+from opencode_magics.magics.cursor import place
+from opencode_magics.practice.world import Practice
+
+
+def tab(shell: Shell, cell: str) -> list[str]:
+    """The cell as it would be with each of the completions at its | (or its end)."""
+    before, _, after = cell.partition("|")
+    with provisionalcompleter():
+        found = shell.Completer.completions(before + after, len(before))
+        every = list(rectify_completions(before + after, found))
+    return [f"{before[: c.start]}{c.text}{(before + after)[c.end :]}" for c in every]
+
+
+def until(true: Callable[[], bool]) -> bool:
+    """Whether something comes true within some Tabs."""
+    return any(true() for _ in range(20))
+
+
+# -- where the cursor is ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("magic", "text", "dest", "typed", "words"),
+    [
+        ("oc_prompt", "", None, "", ""),
+        ("oc_prompt", "--mod", None, "--mod", "--mod"),
+        ("oc_prompt", "--model ", "model", "", ""),
+        ("oc_prompt", "-m pra", "model", "pra", "pra"),
+        ("oc_prompt", "--new -m=pra", "model", "pra", "pra"),
+        ("oc_prompt", '--session "fix the', "session", '"fix the', '"fix the'),
+        ("oc_prompt", "--session='fix the", "session", "'fix the", "'fix the"),
+        ("oc_prompt", '--session "fix it" --agent ', "agent", "", ""),
+        ("oc_session", "fix the lo", "session", "lo", "fix the lo"),
+        ("oc_session", "fix the ", "session", "", "fix the "),
+        ("oc_show", "--last 3 fix t", "session", "t", "fix t"),
+        ("oc_show", "fix --last 3 t", "session", "t", "t"),
+        ("oc_export", "hi", "path", "hi", "hi"),
+        ("oc_export", "history fix t", "session", "t", "fix t"),
+        ("oc_export", "--all history ", "session", "", ""),
+        ("oc_reply", "per_1 ", "reply", "", ""),
+        ("oc_turn", "x", None, "x", "x"),
+        ("oc_connect", "x y", None, "y", "x y"),
+    ],
+)
+def test_a_line_is_read_up_to_the_cursor(
+    alone: Shell, magic: str, text: str, dest: str | None, typed: str, words: str
+) -> None:
+    found = place(alone.find_line_magic(magic), text)
+    assert (found.dest, found.typed, found.words) == (dest, typed, words)
+
+
+@pytest.mark.parametrize(
+    ("magic", "text", "dest", "typed"),
+    [
+        ("oc_prompt", "--agent plan Why ", None, ""),
+        ("oc_prompt", "--agent plan Why --mo", None, "--mo"),
+        ("oc_command", "rev", "name", "rev"),
+        ("oc_command", "--agent plan review gr", "text", "gr"),
+        ("oc_command", "review ", "text", ""),
+    ],
+)
+def test_free_text_has_no_options(
+    alone: Shell, magic: str, text: str, dest: str | None, typed: str
+) -> None:
+    found = place(alone.find_line_magic(magic), text, verbatim=True)
+    assert (found.dest, found.typed) == (dest, typed)
+    assert found.options == (dest == "name")
+
+
+# -- in a shell ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def titled(shell: Shell, client: Client) -> Shell:
+    """A shell whose notebook has made three sessions, the only ones."""
+    for session in client.sessions():
+        client.delete(session)
+    for title in ("Fix the login page", 'Say "don\'t" twice', "Rather say don't"):
+        shell.run(f"%oc_new {title}")
+    return shell
+
+
+def test_options_are_completed(shell: Shell) -> None:
+    assert tab(shell, "%%oc_prompt --per") == ["%%oc_prompt --permission"]
+    assert tab(shell, "%%oc_prompt --per|\nWhy?") == ["%%oc_prompt --permission\nWhy?"]
+    assert tab(shell, "df = %oc_sessions --ro") == ["df = %oc_sessions --roots"]
+    every = tab(shell, "%oc_sessions ")
+    assert "%oc_sessions --since" in every
+    assert tab(shell, "%oc_sessions --") == every
+
+
+def test_an_option_is_offered_once_if_it_counts_once(shell: Shell) -> None:
+    assert "%%oc_prompt --new --new" not in tab(shell, "%%oc_prompt --new --")
+    assert tab(shell, "%%oc_prompt --file notes.txt --fi") == [
+        "%%oc_prompt --file notes.txt --file"
+    ]
+
+
+def test_sessions_are_completed_by_title_and_by_id(titled: Shell) -> None:
+    session = titled.run("%oc_session Fix the login page").value
+    for line in ("%oc_abort fix|", "%oc_abort fix the lo|"):
+        assert tab(titled, line)[0] == "%oc_abort Fix the login page"
+    assert f"%oc_status {session.id}" in tab(titled, f"%oc_status {session.id[:-3]}")
+    assert f"%oc_status {session.id} {session.id}" in tab(
+        titled, f"%oc_status {session.id} {session.id[:-3]}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "whole"),
+    [
+        ("%%oc_prompt --session fix", '%%oc_prompt --session "Fix the login page"'),
+        ("%%oc_prompt --session 'fix the", "%%oc_prompt --session 'Fix the login page'"),
+        ('%%oc_prompt -s "fix|"', '%%oc_prompt -s "Fix the login page"'),
+        ("%oc_usage --session=fi", '%oc_usage --session="Fix the login page"'),
+        ("%oc_session rather", "%oc_session Rather say don't"),
+        ("%oc_usage --session rather", '%oc_usage --session "Rather say don\'t"'),
+    ],
+)
+def test_a_completed_title_is_one_value(titled: Shell, line: str, whole: str) -> None:
+    assert whole in tab(titled, line)
+
+
+def test_a_title_that_no_quotes_can_hold_is_offered_by_its_id(
+    titled: Shell, client: Client
+) -> None:
+    assert not [line for line in tab(titled, "%%oc_prompt --session say") if "twice" in line]
+    (session,) = [s for s in client.sessions() if "twice" in s.title]
+    assert f"%%oc_prompt --session {session.id}" in tab(titled, "%%oc_prompt --session ses")
+
+
+def test_a_title_that_several_have_is_not_offered(titled: Shell) -> None:
+    titled.run("%oc_new fix the login page;")
+    assert [t for t in tab(titled, "%oc_session fix") if "login" in t] == []
+
+
+def test_what_was_completed_is_understood(titled: Shell) -> None:
+    for title in ("Fix the login page", "Rather say don't"):
+        (line, *_) = tab(titled, f"%oc_session {title[:5]}")
+        assert titled.run(line).value.title == title
+
+
+@pytest.mark.parametrize(
+    ("line", "whole"),
+    [
+        ("%%oc_prompt --model prac", "%%oc_prompt --model practice/scripted"),
+        ("%%oc_prompt --agent pl", "%%oc_prompt --agent plan"),
+        ("%%oc_prompt --file not", "%%oc_prompt --file notes.txt"),
+        ("%%oc_prompt --permission on", "%%oc_prompt --permission once"),
+        ("%oc_status --wait a", "%oc_status --wait all"),
+        ("%oc_usage --by model,da", "%oc_usage --by model,day"),
+        ("%oc_export --format js", "%oc_export --format jsonl"),
+        ("%oc_command exp", "%oc_command explain"),
+        ("%%oc_command exp", "%%oc_command explain"),
+        ("%oc_command explain gr", "%oc_command explain greet.py"),
+        ("%oc_help oc_us", "%oc_help oc_usage"),
+        ("for x in y:\n    %oc_status --ti", "for x in y:\n    %oc_status --timeout"),
+        ("%%time\n%oc_status --ti", "%%time\n%oc_status --timeout"),
+    ],
+)
+def test_values_are_completed(shell: Shell, line: str, whole: str) -> None:
+    assert until(lambda: whole in tab(shell, line))
+
+
+def test_files_with_blanks_and_folders_are_completed(shell: Shell, workspace: Path) -> None:
+    (workspace / "a folder").mkdir()
+    (workspace / "a folder" / "notes two.txt").touch()
+    assert tab(shell, "%%oc_prompt --file a") == ['%%oc_prompt --file "a folder/']
+    assert tab(shell, '%%oc_prompt --file "a folder/n') == [
+        '%%oc_prompt --file "a folder/notes two.txt"'
+    ]
+    assert tab(shell, "%oc_connect --directory a") == ['%oc_connect --directory "a folder/']
+    gre = "%oc_connect --directory gre"
+    assert completer(shell).offers(gre, 0, len(gre))[1] == []
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "%%oc_prompt\nprint --ag",
+        "%%oc_prompt\n%oc_status --ti",
+        "%oc_prompt Why does fix_the --ti",
+        "oc_status --ti",
+        "%oc_nothing --ti",
+        "'%oc_status --ti",
+        "%oc_sessio",
+    ],
+)
+def test_nothing_is_offered_elsewhere(shell: Shell, cell: str) -> None:
+    where = len(cell.split("\n")) - 1, len(cell.split("\n")[-1])
+    assert completer(shell).offers(cell, *where)[1] == []
+
+
+def completer(shell: Shell) -> Completer:
+    return Completer(shell, shell.find_line_magic("oc_turn").__self__.state)
+
+
+# -- what it must not do ---------------------------------------------------------------------------
+
+
+def test_no_server_is_looked_for(alone: Shell) -> None:
+    """None is connected yet, and completing connects none."""
+    for line in ("%oc_session ", "%%oc_prompt --model "):
+        assert completer(alone).offers(line, 0, len(line))[1] == []
+        tab(alone, line)
+    assert completer(alone).state.connected is None
+
+
+def test_an_answer_that_comes_late_is_there_at_the_next_tab(shell: Shell) -> None:
+    ours = completer(shell)
+
+    def slow(client: Client) -> tuple[Offer, ...]:
+        time.sleep(completion._PATIENCE + 0.3)
+        return (Offer("late", "word"),)
+
+    begun = time.monotonic()
+    assert ours.asked("x", slow) == ()
+    assert time.monotonic() - begun < completion._PATIENCE + 0.2
+    assert ours.asked("x", slow) == (Offer("late", "word"),)
+
+
+def test_a_server_that_has_gone_is_asked_once_and_nothing_raised(
+    shell: Shell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = completer(shell)
+    asked = []
+
+    def gone(client: Client) -> tuple[Offer, ...]:
+        asked.append(client)
+        raise ConnectionError
+
+    assert [ours.asked("x", gone) for _ in range(3)] == [()] * 3
+    assert len(asked) == 1
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_mistake_of_ours_is_not_shown(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*args: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(Completer, "offers", broken)
+    tab(shell, "%oc_session ")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_another_server_has_other_sessions(shell: Shell) -> None:
+    ours = completer(shell)
+    count: list[Client] = []
+    ask: Callable[[Client], tuple[Offer, ...]] = lambda c: (Offer(str(count.append(c)), "x"),)  # noqa: E731
+    ours.asked("x", ask)
+    ours.asked("x", ask)
+    shell.run("%oc_connect;")
+    ours.asked("x", ask)
+    assert len(count) == 2
+
+
+# -- loading and unloading -------------------------------------------------------------------------
+
+
+def ours_in(shell: Shell) -> list[Any]:
+    matchers = shell.Completer.custom_matchers
+    return [m for m in matchers if m.matcher_identifier == completion._ID]
+
+
+def test_reloading_keeps_one_matcher_and_unloading_none(alone: Shell) -> None:
+    alone.run("%reload_ext opencode_magics\n%reload_ext opencode_magics")
+    assert len(ours_in(alone)) == 1
+    alone.run("%unload_ext opencode_magics")
+    assert ours_in(alone) == []
+
+
+# -- in kernels ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["6.31.0", kernels.OURS])
+def test_a_kernel_completes(version: str, practice: Practice, workspace: Path) -> None:
+    """By a `complete_request`, as a notebook sends it; names of Python don't come between."""
+    with kernels.running(version) as front:
+        front.run(f"import os; os.environ.update({json.dumps(practice.access)})")
+        front.run(f"os.chdir({str(workspace)!r})")
+        front.run("%load_ext opencode_magics")
+        front.run("%oc_connect;\n%oc_new Import the data {version};")
+        for cell, column, whole in (
+            ("%%oc_prompt --age\nWhy?", 17, ["%%oc_prompt --agent\nWhy?"]),
+            ("%oc_session imp", 15, [f"%oc_session Import the data {version}"]),
+            ("%oc_session import the d", 24, [f"%oc_session Import the data {version}"]),
+            ("x = %oc_show imp", 16, [f"x = %oc_show Import the data {version}"]),
+            ("%%oc_prompt --file gr", 21, ["%%oc_prompt --file greet.py"]),
+            ("%oc_prompt --model practice/scr", 31, ["%oc_prompt --model practice/scripted"]),
+        ):
+            reply = front.complete(cell, column)
+            start, end = reply["cursor_start"], reply["cursor_end"]
+            assert [cell[:start] + m + cell[end:] for m in reply["matches"]] == whole
