@@ -299,15 +299,16 @@ def test_a_kernel_completes(version: str, practice: Practice, workspace: Path) -
         front.run(f"import os; os.environ.update({json.dumps(practice.access)})")
         front.run(f"os.chdir({str(workspace)!r})")
         front.run("%load_ext opencode_magics")
-        front.run("%oc_connect;\n%oc_new Import the data {version};")
+        front.run("%oc_connect;\n%oc_new Import the data;")
         for cell, column, whole in (
             ("%%oc_prompt --age\nWhy?", 17, ["%%oc_prompt --agent\nWhy?"]),
-            ("%oc_session imp", 15, [f"%oc_session Import the data {version}"]),
-            ("%oc_session import the d", 24, [f"%oc_session Import the data {version}"]),
-            ("x = %oc_show imp", 16, [f"x = %oc_show Import the data {version}"]),
+            ("%oc_session imp", 15, ["%oc_session Import the data"]),
+            ("%oc_session import the d", 24, ["%oc_session Import the data"]),
+            ("x = %oc_show imp", 16, ["x = %oc_show Import the data"]),
             ("%%oc_prompt --file gr", 21, ["%%oc_prompt --file greet.py"]),
             ("%oc_prompt --model practice/scr", 31, ["%oc_prompt --model practice/scripted"]),
         ):
             reply = front.complete(cell, column)
             start, end = reply["cursor_start"], reply["cursor_end"]
             assert [cell[:start] + m + cell[end:] for m in reply["matches"]] == whole
+        front.run("%oc_end --delete;")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import sys
@@ -875,7 +876,13 @@ def traces(shell: Shell) -> dict[str, Any]:
         "registry": sorted(shell.magics_manager.registry),
         "configurables": [type(c).__name__ for c in shell.configurables],
         "formatters": [kinds(f) for f in formatters],
-        "transforms": [*manager.cleanup_transforms, *manager.token_transformers],
+        "transforms": [
+            *manager.cleanup_transforms,
+            *manager.line_transforms,
+            *manager.token_transformers,
+        ],
+        "matchers": [m.matcher_identifier for m in shell.Completer.custom_matchers],
+        "hooks": {name: str(getattr(shell.hooks, name, "")) for name in sorted(shell.hooks)},
         "callbacks": {k: list(v) for k, v in shell.events.callbacks.items()},
         "threads": sorted(t.name for t in threading.enumerate() if t.name.startswith("opencode")),
         "names": sorted(name for name in shell.user_ns if not name.startswith("_")),
@@ -905,12 +912,12 @@ def test_unloading_leaves_nothing_behind(
 
 def test_g3_09_reloading_doubles_nothing_and_says_which_session_is_let_go(shell: Shell) -> None:
     session = new(shell)
-    before = traces(shell)
+    before, at_exit = traces(shell), atexit._ncallbacks()
     shown = shell.run("%reload_ext opencode_magics")
     assert f"%oc_session {session.id}" in shown.text
     for _ in range(2):
         assert shell.run("%reload_ext opencode_magics").text == ""
-    assert traces(shell) == before
+    assert (traces(shell), atexit._ncallbacks()) == (before, at_exit)
     assert shell.run(f"%oc_session {session.id}").value.id == session.id
     assert shell.run("%%oc_prompt\n#text 2").text.count("word0 word1") == 1
 

@@ -132,7 +132,9 @@ class Completer:
             def answer() -> None:
                 known[kind] = time.monotonic(), _answer(client, kind, ask)
 
-            asking = self._asking[kind] = threading.Thread(target=answer, daemon=True)
+            asking = self._asking[kind] = threading.Thread(
+                target=answer, name="opencode-tab", daemon=True
+            )
             asking.start()
         asking.join(_PATIENCE)
         return self._known.get(kind, (then, found))[1]
