@@ -1,8 +1,9 @@
-"""The command `opencode-magics demo`: a tour on a real OpenCode, without a key.
+"""The commands `opencode-magics demo` and `practice`: a real OpenCode, without a key.
 
-It starts the practice world and opens JupyterLab on a copy of the tour inside the practice
+`demo` starts the practice world and opens JupyterLab on a copy of the tour inside the practice
 workspace, so the kernel's working directory is the workspace. With --headless it executes that
-copy instead and prints one line of what happened, as the server tells it.
+copy instead and prints one line of what happened, as the server tells it. `practice` runs any
+command in such a world.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -39,20 +41,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(signal, number):  # Windows has no SIGHUP
             signal.signal(getattr(signal, number), _leave)
     try:
-        _headless(options) if options.headless else _interactive(options)
+        code: int = options.run(options)
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        print(f"demo: failed, {_one_line(error)}", file=sys.stderr)
+        print(f"{options.command}: failed, {_one_line(error)}", file=sys.stderr)
         return 1
-    return 0
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="opencode-magics", description="OpenCode in a notebook.", allow_abbrev=False
     )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     demo = commands.add_parser(
         "demo",
         allow_abbrev=False,
@@ -60,13 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Open the tour in JupyterLab. A real OpenCode works in a small practice "
         "project with a scripted model: no key, no cost, none of your own sessions.",
     )
-    demo.add_argument(
-        "--api",
-        choices=sorted(WORLDS),
-        default="1",
-        help="1: a real OpenCode 1.x; 2: a simulator of 2.x, since none is part of this package "
-        "(default: %(default)s)",
-    )
+    demo.set_defaults(run=_demo)
     demo.add_argument("--port", type=int, help="port for JupyterLab (default: a free one)")
     demo.add_argument("--no-browser", action="store_true", help="print the address only")
     demo.add_argument("--headless", action="store_true", help="execute the tour and write it")
@@ -77,6 +73,24 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="where --headless writes the notebook and its HTML copy (default: %(default)s)",
     )
+    practice = commands.add_parser(
+        "practice",
+        allow_abbrev=False,
+        help="run a command where OpenCode and a practice model are at work",
+        description="Run a command in the practice project, beside copies of the notebooks. "
+        "%oc_connect finds the practice server there. It all ends with the command.",
+        usage="opencode-magics practice [-h] [--api {1,2}] -- PROGRAM [ARGUMENT ...]",
+    )
+    practice.set_defaults(run=_practice)
+    practice.add_argument("argv", nargs="+", metavar="PROGRAM", help="as in: -- jupyter lab")
+    for command in (demo, practice):
+        command.add_argument(
+            "--api",
+            choices=sorted(WORLDS),
+            default="1",
+            help="1: a real OpenCode 1.x; 2: a simulator of 2.x, since none is part of this "
+            "package (default: %(default)s)",
+        )
     return parser
 
 
@@ -121,7 +135,24 @@ def _copy_notebooks(world: World) -> Path:
     return world.directory / TOUR
 
 
+# -- any command -----------------------------------------------------------------------------------
+
+
+def _practice(options: argparse.Namespace) -> int:
+    """Run a command in a practice world; its exit code."""
+    with WORLDS[options.api](progress=_say) as practice:
+        _copy_notebooks(practice)
+        env = {**os.environ, **OUR_KERNEL, **practice.access}
+        done = subprocess.run(options.argv, cwd=practice.directory, env=env, check=False)
+    return done.returncode
+
+
 # -- in JupyterLab ---------------------------------------------------------------------------------
+
+
+def _demo(options: argparse.Namespace) -> int:
+    _headless(options) if options.headless else _interactive(options)
+    return 0
 
 
 def _interactive(options: argparse.Namespace) -> None:

@@ -118,6 +118,31 @@ def test_jupyterlab_opens_on_the_tour(tmp_path: Path) -> None:
     assert "--no-browser" in arguments
 
 
+PROGRAM = """
+import os, sys, opencode_magics
+with opencode_magics.connect() as client:
+    print(client.server.version, client.directory == os.getcwd(), os.path.exists("tour.ipynb"))
+sys.exit(7)
+"""
+
+
+def test_a_program_runs_in_a_practice_world(
+    notebook_of: Callable[[str], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It finds the server and the notebooks, and its exit code is ours."""
+    notebook_of("1 + 1")
+    assert main(["practice", "--", sys.executable, "-c", PROGRAM]) == 7
+    assert capfd.readouterr().out == "1.18.33 True True\n"
+
+
+def test_a_program_that_is_not_there_is_told_in_one_line(
+    notebook_of: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook_of("1 + 1")
+    assert main(["practice", "no-such-program"]) == 1
+    assert capsys.readouterr().err.startswith("practice: failed, FileNotFoundError")
+
+
 def test_a_command_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main([])
