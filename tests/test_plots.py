@@ -428,11 +428,11 @@ def test_waiting_begins_with_its_call_and_takes_as_long_as_was_measured() -> Non
 
 
 @pytest.mark.parametrize("name", SPANS)
-def test_help_and_readme_tell_every_column_of_spans(name: str) -> None:
+def test_help_and_page_tell_every_column_of_spans(name: str) -> None:
     column = SPANS[name]
-    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    told = (Path(__file__).parents[1] / "notebooks" / "columns.md").read_text(encoding="utf-8")
     assert f"{name} ({column.dtype}): {column.about}" in str(history.spans.__doc__)
-    assert f"| spans | `{name}` | {column.dtype} | {column.about} |" in readme
+    assert f"| spans | `{name}` | {column.dtype} | {column.about} |" in told
 
 
 # -- everywhere the same ---------------------------------------------------------------------------
