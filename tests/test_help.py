@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from shell import Shell
@@ -12,7 +11,6 @@ from opencode_magics.magics import TOPICS
 from opencode_magics.magics.help import MagicHelp, Overview, overview
 from opencode_magics.magics.state import OpenCodeMagics
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 EVERY = {magic.name.lstrip("%"): magic for magic in overview().magics}
 
 
@@ -81,27 +79,15 @@ def test_the_help_tells_every_option(name: str) -> None:
         assert action.help, f"%{name} doesn't say what {action.dest} is"
 
 
-@pytest.mark.parametrize("name", sorted(EVERY))
-def test_the_readme_has_every_magic(name: str) -> None:
-    assert re.search(rf"^\|.*`%%?{name}\b", README, re.MULTILINE)
-
-
 # -- options ---------------------------------------------------------------------------------------
 
-_OPTION_TABLE = README.partition("| option |")[2].partition("\n\n")[0]
 OPTIONS = OpenCodeMagics.class_traits(config=True)
 
 
 @pytest.mark.parametrize("name", sorted(OPTIONS))
-def test_config_and_readme_tell_every_option(alone: Shell, name: str) -> None:
+def test_config_tells_every_option(alone: Shell, name: str) -> None:
     shown = alone.run("%config OpenCodeMagics").text
     _, found, told = shown.partition(f"OpenCodeMagics.{name}=")
     assert found
     assert OPTIONS[name].help
     assert OPTIONS[name].help.split()[0] in told.partition("OpenCodeMagics.")[0]
-    assert f"| `{name}` |" in README
-
-
-def test_a_listed_option_exists() -> None:
-    listed = re.findall(r"^\| `(\w+)` \|", _OPTION_TABLE, re.MULTILINE)
-    assert {*listed} == {*OPTIONS}
