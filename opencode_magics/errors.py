@@ -14,6 +14,7 @@
   - MissingPackageError       a package that this needs, of one of the extras
   - AnswerNeeded              a permission or question, and nobody may answer it
   - InvalidAnswer             an answer that its question can't take
+  - CostLimitError            a cost that may not be passed is passed; nothing was sent
   - TurnError                 a turn that did not succeed; `.turn` is what was received
 
 Each error is written for the person at the prompt: what failed, with its name, then what to do.
@@ -126,6 +127,10 @@ class AnswerNeeded(OpenCodeError):  # noqa: N818 - a state, not a fault
 
 class InvalidAnswer(OpenCodeError):  # noqa: N818 - a state, not a fault
     """An answer that its question can't take. Nothing was sent."""
+
+
+class CostLimitError(OpenCodeError):
+    """A prompt that may cost nothing more: what was spent passed a limit. Nothing was sent."""
 
 
 class TurnError(OpenCodeError):

@@ -17,6 +17,7 @@ from typing import NoReturn, TypeVar
 from .client import Client, Lost, Opened, Stream, Unusable
 from .dialects import Delivery, Prompt
 from .errors import (
+    CostLimitError,
     NotFoundError,
     OpenCodeError,
     ServerConnectionError,
@@ -39,6 +40,7 @@ from .events import (
     SessionFailed,
     StatusChanged,
 )
+from .limits import Ceiling, Limits
 from .model import (
     Agent,
     Attachment,
@@ -51,9 +53,10 @@ from .model import (
     Question,
     Session,
     Status,
+    total_usage,
 )
 from .rules import Rulebook
-from .turn import Settled, Turn, advance, advance_all
+from .turn import STOPPED, Settled, Turn, advance, advance_all
 
 T = TypeVar("T")
 _IDLE = Status("idle")
@@ -221,6 +224,7 @@ def prepare(
     queue: bool = False,
     steer: bool = False,
     command: str | None = None,
+    limits: Limits | None = None,
 ) -> Run:
     """Check a prompt against what the server has, and make it ready to send.
 
@@ -235,6 +239,7 @@ def prepare(
         queue: Also prompt a session that works on another prompt; this one comes after it.
         steer: The same, but it joins the turn that runs at its next step (2.x).
         command: Give it this command instead; the text is what follows its name.
+        limits: What stops the turn while it is followed; None is the guard against loops alone.
 
     Returns:
         The turn to be; `start()` sends it.
@@ -243,6 +248,7 @@ def prepare(
         UnknownNameError: No such model, agent, variant or command.
         SessionBusyError: The session works on another prompt.
         UnsupportedOperation: The server can't be asked to steer.
+        CostLimitError: What may be spent is spent.
     """
     chosen, named = check_names(client, session, model, agent, variant)
     if command is not None:
@@ -259,7 +265,29 @@ def prepare(
             f"Wait for it, or {client.dialect.joining}.",
             status=409,
         )
-    return Run(client, session, prompt, queued=busy)
+    limits = _with_session(client, session, limits or Limits())
+    limits.check()
+    return Run(client, session, prompt, queued=busy, limits=limits)
+
+
+def _with_session(client: Client, session: Session, limits: Limits) -> Limits:
+    """Limits with that of the session as one of the ceilings: what it cost so far is read.
+
+    Raises:
+        CostLimitError: The session has passed it.
+    """
+    if limits.session is None:
+        return limits
+    known = (client.session(session.id), *descendants(client, session, 0))
+    usage = total_usage(s.usage for s in known)
+    ceiling = Ceiling("max_session_cost", limits.session, (usage and usage.cost) or 0.0)
+    if ceiling.passed_by(0.0):
+        raise CostLimitError(
+            f"Nothing was sent: of session {session.id}, cost {ceiling.told()}.",
+            "Go on in a new session (%oc_new), or raise it: %config "
+            f"OpenCodeMagics.max_session_cost = {limits.session * 2:g}",
+        )
+    return replace(limits, ceilings=(*limits.ceilings, ceiling), session=None)
 
 
 def check_names(
@@ -277,8 +305,10 @@ def check_names(
     return _model(client, session, model, variant), _agent(client, session, agent)
 
 
-def attach(client: Client, session: Session) -> Run:
+def attach(client: Client, session: Session, limits: Limits | None = None) -> Run:
     """Make ready to follow the turn that a session works on, or its last one.
+
+    What the session cost before is not known here: of its limits that one doesn't count.
 
     Raises:
         UnknownNameError: It never got a prompt.
@@ -294,7 +324,7 @@ def attach(client: Client, session: Session) -> Run:
     at_work = next((m for m in messages if m.role == "assistant" and not m.completed), None)
     before = [p for p in prompts if at_work and (p.created or 0) <= (at_work.created or 0)]
     prompt = (before or prompts)[-1]
-    return Run(client, session, Prompt(prompt.id, prompt.text), running=True)
+    return Run(client, session, Prompt(prompt.id, prompt.text), running=True, limits=limits)
 
 
 def refresh(client: Client, turn: Turn) -> Turn:
@@ -377,7 +407,8 @@ class Run:
     turn.
 
     `start()` sends the prompt; iterate for the states of the turn: one whenever something came,
-    and one a tick at least, until it has an outcome. `turn` is the latest state, `note` says how
+    and one a tick at least, until it has an outcome. One that passes its `limits` is aborted, and
+    `turn.stopped` says why. `turn` is the latest state, `note` says how
     the connection is, `sent` whether the server has the prompt or may have it.
     """
 
@@ -389,6 +420,7 @@ class Run:
         *,
         running: bool = False,
         queued: bool = False,
+        limits: Limits | None = None,
     ) -> None:
         self.client = client
         self.session = session
@@ -396,6 +428,8 @@ class Run:
         self.note = ""
         self.sent = running
         self.prompt = prompt
+        self.limits = limits or Limits()
+        self._judged: Turn | None = None
         self._stream: Stream | None = None
         self._strangers: set[str] = set()
         self._asked: dict[str, float] = {}  # when a request was heard of
@@ -429,9 +463,21 @@ class Run:
     def __iter__(self) -> Iterator[Turn]:
         while True:
             self._listen(TICK)
+            if why := self._passed():
+                self.note = f"Stopping the turn: {why}."
+                yield self.turn
+                self.abort(why)
+                self.note = ""
             yield self.turn
             if self.turn.outcome != "running":
                 return
+
+    def _passed(self) -> str:
+        """Which limit the turn has passed, looked at once for every state of it."""
+        if self.turn is self._judged:
+            return ""
+        self._judged = self.turn
+        return self.limits.passed(self.turn)
 
     # -- beginning --------------------------------------------------------------------------------
 
@@ -794,7 +840,7 @@ class Run:
 
     # -- stopping ---------------------------------------------------------------------------------
 
-    def abort(self) -> Turn:
+    def abort(self, why: str = "") -> Turn:
         """Stop the turn on the server, prove it, and read what is left of it.
 
         An abort right after the prompt can be lost, and one that cancels a subagent lets the
@@ -802,29 +848,37 @@ class Run:
         idle twice. Requests that still wait are then rejected, since the server leaves them in
         its lists. A prompt that waits in the inbox is taken back, and nothing else is stopped.
 
+        Args:
+            why: The limit that it passed, if it is stopped for one.
+
         Returns:
             The turn: "aborted", or how it ended if it was quicker; "unknown" if it could not be
             seen to stop within 30 s.
         """
+        limit = Failure(STOPPED, why) if why else None
         if not self.sent:
-            return self._end("aborted", None)
+            return self._end("aborted", limit)
         before = self.turn
         self.call_off().join()
         if self._withdrawn:
-            return self._end("aborted", None)
+            return self._end("aborted", limit)
         try:
             if not quieten(self.client, self.session, lambda: self.turn.tree, STOP_WITHIN):
                 reason = f"it was not seen to stop within {STOP_WITHIN:.0f} s"
-                return self._end("unknown", Failure("AbortUnconfirmed", reason))
+                return self._unconfirmed(reason, why)
             reject(self.client, self.session.directory, self.turn.tree)
             self._fold([self.reread()])
         except OpenCodeError as error:
-            return self._end("unknown", Failure("AbortUnconfirmed", error.what))
+            return self._unconfirmed(error.what, why)
         never = self.turn.outcome == "failed" and not self.turn.answers
-        unclear = self.turn.outcome in ("running", "interrupted")
+        unclear = self.turn.outcome in ("running", "interrupted", "aborted")
         if never or unclear or _cut_short(before, self.turn):
-            return self._end("aborted", None)
+            return self._end("aborted", limit)
         return self.turn
+
+    def _unconfirmed(self, reason: str, why: str) -> Turn:
+        told = f"it was to be stopped ({why}): {reason}" if why else reason
+        return self._end("unknown", Failure("AbortUnconfirmed", told))
 
     def leave(self, reason: str) -> Turn:
         """Stop caring: how the turn ends stays unknown."""

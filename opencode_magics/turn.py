@@ -57,6 +57,7 @@ from .model import (
 
 Partial = TypeVar("Partial", Session, ToolCall)
 _Change = Callable[[tuple[Part, ...]], tuple[Part, ...]]
+STOPPED = "Stopped"  # name of the failure of a turn that passed a limit
 Outcome = Literal["running", "succeeded", "rejected", "aborted", "failed", "interrupted", "unknown"]
 
 
@@ -238,13 +239,20 @@ class Turn:
 
     @property
     def failure(self) -> Failure | None:
-        """Why it failed or was aborted, where the server said so."""
+        """Why it failed or was aborted, where the server said so, or who follows it."""
         if self.outcome == "rejected":
             return None
+        if self.stopped:
+            return Failure(STOPPED, self.stopped)
         errors = [m.error for m in self.answers[-1:] if m.error]
         if errors or self.outcome in ("succeeded", "running"):
             return errors[0] if errors else None
         return self.failures[-1] if self.failures else None
+
+    @property
+    def stopped(self) -> str:
+        """Which limit it was stopped for, in words (`limits`); "" if it was not."""
+        return next((f.message for f in self.failures if f.name == STOPPED), "")
 
     @property
     def tree(self) -> frozenset[str]:

@@ -23,7 +23,7 @@ NAME = opencode_magics.__name__
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "model"),
     ("events", "patches", "diffs", "rules", "forms"),
-    ("turn", "dialects", "resend"),
+    ("turn", "dialects", "resend", "limits"),
     ("client", "server", "service"),
     ("sessions",),
     ("conversation", "status"),
@@ -35,7 +35,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 )
 FLOOR = {wing: level for level, floor in enumerate(FLOORS) for wing in floor}
 WINGS = ("history", "notebook")
-CORE = ("errors", "model", "events", "turn", "dialects", "resend")
+CORE = ("errors", "model", "events", "turn", "dialects", "resend", "limits")
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -56,7 +56,7 @@ class PermissionMagics(Magics):
             return
         check_turn_options(options)
         session = self.state.chosen(" ".join(options.session))
-        run = sessions.attach(self.state.client, session)
+        run = sessions.attach(self.state.client, session, self.state.limits)
         self.state.session = self.state.track(session, "chosen")
         asker = self.state.asker(options.permission)
         try:

@@ -199,6 +199,7 @@ class PromptMagics(Magics):
                 queue=options.queue,
                 steer=options.steer,
                 command=command,
+                limits=self.state.limits,
                 **names,
             )
             if wanted:
@@ -214,6 +215,8 @@ class PromptMagics(Magics):
                     f"Sent to session {session.id}; the turn runs on the server. %oc_attach "
                     "follows it, %oc_turn shows how far it is."
                 )
+                if run.limits.ceilings:
+                    print("Its cost is watched only while a cell follows it.")
             else:
                 asker = self.state.asker(options.permission)
                 play(run, self.shell, asker, options.timeout, self.state.ui)

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from IPython.core.error import UsageError
-from traitlets import Bool, Enum, Unicode
+from traitlets import Bool, Enum, Float, Unicode
 from traitlets.config import Configurable
 
 from ..errors import AuthenticationError
 
 if TYPE_CHECKING:
     from ..client import Client
+    from ..limits import Limits
     from ..model import Session
     from ..notebook.ask import Asker, Policy
     from ..server import ServerProcess
@@ -79,6 +80,27 @@ class OpenCodeMagics(Configurable):
         ["delete", "archive"],
         "delete",
         help="What %oc_end does to a session that is stopped: delete it for good, or archive it.",
+    ).tag(config=True)
+
+    max_cost = Float(
+        None,
+        allow_none=True,
+        min=0,
+        help="USD that a turn may cost: it is stopped when its known cost, subagents included, "
+        "passes that. None: no limit.",
+    ).tag(config=True)
+
+    max_session_cost = Float(
+        None,
+        allow_none=True,
+        min=0,
+        help="USD that a session may cost in all, subagents included: a turn that passes it is "
+        "stopped, and nothing more is sent to the session. None: no limit.",
+    ).tag(config=True)
+
+    loop_guard = Bool(
+        True,
+        help="Stop a turn whose model gives six equal answers within ten seconds.",
     ).tag(config=True)
 
     def __init__(self, shell: Any) -> None:
@@ -170,6 +192,14 @@ class OpenCodeMagics(Configurable):
         from ..notebook.ask import Asker, can_ask
 
         return Asker(permission or self.permission, self.noninteractive, can_ask(self.shell))
+
+    @property
+    def limits(self) -> Limits:
+        """What stops a turn here."""
+        from ..limits import Ceiling, Limits
+
+        most = () if self.max_cost is None else (Ceiling("max_cost", self.max_cost),)
+        return Limits(most, self.max_session_cost, self.loop_guard)
 
     def keep(self, turn: Turn, name: str | None) -> None:
         """Keep a turn as the last one, and in a variable if it has a name."""

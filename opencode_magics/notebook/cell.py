@@ -105,7 +105,18 @@ def _remark(run: Run) -> str:
         )
     if asked and turn.agent and turn.agent != asked:
         return f"Agent {turn.agent!r} answered, although {asked!r} was asked."
-    return ""
+    return _about_cost(run)
+
+
+def _about_cost(run: Run) -> str:
+    """What is to be said of a turn whose ceiling could not hold it; "" if nothing."""
+    if not run.limits.ceilings or run.turn.stopped:
+        return ""
+    if run.turn.cost is None:
+        names = " and ".join(c.name for c in run.limits.ceilings)
+        return f"Its cost is unknown, so {names} could not be watched."
+    over = run.limits.overspent(run.turn)
+    return f"The {over}, but the turn was over before it could be stopped." if over else ""
 
 
 def recall(turn: Turn, shell: Any) -> None:
@@ -119,8 +130,10 @@ def conclude(turn: Turn) -> None:
     """Raise if the turn did not end as a turn should.
 
     Raises:
-        TurnError: It failed, was interrupted, or nobody knows.
+        TurnError: It failed, was interrupted, or stopped for a limit; or nobody knows.
     """
+    if turn.stopped:
+        raise TurnError(f"The turn was stopped: {turn.stopped}.", _STOPPED, turn=turn)
     if turn.outcome not in _ENDINGS:
         return
     what, todo = _ENDINGS[turn.outcome]
@@ -128,6 +141,7 @@ def conclude(turn: Turn) -> None:
     raise TurnError(f"{what}{why}.", todo.format(session=turn.session), turn=turn)
 
 
+_STOPPED = "What it did until then is in its turn: %oc_turn. %config OpenCodeMagics has the limits."
 _ENDINGS = {
     "failed": ("The turn failed", "What was received is in its turn: %oc_turn."),
     "interrupted": (
