@@ -16,6 +16,7 @@
   - InvalidAnswer             an answer that its question can't take
   - CostLimitError            a cost that may not be passed is passed; nothing was sent
   - TurnError                 a turn that did not succeed; `.turn` is what was received
+    + UnfitAnswer             answers that did not fit their schema; `.turns` are all of them
 
 Each error is written for the person at the prompt: what failed, with its name, then what to do.
 In IPython it shows as those lines, without a traceback.
@@ -142,6 +143,14 @@ class TurnError(OpenCodeError):
     def __init__(self, what: str, todo: str = "", *, turn: Turn) -> None:
         super().__init__(what, todo)
         self.turn = turn
+
+
+class UnfitAnswer(TurnError):  # noqa: N818 - a state, not a fault
+    """No answer fitted the schema that was asked for; `turns` are the prompt's and its retries'."""
+
+    def __init__(self, what: str, todo: str = "", *, turns: tuple[Turn, ...]) -> None:
+        super().__init__(what, todo, turn=turns[-1])
+        self.turns = turns
 
 
 class TurnInterrupted(KeyboardInterrupt):

@@ -511,7 +511,8 @@ class PriceTier:
 class Model:
     """A model that the server can use. Prices are USD per million tokens.
 
-    `tiers` are the prices of a call with a longer prompt, the shortest first.
+    `tiers` are the prices of a call with a longer prompt, the shortest first. `images` says whether
+    it takes images, where the server tells.
     """
 
     provider: str
@@ -526,6 +527,7 @@ class Model:
     price_cache_write: float | None = None
     default: bool = False
     tiers: tuple[PriceTier, ...] = ()
+    images: bool | None = None
 
     @property
     def ref(self) -> ModelRef:

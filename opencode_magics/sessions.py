@@ -305,6 +305,26 @@ def check_names(
     return _model(client, session, model, variant), _agent(client, session, agent)
 
 
+def answering(client: Client, session: Session | None, name: str | None) -> Model | None:
+    """The model that would answer a prompt, None if the server doesn't tell.
+
+    Args:
+        client: The server.
+        session: Where the prompt goes; None is a session that is still to be made.
+        name: The model that the prompt names.
+
+    Raises:
+        UnknownNameError: No such model.
+    """
+    models = client.models(session.directory if session else client.directory)
+    if name is not None:
+        return choose_model(models, name)
+    own = session.model if session else None
+    if own is None:
+        return next((m for m in models if m.default), None)
+    return next((m for m in models if (m.provider, m.id) == (own.provider, own.id)), None)
+
+
 def attach(client: Client, session: Session, limits: Limits | None = None) -> Run:
     """Make ready to follow the turn that a session works on, or its last one.
 

@@ -100,6 +100,8 @@ class Turn:
         permissions, questions: What waits for a person, in the whole tree.
         settled_requests, retries, failures: What was heard on the way and no store keeps;
             two turns that differ only here are equal.
+        value: What its answer says, where it was asked to fit a schema (`structured`).
+        earlier: The turns whose answers did not fit before it.
     """
 
     session: str
@@ -116,6 +118,8 @@ class Turn:
     settled_requests: tuple[Settled, ...] = field(default=(), compare=False)
     retries: tuple[Retry, ...] = field(default=(), compare=False)
     failures: tuple[Failure, ...] = field(default=(), compare=False)
+    value: Any = field(default=None, compare=False)
+    earlier: tuple[Turn, ...] = field(default=(), compare=False)
 
     def __repr__(self) -> str:
         cost = "cost unknown" if self.cost is None else f"${self.cost:.4f}"

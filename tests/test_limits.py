@@ -165,7 +165,7 @@ def test_the_cost_of_subagents_stops_their_parent(client: Client, session: Sessi
 def test_a_session_that_cost_too_much_gets_nothing_more(client: Client, session: Session) -> None:
     limits = Limits(session=0.04)
     assert prompted(client, session, "#text 2", limits=limits).outcome == "succeeded"
-    stopped = prompted(client, session, looping(8), limits=limits)
+    stopped = prompted(client, session, looping(40), limits=limits)
     assert "passed max_session_cost $0.04" in stopped.stopped
     before = len(client.messages(session))
     with pytest.raises(CostLimitError, match="Nothing was sent") as refused:

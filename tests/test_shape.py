@@ -23,7 +23,7 @@ NAME = opencode_magics.__name__
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "model"),
     ("events", "patches", "diffs", "rules", "forms"),
-    ("turn", "dialects", "resend", "limits"),
+    ("turn", "dialects", "resend", "limits", "variables", "structured"),
     ("client", "server", "service"),
     ("sessions",),
     ("conversation", "status"),

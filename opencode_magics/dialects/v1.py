@@ -808,6 +808,7 @@ def _models(body: Wire, default: str | None) -> Iterator[Model]:
         for key, w in provider["models"].items():
             limit, price = fields(w.get("limit")), fields(w.get("cost"))
             cache = fields(price.get("cache"))
+            images = fields(fields(w.get("capabilities")).get("input")).get("image")
             yield Model(
                 provider=provider["id"],
                 id=key,
@@ -821,6 +822,7 @@ def _models(body: Wire, default: str | None) -> Iterator[Model]:
                 price_cache_write=money(cache.get("write")),
                 default=default == f"{provider['id']}/{key}",
                 tiers=tuple(_tiers(price)),
+                images=images if isinstance(images, bool) else None,
             )
 
 

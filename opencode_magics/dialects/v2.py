@@ -1109,6 +1109,7 @@ def _model(w: Wire, default: ModelRef | None) -> Model:
         next((p for p in prices if not p.get("tier")), {}) if isinstance(prices, list) else {}
     )
     cache = price.get("cache") or {}
+    takes = fields(w.get("capabilities")).get("input")
     provider, key = w["providerID"], w["id"]
     return Model(
         provider=provider,
@@ -1123,6 +1124,7 @@ def _model(w: Wire, default: ModelRef | None) -> Model:
         price_cache_write=number(cache.get("write")),
         default=default is not None and (default.provider, default.id) == (provider, key),
         tiers=tuple(_tiers(prices)),
+        images="image" in takes if isinstance(takes, list) else None,
     )
 
 

@@ -671,6 +671,7 @@ MODELS: Columns = {
     "default": Column(FLAG, lambda m: m.default, "The server's configured model."),
     "context": Column(COUNT, lambda m: m.context, "Tokens that fit into a prompt."),
     "output": Column(COUNT, lambda m: m.output, "Tokens that an answer may have."),
+    "images": Column(FLAG, lambda m: m.images, "Whether it takes images; NA where nobody tells."),
     "price_input": Column(NUMBER, lambda m: m.price_input, "USD per million tokens."),
     "price_output": Column(
         NUMBER, lambda m: m.price_output, "USD per million tokens, reasoning included."

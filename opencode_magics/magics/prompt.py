@@ -8,18 +8,21 @@ import re
 from argparse import Namespace
 from base64 import b64encode
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
 from ..errors import OpenCodeError, TurnInterrupted
+from .context import check_schema_options, followed_up, take_along
 from .options import arguments, check_turn_options, parse, split
 from .state import OpenCodeMagics
 
 if TYPE_CHECKING:
+    from ..limits import Limits
     from ..model import Attachment, Session
+    from ..notebook.live import View
     from ..once import Wanted
     from ..turn import Turn
 
@@ -27,6 +30,13 @@ if TYPE_CHECKING:
 # again with every later prompt of the session.
 _BINARY = ("image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf")
 _LARGEST = 20_000_000
+
+
+class Asked(NamedTuple):
+    """The turn that answers a prompt, and whether it was sent for it now."""
+
+    turn: Turn
+    sent: bool
 
 
 @magics_class
@@ -46,6 +56,25 @@ class PromptMagics(Magics):
     @argument("--agent", help="Who answers; default: the session's agent.")
     @argument("--variant", help="Variant of the model, such as high or low.")
     @argument("--file", action="append", default=[], help="File to attach; may be repeated.")
+    @argument(
+        "--var",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="Variable to tell of: a DataFrame, an array, a figure, text; may be repeated.",
+    )
+    @argument(
+        "--schema",
+        metavar="MODEL",
+        help="Variable or .json file with what the answer has to look like: a JSON Schema, a "
+        "dataclass, an example.",
+    )
+    @argument(
+        "--retries",
+        type=int,
+        default=2,
+        help="With --schema: how often to ask again for an answer that fits; default 2.",
+    )
     @argument("-o", "--out", help="Variable to keep the turn in.")
     @argument("--permission", help="ask, once or reject; default: OpenCodeMagics.permission.")
     @argument("--timeout", type=float, help="End the cell after so many seconds; the turn goes on.")
@@ -63,7 +92,7 @@ class PromptMagics(Magics):
         help="If this very prompt was answered before, show that and send nothing.",
     )
     @line_cell_magic
-    def oc_prompt(self, line: str, cell: str | None = None) -> None:
+    def oc_prompt(self, line: str, cell: str | None = None) -> Any:
         """An agent's answer to a prompt, live: text, reasoning, tool calls, diffs, questions, cost.
 
         The body is sent exactly as typed. What the agent asks is answered here. The cell shows
@@ -75,14 +104,47 @@ class PromptMagics(Magics):
         files, model and agent), or with -n in a session of this directory, isn't sent: the answer
         is shown from history, and what it did is not done again.
 
+        With --schema the cell returns the answer as a value: an instance of a dataclass, a dict, or
+        a DataFrame where the schema is an array of objects. An answer that doesn't fit is asked for
+        again with the reason. `turn.value` is the value, `turn.earlier` the turns that didn't fit.
+
         Example::
 
             %%oc_prompt --agent plan -o turn
             Explain how the tests in this project are organised.
+
+        And with a value::
+
+            review = {"file": "greet.py", "bugs": ["what is wrong"]}
+            %oc_prompt --schema review Review greet.py
         """
         options, text = self._read(line, cell)
-        if options is not None:
-            self._send(options, text)
+        if options is None:
+            return None
+        text, images = take_along(self.state, options, text)
+        if options.schema:
+            return self._structured(options, text, images)
+        self.ask(options, text, images)
+        return None
+
+    def _structured(self, options: Namespace, text: str, images: tuple[Attachment, ...]) -> Any:
+        """The value of an answer that fits the schema of a line."""
+        from .. import structured
+
+        schema = structured.named(options.schema, self.shell.user_ns)
+        limits, again = self.state.limits, options
+
+        def send(prompt: str) -> Turn:
+            nonlocal limits, again, images
+            asked = self.ask(again, prompt, images, limits=limits)
+            limits = limits.after(asked.turn.cost if asked.sent else None)
+            again = followed_up(options, asked.turn.session)
+            images = ()
+            return asked.turn
+
+        turn = structured.ask(send, text, schema, options.retries)
+        self.state.keep(turn, options.out)
+        return turn.value
 
     @no_var_expand
     @arguments
@@ -115,7 +177,7 @@ class PromptMagics(Magics):
         options, text = self._read_command(line, cell)
         if options is not None:
             options.file, options.once, options.steer = [], False, False
-            self._send(options, text, command=options.name)
+            self.ask(options, text, command=options.name)
 
     @arguments
     @line_magic
@@ -156,6 +218,7 @@ class PromptMagics(Magics):
         _check(options)
         if options.queue and options.steer:
             raise UsageError("--queue comes after the turn that runs, --steer joins it: give one.")
+        check_schema_options(options)
         return options, expand(text, self.shell.user_ns) if options.expand else text
 
     def _read_command(self, line: str, cell: str | None) -> tuple[Namespace | None, str]:
@@ -176,11 +239,30 @@ class PromptMagics(Magics):
         options.name = name
         return options, text
 
-    def _send(self, options: Namespace, text: str, command: str | None = None) -> None:
+    def ask(
+        self,
+        options: Namespace,
+        text: str,
+        images: tuple[Attachment, ...] = (),
+        *,
+        command: str | None = None,
+        limits: Limits | None = None,
+        shown: View | None = None,
+    ) -> Asked:
+        """Have a prompt answered as a line says, or find the answer that it has.
+
+        Args:
+            options: The line's.
+            text: What to send.
+            images: What goes along besides the files of the line.
+            command: Give the session this command; the text is what follows its name.
+            limits: What stops the turn; else what is configured.
+            shown: What shows it; else the cell.
+        """
         from .. import once, resend, sessions
         from ..notebook.cell import conclude, play
 
-        files = tuple(attachment(name) for name in options.file)
+        files = (*(attachment(name) for name in options.file), *images)
         names = {
             "model": options.model or self.state.model or None,
             "agent": options.agent or self.state.agent or None,
@@ -188,8 +270,9 @@ class PromptMagics(Magics):
         }
         try:
             wanted = self._wanted(options, text, files, names) if options.once else None
-            if wanted and self._recalled(wanted, options):
-                return
+            found = self._recalled(wanted, options, shown) if wanted else None
+            if found:
+                return Asked(found, sent=False)
             session = self._session(options, names)
             run = sessions.prepare(
                 self.state.client,
@@ -199,7 +282,7 @@ class PromptMagics(Magics):
                 queue=options.queue,
                 steer=options.steer,
                 command=command,
-                limits=self.state.limits,
+                limits=limits or self.state.limits,
                 **names,
             )
             if wanted:
@@ -219,8 +302,9 @@ class PromptMagics(Magics):
                     print("Its cost is watched only while a cell follows it.")
             else:
                 asker = self.state.asker(options.permission)
-                play(run, self.shell, asker, options.timeout, self.state.ui)
+                play(run, self.shell, asker, options.timeout, self.state.ui, shown)
             conclude(run.turn)
+            return Asked(run.turn, sent=True)
         except (OpenCodeError, TurnInterrupted) as error:
             error.resend = resend.of_turn(run.turn, sent=run.sent)
             raise
@@ -242,8 +326,8 @@ class PromptMagics(Magics):
         session = self._old_session(options) or self._no_session()
         return once.wanted(self.state.client, session, text, files, **names)
 
-    def _recalled(self, wanted: Wanted, options: Namespace) -> bool:
-        """Show the answer that a prompt has already; False if it has none."""
+    def _recalled(self, wanted: Wanted, options: Namespace, shown: View | None) -> Turn | None:
+        """Show the answer that a prompt has already; None if it has none."""
         from .. import once
         from ..notebook.cell import recall
 
@@ -253,13 +337,13 @@ class PromptMagics(Magics):
         else:
             found = once.in_directory(client, client.directory, wanted)
         if found is None:
-            return False
+            return None
         if session is None:
             self.state.session = found.session
         self.state.track(found.session, "chosen")
-        recall(found.turn, self.shell)
+        recall(found.turn, self.shell, shown)
         self.state.keep(found.turn, options.out)
-        return True
+        return found.turn
 
     def _old_session(self, options: Namespace) -> Session | None:
         """The session that a prompt goes to, None if one would be made."""

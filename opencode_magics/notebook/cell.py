@@ -19,7 +19,14 @@ from .live import View, view
 from .pump import NoPump, Pump, pump_for
 
 
-def play(run: Run, shell: Any, asker: Asker, timeout: float | None = None, ui: Ui = "auto") -> Turn:
+def play(
+    run: Run,
+    shell: Any,
+    asker: Asker,
+    timeout: float | None = None,
+    ui: Ui = "auto",
+    shown: View | None = None,
+) -> Turn:
     """Send the prompt of a run and play its turn to the end.
 
     Args:
@@ -28,6 +35,7 @@ def play(run: Run, shell: Any, asker: Asker, timeout: float | None = None, ui: U
         asker: Who answers where there are no buttons.
         timeout: Seconds after which the cell ends while the turn goes on.
         ui: How to ask: "auto", "widgets" or "text".
+        shown: What shows the turn; by default what fits the shell.
 
     Returns:
         The turn; "running" if the timeout passed.
@@ -36,7 +44,7 @@ def play(run: Run, shell: Any, asker: Asker, timeout: float | None = None, ui: U
         TurnInterrupted: A person stopped it.
         AnswerNeeded: Nobody could answer and the policy forbids to decide; the turn was stopped.
     """
-    shown = view(shell)
+    shown = shown or view(shell)
     with interruptible(), pump_for(shell) as pump:
         desk = Desk(run, shown, asker, ui, pump.reason)
         try:
@@ -119,9 +127,9 @@ def _about_cost(run: Run) -> str:
     return f"The {over}, but the turn was over before it could be stopped." if over else ""
 
 
-def recall(turn: Turn, shell: Any) -> None:
+def recall(turn: Turn, shell: Any, shown: View | None = None) -> None:
     """Show a turn that was played before, marked as such."""
-    view(shell).close(
+    (shown or view(shell)).close(
         turn, f"From history, session {turn.session}: nothing was sent or done again."
     )
 

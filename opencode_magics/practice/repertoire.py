@@ -5,10 +5,12 @@ pattern found in the request wins. The scripts are about the practice workspace,
 a real model's work, and look at their tools' results before they speak of them.
 """
 
+import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from .script import Call, Script, Step, bash, failure, todos, use
 from .workspace import BUGGY, FIXED
@@ -162,6 +164,40 @@ def count(talk: Talk) -> Script:
     """Count for half a minute: something to interrupt."""
     numbers = "\n".join(f"{number}. of sixty" for number in range(1, 61))
     return (Step(numbers, deltas=60, delay=0.5),)
+
+
+def fill_in(talk: Talk) -> Script:
+    """Answer with JSON that has the form of the schema in the request."""
+    schema = json.JSONDecoder().raw_decode(talk.request.split("```json\n")[-1])[0]
+    filled = json.dumps(sample(schema, schema, "answer"), indent=2)
+    return (Step(f"```json\n{filled}\n```", deltas=8),)
+
+
+def sample(schema: Mapping[str, Any], root: Mapping[str, Any], name: str) -> Any:
+    """A value of the types that a schema names; what else it demands isn't looked at."""
+    if "$ref" in schema:
+        return sample(root["$defs"][schema["$ref"].rpartition("/")[2]], root, name)
+    for key in ("const", "default"):
+        if key in schema:
+            return schema[key]
+    if "enum" in schema:
+        return schema["enum"][0]
+    if "anyOf" in schema:
+        return sample(schema["anyOf"][0], root, name)
+    match schema.get("type"):
+        case "object":
+            return {k: sample(s, root, k) for k, s in schema.get("properties", {}).items()}
+        case "array":
+            item = sample(schema.get("items") or {}, root, name)
+            return [item] * schema.get("minItems", 2)
+        case "integer" | "number" as kind:
+            return schema.get("minimum", 1 if kind == "integer" else 0.5)
+        case "boolean":
+            return True
+        case "null":
+            return None
+        case _:
+            return f"the {name}"
 
 
 def continue_(talk: Talk) -> Script:
@@ -318,6 +354,7 @@ everything it does around me are real. Ask me to
 """
 
 REPERTOIRE: tuple[tuple[str, Callable[[Talk], Script]], ...] = (
+    (r"fits this JSON Schema", fill_in),
     # The words of OpenCode's own follow-ups, after a compaction and after a subtask command.
     (r"exceeded the provider's size limit|Summarize the task tool output", continue_),
     (r"(delegate|subagent).*\btests?\b", delegate_tests),

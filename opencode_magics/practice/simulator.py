@@ -873,12 +873,13 @@ def _fits(info: Wire, by: Mapping[str, str]) -> bool:
 def _model(provider: str, key: str) -> Wire:
     prices = dict.fromkeys(PRICES, 0.0) if key == "small" else PRICES
     cache = {"read": prices["cache_read"], "write": prices["cache_write"]}
+    takes = ["text"] if key == "small" else ["text", "image"]
     return {
         "id": key,
         "modelID": key,
         "providerID": provider,
         "name": key.title(),
-        "capabilities": {"tools": True, "input": ["text"], "output": ["text"]},
+        "capabilities": {"tools": True, "input": takes, "output": ["text"]},
         "variants": [{"id": v} for v in ("low", "medium", "high")] if key == "scripted" else [],
         "time": {},
         "cost": [{"input": prices["input"], "output": prices["output"], "cache": cache}],

@@ -169,7 +169,12 @@ MODELS = {
         variants={"low": {"reasoningEffort": "low"}, "high": {"reasoningEffort": "high"}},
     ),
     "frugal": _model("Frugal", {"input": 0.5, "output": 2.0, "cache_read": 0.05}),
-    "small": _model("Small", {"input": 0.0, "output": 0.0}, reasoning=False),
+    "small": _model(
+        "Small",
+        {"input": 0.0, "output": 0.0},
+        reasoning=False,
+        modalities={"input": ["text"], "output": ["text"]},
+    ),
 }
 
 REVIEWER = {

@@ -1,0 +1,69 @@
+"""What a prompt takes along of the notebook, and gives back to it: --var and --schema."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from IPython.core.error import UsageError
+
+from .state import OpenCodeMagics
+
+if TYPE_CHECKING:
+    from ..model import Attachment
+    from ..variables import Described
+
+
+def take_along(
+    state: OpenCodeMagics, options: Namespace, text: str
+) -> tuple[str, tuple[Attachment, ...]]:
+    """A prompt with what it tells of the variables of a line, and their images.
+
+    What goes along, and how much of it, is said in the cell.
+
+    Raises:
+        UnknownNameError: There is no such variable.
+        UsageError: It is a figure, and the model that is asked takes no images.
+    """
+    from .. import variables
+
+    if not options.var:
+        return text, ()
+    told = [variables.describe(name, state.shell.user_ns) for name in dict.fromkeys(options.var)]
+    _check_images(state, options, told)
+    print("\n".join(map(str, told)))
+    return variables.joined(text, told), tuple(d.image for d in told if d.image)
+
+
+def _check_images(state: OpenCodeMagics, options: Namespace, told: list[Described]) -> None:
+    from .. import sessions
+
+    figure = next((d.name for d in told if d.image), None)
+    if figure is None:
+        return
+    old = sessions.find(state.client, options.session) if options.session else state.session
+    session = None if options.new or options.title else old
+    model = sessions.answering(state.client, session, options.model or state.model or None)
+    if model is not None and model.images is False:
+        raise UsageError(
+            f"--var {figure}: model {model.ref} takes no images. Choose one that does (%oc_models "
+            "says which), or give the numbers of the figure instead."
+        )
+
+
+def check_schema_options(options: Namespace) -> None:
+    """See that --schema can do what it is for.
+
+    Raises:
+        UsageError: It can't.
+    """
+    if options.retries < 0:
+        raise UsageError("--retries takes a number from 0 on")
+    if options.schema and options.no_wait:
+        raise UsageError("--schema reads the answer, and --no-wait doesn't wait for it: give one.")
+
+
+def followed_up(options: Namespace, session: str) -> Namespace:
+    """The options of a prompt that follows another one in its session; files went with that."""
+    first = {"session": session, "new": False, "title": None, "file": []}
+    return Namespace(**(vars(options) | first))
