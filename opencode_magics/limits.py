@@ -6,6 +6,7 @@ the turn; whoever drives a turn, in a cell or in a program, only says which limi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -65,11 +66,13 @@ class Limits:
         Raises:
             CostLimitError: A ceiling is passed already.
         """
-        for ceiling in self.ceilings:
-            if ceiling.passed_by(0.0):
-                raise CostLimitError(
-                    f"Nothing was sent: cost {ceiling.told()}.", f"Raise {ceiling.name} to go on."
-                )
+        if why := self.overspent_before():
+            raise CostLimitError(f"Nothing was sent: {why}.", "Raise it to go on.")
+
+    def overspent_before(self) -> str:
+        """Which ceiling is passed before a turn begins, in words; "" if none."""
+        passed = [c for c in self.ceilings if c.passed_by(0.0)]
+        return f"cost {passed[0].told()}" if passed else ""
 
     def passed(self, turn: Turn) -> str:
         """Which limit a turn that runs has passed, in words; "" if none.
@@ -116,6 +119,12 @@ def _said_its_last(turn: Turn) -> bool:
     """Whether the latest thing is the end of a step that no other follows by itself."""
     ends = [p for p in turn.answers[-1].parts[-1:] if isinstance(p, StepEnd)]
     return any(p.reason in _LAST_WORDS for p in ends)
+
+
+def spent(turns: Iterable[Turn]) -> float | None:
+    """USD that turns cost together, as far as it is known; None if nothing is."""
+    known = [t.cost for t in turns if t.cost is not None]
+    return sum(known) if known else None
 
 
 def usd(cost: float) -> str:

@@ -41,6 +41,11 @@ class Schema:
         """The names of the values of an object, or of each object of an array; () without any."""
         return tuple((_rows(self.json) or _resolved(self.json, self.json)).get("properties") or ())
 
+    @property
+    def one_object(self) -> bool:
+        """Whether a value is a single object with known fields."""
+        return bool(_resolved(self.json, self.json).get("properties"))
+
     def asks(self, text: str, reason: str = "") -> str:
         """A prompt for an answer that fits; with a `reason`, the one that says why not."""
         told = json.dumps(self.json, indent=2, ensure_ascii=False)
@@ -293,7 +298,13 @@ def _no_json(constant: str) -> Any:
 # -- asking ----------------------------------------------------------------------------------------
 
 
-def ask(send: Callable[[str], Turn], text: str, schema: Schema, retries: int = 2) -> Turn:
+def ask(
+    send: Callable[[str], Turn],
+    text: str,
+    schema: Schema,
+    retries: int = 2,
+    told: Callable[[str], object] | None = None,
+) -> Turn:
     """Ask for an answer that fits, and again, with the reason, for one that doesn't.
 
     Args:
@@ -301,6 +312,7 @@ def ask(send: Callable[[str], Turn], text: str, schema: Schema, retries: int = 2
         text: The prompt.
         schema: What its answer has to look like.
         retries: How often to ask again at most.
+        told: Hears, before every retry, why it comes.
 
     Returns:
         The turn whose answer fits; its `value` is what the answer says, its `earlier` are the turns
@@ -311,7 +323,9 @@ def ask(send: Callable[[str], Turn], text: str, schema: Schema, retries: int = 2
     """
     turns: list[Turn] = []
     prompt, reason = schema.asks(text), ""
-    for _ in range(retries + 1):
+    for retry in range(retries + 1):
+        if retry and told:
+            told(f"Asking again ({retry} of {retries}): {reason}")
         turns.append(send(prompt))
         last = turns[-1]
         if last.outcome != "succeeded":

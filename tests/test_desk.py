@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,8 @@ from opencode_magics.model import Message, Option, Permission, Question, Questio
 from opencode_magics.notebook import desk as desks
 from opencode_magics.notebook.ask import Asker
 from opencode_magics.notebook.desk import Desk
-from opencode_magics.notebook.live import LiveCell
+from opencode_magics.notebook.live import LiveCell, View
+from opencode_magics.notebook.quiet import QuietView
 from opencode_magics.sessions import Run
 from opencode_magics.turn import Turn
 
@@ -49,7 +51,7 @@ class Cell:
     """A running cell whose turn asks something, and the page and the server on either side."""
 
     run: Run
-    view: LiveCell
+    view: View
     desk: Desk
     front: FrontEnd
     server: FakeServer
@@ -91,6 +93,7 @@ def cell(
     routes: dict[str, Any] | None = None,
     typed: list[str] | None = None,
     asker: dict[str, Any] | None = None,
+    view: View | None = None,
     **told: Any,
 ) -> Iterator[Cell]:
     """A cell of a server where every answer arrives, unless `routes` say something else."""
@@ -106,7 +109,7 @@ def cell(
     ):
         run = Run(client, ROOT, Prompt("msg_u1", "hi"))
         run.turn = Turn(ROOT.id, "msg_u1")
-        view = LiveCell(min_interval=0.0)
+        view = view or LiveCell(min_interval=0.0)
         desk = Desk(run, view, person, **told)
         yield Cell(run, view, desk, front, server, written)
         desk.close()
@@ -138,6 +141,26 @@ def test_a_click_on_a_permission_sends_one_reply(
         assert running.sent == [("/permission/per_1/reply", body)]
         assert running.replies == [reply]
         assert front.asks == {}
+
+
+def test_a_turn_that_is_one_of_many_asks_with_buttons_too(front: FrontEnd) -> None:
+    said: list[str] = []
+    shell = SimpleNamespace(kernel=object())
+    with cell(front, view=QuietView(shell, said.append)) as running:
+        running.waits(push())
+        running.step()
+        front.click("once")
+        running.step()
+        running.step()
+        assert running.replies == ["once"]
+        assert said == ["Permission: bash 'git push 1' → once"]
+        running.waits(push(2))
+        running.step()
+        assert len(front.forms) == 1
+        front.click("reject")
+        running.step()
+        running.step()
+        assert said[1:] == ["Permission: bash 'git push 2' → reject"]
 
 
 def test_the_answers_to_a_question_are_sent(front: FrontEnd) -> None:

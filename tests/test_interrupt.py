@@ -175,6 +175,24 @@ def test_g3_03_an_interrupt_stops_the_turn_on_the_server(
     assert told == "aborted True"
 
 
+def test_an_interrupt_of_a_map_keeps_the_rows_that_are_done(
+    kernel: Kernel, client: Client, session: Session
+) -> None:
+    kernel.run("import pandas as pd; jobs = pd.DataFrame({'do': ['#text 2', '#slow 400 .1', 'x']})")
+    running = kernel.send("%%oc_map jobs -o out\n{do}")
+    kernel.shows(running, "1/3")
+    until(lambda: len(client.statuses()) == 1)
+    kernel.interrupt()
+    reply = kernel.reply(running)
+    assert (reply["ename"], reply["evalue"]) == (
+        "TurnInterrupted",
+        "Stopped; what is done is in out.",
+    )
+    assert not client.statuses()
+    told = kernel.run("print(*out['outcome'])")
+    assert told == "succeeded aborted not_sent"
+
+
 def test_an_interrupt_before_the_first_word_stops_the_turn(
     kernel: Kernel, client: Client, session: Session
 ) -> None:

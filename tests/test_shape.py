@@ -29,7 +29,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("conversation", "status"),
     ("control", "changes", "once", "watch"),
     ("history", "notebook"),
-    ("offers", "steering"),
+    ("offers", "steering", "mapping"),
     ("magics",),
     ("__init__", "cli", "practice"),
 )

@@ -204,8 +204,9 @@ def test_a_cell_returns_an_instance(shell: Shell) -> None:
 @both
 def test_a_wrong_answer_is_asked_for_again(shell: Shell, client: Client) -> None:
     shell.user_ns["trips"] = [{"city": "Rome", "days": 3}]
-    value = shell.run("%%oc_prompt -n -o turn --schema trips\n#text 3").value
-    assert value["days"].tolist() == [1, 1]
+    shown = shell.run("%%oc_prompt -n -o turn --schema trips\n#text 3")
+    assert shown.value["days"].tolist() == [1, 1]
+    assert "Asking again (1 of 2): There is no JSON in it." in shown.text
     turn = shell.user_ns["turn"]
     assert [t.text for t in turn.earlier] == ["word0 word1 word2"]
     assert {t.session for t in turn.earlier} == {turn.session}

@@ -18,6 +18,7 @@ from .diff import DiffMagics
 from .help import HelpMagics
 from .history import HistoryMagics
 from .inbox import InboxMagics
+from .map import MapMagics
 from .offers import OfferMagics
 from .permissions import PermissionMagics
 from .pictures import PictureMagics
@@ -31,6 +32,7 @@ TOPICS = (
     ConnectionMagics,
     SessionMagics,
     PromptMagics,
+    MapMagics,
     PermissionMagics,
     ControlMagics,
     SteeringMagics,

@@ -52,15 +52,13 @@ def _check_images(state: OpenCodeMagics, options: Namespace, told: list[Describe
 
 
 def check_schema_options(options: Namespace) -> None:
-    """See that --schema can do what it is for.
+    """See that --retries, which goes with every --schema, is what it can be.
 
     Raises:
-        UsageError: It can't.
+        UsageError: It isn't.
     """
     if options.retries < 0:
         raise UsageError("--retries takes a number from 0 on")
-    if options.schema and options.no_wait:
-        raise UsageError("--schema reads the answer, and --no-wait doesn't wait for it: give one.")
 
 
 def followed_up(options: Namespace, session: str) -> Namespace:

@@ -8,7 +8,7 @@ import re
 from argparse import Namespace
 from base64 import b64encode
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
@@ -24,19 +24,13 @@ if TYPE_CHECKING:
     from ..model import Attachment, Session
     from ..notebook.live import View
     from ..once import Wanted
+    from ..structured import Schema
     from ..turn import Turn
 
 # What a model can take. 1.18.33 accepts any file and then fails for good: the attachment is sent
 # again with every later prompt of the session.
 _BINARY = ("image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf")
 _LARGEST = 20_000_000
-
-
-class Asked(NamedTuple):
-    """The turn that answers a prompt, and whether it was sent for it now."""
-
-    turn: Turn
-    sent: bool
 
 
 @magics_class
@@ -118,33 +112,51 @@ class PromptMagics(Magics):
             review = {"file": "greet.py", "bugs": ["what is wrong"]}
             %oc_prompt --schema review Review greet.py
         """
+        from .. import structured
+
         options, text = self._read(line, cell)
         if options is None:
             return None
         text, images = take_along(self.state, options, text)
-        if options.schema:
-            return self._structured(options, text, images)
-        self.ask(options, text, images)
-        return None
+        schema = structured.named(options.schema, self.shell.user_ns) if options.schema else None
+        return self.answered(options, text, schema, images).value
 
-    def _structured(self, options: Namespace, text: str, images: tuple[Attachment, ...]) -> Any:
-        """The value of an answer that fits the schema of a line."""
+    def answered(
+        self,
+        options: Namespace,
+        text: str,
+        schema: Schema | None,
+        images: tuple[Attachment, ...] = (),
+        *,
+        limits: Limits | None = None,
+        shown: View | None = None,
+        sent: list[Turn] | None = None,
+    ) -> Turn:
+        """Have a prompt answered, and again until the answer fits the schema; `ask` has the rest.
+
+        Raises:
+            UnfitAnswer: No answer fits.
+        """
         from .. import structured
+        from ..limits import spent
 
-        schema = structured.named(options.schema, self.shell.user_ns)
-        limits, again = self.state.limits, options
+        sent = [] if sent is None else sent
+        limits, before = limits or self.state.limits, len(sent)
+        if schema is None:
+            return self.ask(options, text, images, limits=limits, shown=shown, sent=sent)
+        again = options
 
         def send(prompt: str) -> Turn:
-            nonlocal limits, again, images
-            asked = self.ask(again, prompt, images, limits=limits)
-            limits = limits.after(asked.turn.cost if asked.sent else None)
-            again = followed_up(options, asked.turn.session)
-            images = ()
-            return asked.turn
+            nonlocal again, images
+            left = limits.after(spent(sent[before:]))
+            turn = self.ask(again, prompt, images, limits=left, shown=shown, sent=sent)
+            again, images = followed_up(options, turn.session), ()
+            return turn
 
-        turn = structured.ask(send, text, schema, options.retries)
+        told = print if shown is None else None
+        turn = structured.ask(send, text, schema, options.retries, told)
         self.state.keep(turn, options.out)
-        return turn.value
+        return turn
 
     @no_var_expand
     @arguments
@@ -219,6 +231,8 @@ class PromptMagics(Magics):
         if options.queue and options.steer:
             raise UsageError("--queue comes after the turn that runs, --steer joins it: give one.")
         check_schema_options(options)
+        if options.schema and options.no_wait:
+            raise UsageError("--schema reads the answer, --no-wait doesn't wait for it: give one.")
         return options, expand(text, self.shell.user_ns) if options.expand else text
 
     def _read_command(self, line: str, cell: str | None) -> tuple[Namespace | None, str]:
@@ -248,7 +262,8 @@ class PromptMagics(Magics):
         command: str | None = None,
         limits: Limits | None = None,
         shown: View | None = None,
-    ) -> Asked:
+        sent: list[Turn] | None = None,
+    ) -> Turn:
         """Have a prompt answered as a line says, or find the answer that it has.
 
         Args:
@@ -258,6 +273,7 @@ class PromptMagics(Magics):
             command: Give the session this command; the text is what follows its name.
             limits: What stops the turn; else what is configured.
             shown: What shows it; else the cell.
+            sent: Where the turn is noted if it was sent for it now, however it ends.
         """
         from .. import once, resend, sessions
         from ..notebook.cell import conclude, play
@@ -272,7 +288,7 @@ class PromptMagics(Magics):
             wanted = self._wanted(options, text, files, names) if options.once else None
             found = self._recalled(wanted, options, shown) if wanted else None
             if found:
-                return Asked(found, sent=False)
+                return found
             session = self._session(options, names)
             run = sessions.prepare(
                 self.state.client,
@@ -304,7 +320,7 @@ class PromptMagics(Magics):
                 asker = self.state.asker(options.permission)
                 play(run, self.shell, asker, options.timeout, self.state.ui, shown)
             conclude(run.turn)
-            return Asked(run.turn, sent=True)
+            return run.turn
         except (OpenCodeError, TurnInterrupted) as error:
             error.resend = resend.of_turn(run.turn, sent=run.sent)
             raise
@@ -312,6 +328,8 @@ class PromptMagics(Magics):
             if run.sent:
                 self.state.track(session, "prompted")
                 self.state.keep(run.turn, options.out)
+                if sent is not None:
+                    sent.append(run.turn)
 
     def _wanted(
         self,

@@ -2,7 +2,7 @@
 
 As of 9.18, IPython takes `>>> ` out of the body of a cell magic, takes a line magic that ends in a
 question mark for a call for help, and knows no `%magic;`. Two of its own kinds of input transforms
-are put before those: one reads a `%%oc_prompt` or `%%oc_command` cell, one the lines of our magics.
+are put before those: one reads a cell of `%%oc_prompt` and the like, one the lines of our magics.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from IPython.core.inputtransformer2 import (
 
 TEXTS = ("oc_prompt", "oc_command")  # whose lines are text to the end, a semicolon included
 
-_NAME = "|".join(TEXTS)
+CELLS = (*TEXTS, "oc_map")  # whose bodies are
+
+_NAME = "|".join(CELLS)
 _CELL = re.compile(rf"%%({_NAME})\s")
-_LINE = re.compile(rf"%({_NAME}) ")
+_LINE = re.compile(rf"%({'|'.join(TEXTS)}) ")
 _MISPLACED = re.compile(rf"%%({_NAME})\b")
 
 
