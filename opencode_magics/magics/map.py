@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @magics_class
 class MapMagics(Magics):
-    """%%oc_map and %oc_map."""
+    """Ask for each row of a table"""
 
     def __init__(self, shell: object, state: OpenCodeMagics) -> None:
         super().__init__(shell)
@@ -56,7 +56,7 @@ class MapMagics(Magics):
     @argument("-o", "--out", help="Variable to keep the results in.")
     @line_cell_magic
     def oc_map(self, line: str, cell: str | None = None) -> pd.DataFrame | None:
-        """Ask an agent once for each row of a DataFrame; the answers come as a DataFrame.
+        """An agent's answer for each row of a DataFrame, as a DataFrame.
 
         The body is the prompt, with {column} where a value of the row goes ({{ and }} are braces).
         One row after the other, each in a session of its own; the current session stays. The
@@ -68,6 +68,7 @@ class MapMagics(Magics):
 
         Example::
 
+            import pandas as pd
             files = pd.DataFrame({"name": ["greet.py", "party.py"]})
 
             %%oc_map files --once --max-cost 0.50 -o answers

@@ -101,13 +101,15 @@ class PromptMagics(Magics):
         With --schema the cell returns the answer as a value: an instance of a dataclass, a dict, or
         a DataFrame where the schema is an array of objects. An answer that doesn't fit is asked for
         again with the reason. `turn.value` is the value, `turn.earlier` the turns that didn't fit.
+        With --var what goes along of a variable is said in the cell, at most 8,000 characters.
+
+        The turn is stopped when it passes `OpenCodeMagics.max_cost`, or repeats itself
+        (`loop_guard`): the cell fails, and `turn.stopped` says why.
 
         Example::
 
             %%oc_prompt --agent plan -o turn
             Explain how the tests in this project are organised.
-
-        And with a value::
 
             review = {"file": "greet.py", "bugs": ["what is wrong"]}
             %oc_prompt --schema review Review greet.py
