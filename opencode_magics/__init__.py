@@ -9,9 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .client import Client
+    import os
+    from pathlib import Path
 
-__all__ = ["Client", "connect", "load_ipython_extension", "unload_ipython_extension"]
+    from .client import Client
+    from .turn import Turn
+
+__all__ = [
+    "Client",
+    "connect",
+    "load_ipython_extension",
+    "save",
+    "unload_ipython_extension",
+]
 __version__ = "0.1.0"
 
 
@@ -35,6 +45,33 @@ def connect(
     from .server import find
 
     return find(url, directory=directory, password=password)
+
+
+def save(
+    turn: Turn, path: str | os.PathLike[str], *, raw: bool = False, append: bool = False
+) -> Path:
+    """Keep a turn in a file, to play it again with `%oc_replay`.
+
+    Args:
+        turn: A turn that this process followed: from `%oc_turn`, `-o`, or a `Run`.
+        path: The file; one that holds recordings is replaced, any other is left alone.
+        raw: Keep secrets, the home directory and the user's name as they are.
+        append: Keep what is in the file, and add the turn to it.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        RecordingError: Nobody listened to this turn here, or the file can't be written.
+
+    Example::
+
+        turn = %oc_turn
+        opencode_magics.save(turn, "lesson.jsonl")
+    """
+    from .recordings import save
+
+    return save(turn, path, raw=raw, append=append)
 
 
 def load_ipython_extension(shell: Any) -> None:

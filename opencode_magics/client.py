@@ -7,6 +7,7 @@ not sent again (everything else).
 
 from __future__ import annotations
 
+import copy
 import ipaddress
 import queue
 import socket
@@ -52,6 +53,7 @@ from .model import (
 )
 
 T = TypeVar("T")
+Tap = Callable[[str, bytes], None]
 DEFAULT_PORT = 4096
 USER = "opencode"
 
@@ -106,6 +108,7 @@ class Client:
         self._auth = httpx.BasicAuth(user, password) if password else None
         self._secrets = _telling(user, password)
         self._http = _http(parsed, self._auth, self.local)
+        self._tap: Tap | None = None
 
     def __repr__(self) -> str:
         return f"<Client {self}>"
@@ -131,6 +134,12 @@ class Client:
     def close(self) -> None:
         """Let go of the server. Streams end by their own `close`."""
         self._http.close()
+
+    def tapped(self, tap: Tap) -> Client:
+        """The same client, which also tells `tap` what it reads: a request and the body it got."""
+        twin = copy.copy(self)
+        twin._tap = tap
+        return twin
 
     # -- who answers -----------------------------------------------------------------------------
 
@@ -189,6 +198,8 @@ class Client:
             if request.method != "GET":
                 error.resend = resend.of_refusal(str(request), reply.status)
             raise error
+        if self._tap is not None and request.method == "GET":
+            self._tap(request.address, reply.body)
         return reply
 
     def _send(self, request: Request) -> Reply:

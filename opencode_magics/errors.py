@@ -15,6 +15,7 @@
   - AnswerNeeded              a permission or question, and nobody may answer it
   - InvalidAnswer             an answer that its question can't take
   - CostLimitError            a cost that may not be passed is passed; nothing was sent
+  - RecordingError            a recording that can't be written, read or played
   - TurnError                 a turn that did not succeed; `.turn` is what was received
     + UnfitAnswer             answers that did not fit their schema; `.turns` are all of them
 
@@ -132,6 +133,10 @@ class InvalidAnswer(OpenCodeError):  # noqa: N818 - a state, not a fault
 
 class CostLimitError(OpenCodeError):
     """A prompt that may cost nothing more: what was spent passed a limit. Nothing was sent."""
+
+
+class RecordingError(OpenCodeError):
+    """A recording of turns that can't be written, read or played."""
 
 
 class TurnError(OpenCodeError):

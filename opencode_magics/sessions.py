@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import NoReturn, TypeVar
 
 from .client import Client, Lost, Opened, Stream, Unusable
@@ -55,6 +56,7 @@ from .model import (
     Status,
     total_usage,
 )
+from .recording import MARK, VERSION, Recorder
 from .rules import Rulebook
 from .turn import STOPPED, Settled, Turn, advance, advance_all
 
@@ -349,7 +351,7 @@ def attach(client: Client, session: Session, limits: Limits | None = None) -> Ru
 
 def refresh(client: Client, turn: Turn) -> Turn:
     """A turn as the server holds it now; for one that was left running or unknown."""
-    if turn.outcome not in ("running", "unknown"):
+    if turn.outcome not in ("running", "unknown") or turn.replayed:
         return turn
     return advance(turn, read_store(client, client.session(turn.session), turn))
 
@@ -442,9 +444,10 @@ class Run:
         queued: bool = False,
         limits: Limits | None = None,
     ) -> None:
-        self.client = client
+        self.recorder = Recorder()
+        self.client = client.tapped(self.recorder.reply)
         self.session = session
-        self.turn = Turn(session.id, prompt.id, queued=queued)
+        self.turn = Turn(session.id, prompt.id, queued=queued, recorder=self.recorder)
         self.note = ""
         self.sent = running
         self.prompt = prompt
@@ -468,6 +471,11 @@ class Run:
     def always_means(self) -> str:
         """How far an "always" reaches on this server, in words."""
         return self.client.dialect.always_means
+
+    @property
+    def waiting(self) -> tuple[Permission | Question, ...]:
+        """What can be answered here and now, oldest first."""
+        return self.turn.waiting if self.turn.outcome == "running" else ()
 
     def __enter__(self) -> Run:
         return self
@@ -518,6 +526,7 @@ class Run:
             if not self.sent:
                 self._end("failed", Failure("NotSent", error.what))
             raise
+        self.recorder.begin(self._head())
         if self.sent:
             self._look_now()
             return
@@ -532,6 +541,24 @@ class Run:
                 self._end("failed", Failure("NotSent", error.what))
                 raise
             self.prove_stored(cause=error)
+
+    def _head(self) -> dict[str, object]:
+        """What a recording of this turn begins with."""
+        session, prompt = self.session, self.prompt
+        told = {"text": prompt.text, "agent": prompt.agent, "command": prompt.command}
+        return {
+            MARK: VERSION,
+            "generation": self.client.dialect.generation,
+            "server": self.client.server.version,
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "session": {
+                "id": session.id,
+                "title": session.title,
+                "directory": session.directory,
+            },
+            "prompt": {"id": prompt.id, **{k: v for k, v in told.items() if v}},
+            "queued": self.turn.queued,
+        }
 
     def _hand_over(self) -> None:
         """Send the prompt; of a command, whose answer may come at its end, don't wait for that."""
@@ -566,7 +593,7 @@ class Run:
         raise error
 
     def _open(self) -> None:
-        self._stream = self.client.stream(self.session.directory)
+        self._stream = self.client.stream(self.session.directory, self.recorder.frame)
         deadline = time.monotonic() + _OPEN_WITHIN
         why = "no answer"
         while time.monotonic() < deadline:
@@ -640,14 +667,21 @@ class Run:
         self._read_shells()
         self._look_if_due()
         self._give_up_if_lost()
+        self.recorder.note(self.note)
 
     def _fold(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, Ended):
+                self.recorder.end(event.outcome, event.failure)
         before, self.turn = self.turn, advance_all(self.turn, events)
         if self.turn is not before:
-            self._heard = time.monotonic()
+            self._heard = self._now()
             self._take_time()
         if self._stream is not None:
             self._stream.sessions = self.turn.tree
+
+    def _now(self) -> float:
+        return time.monotonic()
 
     def _take_time(self) -> None:
         """Note how long requests waited, by our own clock: 1.18.33 tells nowhere."""
@@ -768,6 +802,7 @@ class Run:
         if found.status.name == "idle" and not answered:
             time.sleep(0.25)
             found = read_store(self.client, self.session, self.turn)
+        self.recorder.read()
         return found
 
     def _judge(self, reread: Reread) -> None:
@@ -850,7 +885,9 @@ class Run:
             if self._still_waits(request):
                 raise
             ours, reply = False, "settled, perhaps by this answer"
-        self._fold([RequestReplied(request.session, request.id, reply, message if ours else "")])
+        told = RequestReplied(request.session, request.id, reply, message if ours else "")
+        self.recorder.answer(told.session, told.request, told.reply, told.message)
+        self._fold([told])
         return ours
 
     def _still_waits(self, request: Permission | Question) -> bool:
@@ -905,7 +942,7 @@ class Run:
         return self._end("unknown", Failure("Left", reason))
 
     def _end(self, outcome: str, failure: Failure | None) -> Turn:
-        self.turn = advance(self.turn, Ended(outcome, failure))
+        self._fold([Ended(outcome, failure)])
         return self.turn
 
     def call_off(self) -> threading.Thread:

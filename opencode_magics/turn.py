@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from typing import Any, Literal, TypeVar
 
+from .diffs import Diff
 from .events import (
     Ended,
     Event,
@@ -54,6 +55,7 @@ from .model import (
     Usage,
     total_usage,
 )
+from .recording import Recorder
 
 Partial = TypeVar("Partial", Session, ToolCall)
 _Change = Callable[[tuple[Part, ...]], tuple[Part, ...]]
@@ -102,6 +104,8 @@ class Turn:
             two turns that differ only here are equal.
         value: What its answer says, where it was asked to fit a schema (`structured`).
         earlier: The turns whose answers did not fit before it.
+        recorder: What was heard of it as it came, where this process followed it.
+        replayed: Of what recording it is a replay; "" if it is none.
     """
 
     session: str
@@ -120,11 +124,14 @@ class Turn:
     failures: tuple[Failure, ...] = field(default=(), compare=False)
     value: Any = field(default=None, compare=False)
     earlier: tuple[Turn, ...] = field(default=(), compare=False)
+    recorder: Recorder | None = field(default=None, compare=False)
+    replayed: str = field(default="", compare=False)
 
     def __repr__(self) -> str:
         cost = "cost unknown" if self.cost is None else f"${self.cost:.4f}"
+        what = f"{self.outcome} (replay)" if self.replayed else self.outcome
         return (
-            f"<Turn {self.outcome}: {self.steps} steps, {len(self.tools)} tools, {cost}, "
+            f"<Turn {what}: {self.steps} steps, {len(self.tools)} tools, {cost}, "
             f"session {self.session}>"
         )
 
@@ -167,6 +174,12 @@ class Turn:
         """What changed on disk: the server's own account, else what the edit tools report."""
         told = next((m.diffs for m in self.log if m.id == self.prompt), ())
         return told or tuple(d for t in self.tools if t.status == "completed" for d in t.diffs)
+
+    @property
+    def diff(self) -> Diff:
+        """The same, file by file."""
+        told = any(m.diffs for m in self.log if m.id == self.prompt)
+        return Diff.of(((self.prompt, d) for d in self.diffs), "turns" if told else "tools")
 
     @property
     def steps(self) -> int:

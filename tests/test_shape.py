@@ -22,12 +22,12 @@ NAME = opencode_magics.__name__
 # From the ground up; the wings of one floor don't know each other.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "model"),
-    ("events", "patches", "diffs", "rules", "forms"),
+    ("events", "patches", "diffs", "rules", "forms", "recording", "masks"),
     ("turn", "dialects", "resend", "limits", "variables", "structured"),
-    ("client", "server", "service"),
+    ("client", "server", "service", "recordings"),
     ("sessions",),
     ("conversation", "status"),
-    ("control", "changes", "once", "watch"),
+    ("control", "changes", "once", "watch", "replay"),
     ("history", "notebook"),
     ("offers", "steering", "mapping"),
     ("magics",),

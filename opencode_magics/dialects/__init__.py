@@ -71,6 +71,12 @@ class Request:
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
 
+    @property
+    def address(self) -> str:
+        """What tells it from other requests: its query, too, in plain text."""
+        query = "&".join(f"{k}={v}" for k, v in self.query.items() if v is not None)
+        return f"{self}?{query}" if query else str(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:
@@ -508,6 +514,22 @@ def detect() -> Flow[tuple[Server, Dialect]]:
         f"No OpenCode server answers there. Tried: {'; '.join(tried)}.",
         "Check the address, path included; start a server with: opencode serve",
     )
+
+
+def of_generation(generation: str) -> Dialect:
+    """The dialect of a generation, as `Server.generation` names it.
+
+    Raises:
+        UnsupportedServerError: There is none.
+    """
+    from . import v1, v2
+
+    known: dict[str, Callable[[], Dialect]] = {v1.V1.generation: v1.V1, v2.V2.generation: v2.V2}
+    if generation not in known:
+        raise UnsupportedServerError(
+            f"Nothing here speaks to OpenCode {generation}; known are {' and '.join(known)}."
+        )
+    return known[generation]()
 
 
 def _tried(probe: Flow[Server | None], tried: list[str]) -> Flow[Server | None]:

@@ -23,6 +23,7 @@ from .offers import OfferMagics
 from .permissions import PermissionMagics
 from .pictures import PictureMagics
 from .prompt import PromptMagics
+from .record import RecordMagics
 from .sessions import SessionMagics
 from .state import OpenCodeMagics
 from .steering import SteeringMagics
@@ -42,6 +43,7 @@ TOPICS = (
     OfferMagics,
     PictureMagics,
     HelpMagics,
+    RecordMagics,
 )
 
 

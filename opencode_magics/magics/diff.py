@@ -33,7 +33,8 @@ class DiffMagics(Magics):
 
         The diff covers all turns of the session that were not reverted; its first line says who
         told it. `diff["cart.py"]` is the part about one file, `diff.side_by_side()` another look
-        at it, `diff.to_frame()` a DataFrame, and `diff.patch` what `git apply` takes.
+        at it, `diff.to_frame()` a DataFrame, and `diff.patch` what `git apply` takes. After
+        %oc_replay and without a session it is what the replayed turn changed.
 
         Example::
 
@@ -43,6 +44,10 @@ class DiffMagics(Magics):
         options = parse(self.oc_diff, line)
         if options is None:
             return None
-        session = self.state.chosen(" ".join(options.session))
-        diff = self.state.client.diffs(session, options.message)
+        last = self.state.turn
+        if last is not None and last.replayed and not (options.session or options.message):
+            diff = last.diff
+        else:
+            session = self.state.chosen(" ".join(options.session))
+            diff = self.state.client.diffs(session, options.message)
         return diff.side_by_side() if options.side_by_side else diff

@@ -212,7 +212,8 @@ class PromptMagics(Magics):
             return None
         if self.state.turn is None:
             raise UsageError("No prompt was sent yet. Send one: %oc_prompt Explain this project")
-        self.state.turn = refresh(self.state.client, self.state.turn)
+        if not self.state.turn.replayed:  # else no server has it
+            self.state.turn = refresh(self.state.client, self.state.turn)
         return self.state.turn
 
     def _read(self, line: str, cell: str | None) -> tuple[Namespace | None, str]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from IPython.core.error import UsageError
 from traitlets import Bool, Enum, Float, Unicode
 from traitlets.config import Configurable
 
-from ..errors import AuthenticationError
+from ..errors import AuthenticationError, RecordingError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..client import Client
     from ..limits import Limits
     from ..model import Session
@@ -42,6 +44,22 @@ class BegunEnd(NamedTuple):
 
     action: Action
     resumed: bool
+
+
+@dataclass(slots=True)
+class Recording:
+    """The file that turns are added to, and what came of that so far."""
+
+    path: Path
+    raw: bool = False
+    turns: dict[str, None] = field(default_factory=dict)  # their prompts
+    failed: str = ""
+
+    def __str__(self) -> str:
+        how = "as they are, secrets included" if self.raw else "without secrets and home paths"
+        so_far = f"; {len(self.turns)} so far" if self.turns else ""
+        failed = f". The last one was not: {self.failed}" if self.failed else ""
+        return f"Turns are recorded into {self.path}, {how}{so_far}{failed}"
 
 
 class OpenCodeMagics(Configurable):
@@ -109,6 +127,7 @@ class OpenCodeMagics(Configurable):
         self.session: Session | None = None
         self.turn: Turn | None = None
         self.own: ServerProcess | None = None
+        self.recording: Recording | None = None
         self._client: Client | None = None
         self._tracked: dict[str, dict[str, Tracked]] = {}  # by the server's address, by id
 
@@ -185,6 +204,9 @@ class OpenCodeMagics(Configurable):
             print(f"The current session is let go. Come back with: %oc_session {self.session.id}")
         if self.own is not None and not self.own.keep:
             self.stop()
+        if self.recording is not None:
+            print(f"Nothing is recorded any more into {self.recording.path}.")
+        self.recording = None
         self.disconnect()
 
     def asker(self, permission: Policy | None = None) -> Asker:
@@ -206,6 +228,25 @@ class OpenCodeMagics(Configurable):
         self.turn = turn
         if name:
             self.shell.user_ns[name] = turn
+        if self.recording is not None and turn.recorder is not None:
+            self._record(turn, self.recording)
+
+    def _record(self, turn: Turn, recording: Recording) -> None:
+        """Add a turn to what is recorded; that it can't be is said, and doesn't fail the turn."""
+        from ..recordings import save
+
+        if turn.outcome == "running":
+            print("This turn still runs, so it is not recorded yet; %oc_attach records it.")
+            return
+        if turn.prompt in recording.turns:
+            return
+        try:
+            save(turn, recording.path, raw=recording.raw, append=True)
+        except RecordingError as error:
+            recording.failed = error.what
+            print(f"The turn is not recorded. {error}")
+        else:
+            recording.turns[turn.prompt], recording.failed = None, ""
 
     @property
     def tracked(self) -> dict[str, Tracked]:

@@ -66,7 +66,8 @@ function permission(spec, send) {
   };
   const subject = spec.subject ? [make("pre", spec.subject)] : [];
   const changes = spec.diff.length ? [diff(spec.diff)] : [];
-  return { nodes: [...subject, ...changes, buttons, label, effects], update };
+  const told = spec.choices.some((choice) => choice.with_message) ? [label] : [];
+  return { nodes: [...subject, ...changes, buttons, ...told, effects], update };
 }
 
 function item(spec, question, number) {
@@ -170,10 +171,11 @@ function render({ model, el }, begun) {
   let shown; // the id of what is asked
   let parts;
   let sending = false;
+  let decides = true; // its buttons do: not those that only go on
   let later, overdue;
   const say = (text) => { note.textContent = text; };
   const enable = () => {
-    const unread = begun.since + TO_READ - performance.now();
+    const unread = decides ? begun.since + TO_READ - performance.now() : 0;
     for (const control of controlsOf(root)) {
       control.disabled = sending || (unread > 0 && control.tagName === "BUTTON");
     }
@@ -223,6 +225,7 @@ function render({ model, el }, begun) {
     const spec = model.get("spec");
     const other = spec?.id !== shown;
     shown = spec?.id;
+    decides = spec?.decides ?? true;
     sending = false;
     clearTimeout(overdue);
     root.hidden = !shown;

@@ -87,6 +87,8 @@ def blocks(turn: Turn) -> tuple[Block, ...]:
     shown += retries.get("", [])
     shown += [b for homeless in requests.values() for b in homeless]
     shown += _failures(turn)
+    if turn.replayed:
+        shown.insert(0, Block("replay", Note(turn.replayed)))
     if turn.outcome == "running":
         return tuple(shown)
     shown += _changes(turn)

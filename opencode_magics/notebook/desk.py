@@ -53,6 +53,7 @@ class Desk:
         self._open: Permission | Question | None = None
         self._others = 0  # that would be rejected too, as the form says
         self._since = 0.0
+        self._paused = ""  # the pause that is shown
 
     def attend(self) -> None:
         """Ask what is new, and pass on what was answered.
@@ -60,8 +61,7 @@ class Desk:
         Raises:
             AnswerNeeded: Nobody can answer and the policy is "error".
         """
-        turn = self._run.turn
-        waiting = {r.id: r for r in turn.waiting} if turn.outcome == "running" else {}
+        waiting = {r.id: r for r in self._run.waiting}
         if self._open is not None and self._open.id not in waiting:
             self._put_away()  # answered elsewhere, or over
         if not waiting:
@@ -71,6 +71,42 @@ class Desk:
             self._with_buttons(request)
         else:
             self._without(request)
+
+    def pause(self, key: str, title: str) -> Literal["next", "rest"] | None:
+        """Wait for a person to go on, a look at a time; where nobody can, the rest comes at once.
+
+        Args:
+            key: Which pause it is.
+            title: What is said of it.
+
+        Returns:
+            Whether to go on to the next one, or with all the rest; None while nobody said so.
+        """
+        from .form import pause_spec
+
+        if not self._buttons:
+            return self._pause_typed(title)
+        form = self._form_below()
+        if self._paused != key:
+            self._paused, self._since = key, time.monotonic()
+            form.show(pause_spec(key, title))
+        while (click := form.clicked()) is not None:
+            if click.id == key and click.reply in ("next", "rest"):
+                form.hide()
+                return click.reply
+        if not form.ready and time.monotonic() - self._since > READY_WITHIN:
+            self._give_up_buttons()
+        return None
+
+    def _pause_typed(self, title: str) -> Literal["next", "rest"]:
+        if not self._asker.can_ask:
+            return "rest"
+        self._view.step_aside()
+        try:
+            typed = self._asker.read(f"{title}: Enter for the next step, r for the rest: ")
+        except (EOFError, NotImplementedError):
+            return "rest"
+        return "rest" if typed.strip().lower().startswith("r") else "next"
 
     def close(self) -> None:
         """Leave nothing of the form in the cell."""

@@ -73,7 +73,7 @@ class Click:
     """What a person answered in the form, for the request of that id."""
 
     id: str
-    reply: Literal["once", "always", "reject", "answer", "dismiss"]
+    reply: Literal["once", "always", "reject", "answer", "dismiss", "next", "rest"]
     message: str = ""
     answers: tuple[tuple[str, ...], ...] = ()
 
@@ -153,6 +153,8 @@ def _click(content: Any) -> Click | None:
             return Click(key, "answer", answers=tuple(tuple(map(str, a)) for a in answers))
         case {"kind": "answer", "id": str(key), "reply": "dismiss"}:
             return Click(key, "dismiss")
+        case {"kind": "answer", "id": str(key), "reply": "next" | "rest" as reply}:
+            return Click(key, reply)
         case {"kind": "answer", "id": str(key), "reply": "once" | "always" | "reject" as reply}:
             return Click(key, reply, str(content.get("message") or "").strip())
         case _:
@@ -192,6 +194,22 @@ def permission_spec(asked: Permission, whose: str, always_means: str, also_rejec
                 "effect": f"Reject without a message: {silent}.",
                 "with_message": f"Reject with this message: {told}.",
             },
+        ],
+    }
+
+
+def pause_spec(key: str, title: str) -> Spec:
+    """What the form says between two steps of a replay."""
+    return {
+        "id": key,
+        "title": words.clean(title),
+        "subject": "",
+        "diff": [],
+        "note": "",
+        "decides": False,
+        "choices": [
+            {"value": "next", "label": "Next", "effect": "Next: the next thing that happened."},
+            {"value": "rest", "label": "Play on", "effect": "Play on: the rest without a stop."},
         ],
     }
 

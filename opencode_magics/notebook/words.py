@@ -250,7 +250,8 @@ def summary_parts(turn: Turn) -> tuple[str, ...]:
     who = (turn.agent, *model)
     done = (count(turn.steps, "step"), count(len(turn.tools), "tool"))
     state = "waiting for you" if running and turn.waiting else turn.outcome
-    return (state, *(clean(w) for w in who if w), *done, *spent, *took)
+    replay = ("replay",) if turn.replayed else ()
+    return (state, *replay, *(clean(w) for w in who if w), *done, *spent, *took)
 
 
 def _usages(turn: Turn) -> list[Usage | None]:

@@ -1,0 +1,92 @@
+"""Plays a recorded turn in a cell, through the same view and the same desk as a live one."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ..errors import TurnInterrupted
+from ..replay import Replay
+from ..sessions import TICK
+from ..turn import Turn
+from .ask import Asker
+from .blocks import Request, blocks
+from .desk import Desk, Ui
+from .interrupts import Held, interruptible
+from .live import View, view
+from .pump import NoPump, Pump, pump_for
+
+
+def replay(
+    run: Replay, shell: Any, asker: Asker, ui: Ui = "auto", *, by_steps: bool = False
+) -> Turn:
+    """Play a replay to its end.
+
+    Args:
+        run: What is played.
+        shell: The shell whose cell this is.
+        asker: Who answers, where the replay is interactive, and goes on, where it is by steps.
+        ui: How to ask: "auto", "widgets" or "text".
+        by_steps: Stop before everything new; where nobody can go on, play it at once.
+
+    Returns:
+        The turn, which says that it is a replay.
+
+    Raises:
+        TurnInterrupted: A person stopped it.
+    """
+    shown = view(shell)
+    with interruptible(), pump_for(shell) as pump:
+        desk = Desk(run, shown, asker, ui, pump.reason)
+        try:
+            if by_steps:
+                _step(run, shown, desk, pump)
+            for turn in run:
+                _look(turn, run, shown, desk, pump)
+        except KeyboardInterrupt:
+            run.leave("the replay was stopped")
+            raise TurnInterrupted(
+                "The replay is stopped; nothing was running.", turn=run.turn
+            ) from None
+        finally:
+            with Held(spare=sys.exc_info()[0]):
+                desk.close()
+                shown.close(run.turn, " ".join((*run.differs, *_cut(run))))
+    return run.turn
+
+
+def _look(turn: Turn, run: Replay, shown: View, desk: Desk, pump: Pump | NoPump) -> None:
+    shown.show(turn, run.note)
+    pump.poll()
+    if run.interactive:
+        desk.attend()
+
+
+def _step(run: Replay, shown: View, desk: Desk, pump: Pump | NoPump) -> None:
+    """Play one thing after another, each when a person wants it, until all or the rest is due."""
+    run.start()
+    number = 0
+    while not run.over:
+        _look(run.turn, run, shown, desk, pump)
+        if run.waiting:
+            pump.poll(TICK)
+            continue
+        if (said := desk.pause(f"step-{number}", f"Replay, {run.progress}")) is None:
+            pump.poll(TICK)
+            continue
+        if said == "rest":
+            return
+        number += 1
+        run.step(_things)
+
+
+def _things(turn: Turn) -> object:
+    """What is shown of a turn, without how much of it there is so far."""
+    return [
+        (b.key, b.closed, b.value.reply if isinstance(b.value, Request) else "")
+        for b in blocks(turn)
+    ]
+
+
+def _cut(run: Replay) -> tuple[str, ...]:
+    return ("The end of the recording is missing.",) if run.recording.cut else ()
