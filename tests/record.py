@@ -1,11 +1,8 @@
 """Record real traffic: `python tests/record.py [scenario ...]`.
 
-Runs each scenario against a real server with the practice model and writes, into
-`tests/recordings/v1/<scenario>/`:
-
-- `frames.sse`: the bytes of the event stream, from before the prompt until after its end;
-- `store.json`: what the server has stored of the session afterwards;
-- `meta.json`: the scenario, its prompt and the version of OpenCode.
+Runs each scenario against a real server with the practice model and writes
+`tests/recordings/v1/<scenario>.jsonl`, a recording as `%oc_replay` plays it: the frames of the
+event stream, from before the prompt until after its end, and what the server stored of it.
 
 It speaks plain HTTP and uses nothing of the code that the recordings test.
 """
@@ -47,7 +44,7 @@ class Recording:
 
     client: httpx.Client
     session: dict[str, Any]
-    raw: bytearray = field(default_factory=bytearray)
+    times: list[float] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     prompts: list[str] = field(default_factory=list)
     seen: int = 0
@@ -145,21 +142,32 @@ class Recording:
             time.sleep(0.1)
         time.sleep(1.0)
 
-    def store(self) -> dict[str, Any]:
-        return {
-            "session": self.get(f"/session/{self.id}"),
-            "messages": self.get(f"/session/{self.id}/message"),
-            "prompt": self.prompts[-1],
-            "prompts": self.prompts,
-            "status": self.get("/session/status"),
-            "permissions": self.get("/permission"),
-            "questions": self.get("/question"),
-            "children": [self.family(child) for child in self.get(f"/session/{self.id}/children")],
+    def lines(self, server: str, directory: str) -> Iterator[dict[str, Any]]:
+        """The recording: a head, the frames, and the store at the end."""
+        messages = self.get(f"/session/{self.id}/message")
+        prompt = next((m for m in messages if m["info"]["id"] == self.prompts[-1]), {"parts": []})
+        texts = [p["text"] for p in prompt["parts"] if p["type"] == "text"]
+        yield {
+            "recording": 1,
+            "generation": "1.x",
+            "server": server,
+            "session": {"id": self.id, "title": self.session["title"], "directory": directory},
+            "prompt": {"id": self.prompts[-1], "text": "".join(texts)},
         }
+        for at, frame in zip(self.times, self.events, strict=True):
+            yield {"t": round(at - self.times[0], 3), "frame": frame}
+        end = round(self.times[-1] - self.times[0], 3)
+        below = [self.id, *self.below(self.id)]
+        asked = [f"/session/{s}/{what}" for s in below for what in ("message", "children")]
+        for path in ("/session/status", *asked, "/permission", "/question"):
+            yield {"t": end, "reply": f"GET {path}?directory={directory}", "body": self.get(path)}
+        yield {"t": end, "read": True}
 
-    def family(self, child: dict[str, Any]) -> dict[str, Any]:
-        """A subagent's session with its messages."""
-        return child | {"messages": self.get(f"/session/{child['id']}/message")}
+    def below(self, session: str) -> Iterator[str]:
+        """The sessions of subagents, at any depth."""
+        for child in self.get(f"/session/{session}/children"):
+            yield child["id"]
+            yield from self.below(child["id"])
 
     def clean_up(self) -> None:
         """Reject what an abort left behind (it stays in the lists)."""
@@ -181,8 +189,8 @@ def listening(recording: Recording) -> Iterator[None]:
             buffer = b""
             try:
                 for chunk in response.iter_raw():
-                    recording.raw += chunk
                     *frames, buffer = (buffer + chunk).split(b"\n\n")
+                    recording.times += [time.monotonic()] * len(frames)
                     recording.events += [json.loads(f.removeprefix(b"data: ")) for f in frames]
                     connected.set()
             except httpx.TransportError:
@@ -399,19 +407,16 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 def record(practice: Practice, client: httpx.Client, name: str) -> None:
-    """Run one scenario in a session of its own and write its folder."""
+    """Run one scenario in a session of its own and write its file."""
     reset_workspace(practice.directory)
     session = client.post("/session", json={"title": name}).raise_for_status().json()
     recording = Recording(client, session)
     with listening(recording):
         SCENARIOS[name](recording)
         recording.finish()
-    folder = RECORDINGS / name
-    folder.mkdir(parents=True, exist_ok=True)
-    meta = {"scenario": name, "prompt": recording.prompts[-1], "opencode": practice.version}
-    write(practice, folder / "frames.sse", bytes(recording.raw).decode())
-    write(practice, folder / "store.json", json.dumps(recording.store(), indent=1))
-    write(practice, folder / "meta.json", json.dumps(meta, indent=1))
+    lines = recording.lines(practice.version, str(practice.directory))
+    dumped = (json.dumps(line, ensure_ascii=False, separators=(",", ":")) for line in lines)
+    write(practice, RECORDINGS / f"{name}.jsonl", "\n".join(dumped))
     recording.clean_up()
 
 
@@ -425,7 +430,7 @@ def write(practice: Practice, path: Path, text: str) -> None:
         text = text.replace(str(real), masked)
         text = text.replace(str(real).lstrip("/"), masked.lstrip("/"))
     text = text.replace(practice.model.url, "http://127.0.0.1:4298")
-    path.write_text(text.rstrip("\n") + ("\n\n" if path.suffix == ".sse" else "\n"))
+    path.write_text(text + "\n")
 
 
 def main(names: list[str]) -> None:

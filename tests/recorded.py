@@ -16,11 +16,13 @@ from opencode_magics.dialects.v1 import V1, _message_with_parts, _session
 from opencode_magics.dialects.v2 import V2, _messages
 from opencode_magics.events import Event, Reread
 from opencode_magics.model import Status
+from opencode_magics.recording import Recording
+from opencode_magics.recordings import load
 from opencode_magics.turn import Turn
 
 HERE = Path(__file__).parent
-V2_FLOWS = sorted(p.name for p in (HERE / "recordings" / "v2").iterdir())
-V1_FLOWS = sorted(p.name for p in (HERE / "recordings" / "v1").iterdir())
+V2_FLOWS = sorted(p.stem for p in (HERE / "recordings" / "v2").iterdir())
+V1_FLOWS = sorted(p.stem for p in (HERE / "recordings" / "v1").iterdir())
 
 
 @dataclass(frozen=True)
@@ -33,19 +35,34 @@ class Flow:
     raw: bytes
 
 
+def recording(name: str) -> Recording:
+    """A recording by its folder and its name: v1/bash_once."""
+    (turn,) = load(HERE / "recordings" / f"{name}.jsonl")
+    return turn
+
+
+def body(recording: Recording, request: str) -> Any:
+    """What the server answered to a request in the end."""
+    return next(
+        line["body"]
+        for line in reversed(recording.lines)
+        if str(line.get("reply", "")).startswith(f"GET {request}")
+    )
+
+
 def flow(name: str) -> Flow:
     """A flow of 1.18.33 by its name."""
-    folder = HERE / "recordings" / "v1" / name
-    store = json.loads((folder / "store.json").read_text())
-    session = store["session"]["id"]
-    raw = (folder / "frames.sse").read_bytes()
+    turn = recording(f"v1/{name}")
+    session = turn.head["session"]["id"]
+    frames = (json.dumps(line["frame"]) for line in turn.lines if "frame" in line)
+    raw = "".join(f"data: {frame}\n\n" for frame in frames).encode()
     stored = Reread(
         session,
         Status("idle"),
-        tuple(_message_with_parts(m) for m in store["messages"]),
-        tuple(_session(c) for c in store["children"]),
+        tuple(_message_with_parts(m) for m in body(turn, f"/session/{session}/message")),
+        tuple(_session(c) for c in body(turn, f"/session/{session}/children")),
     )
-    return Flow(tuple(events(raw)), stored, Turn(session, store["prompt"]), raw)
+    return Flow(tuple(events(raw)), stored, Turn(session, turn.head["prompt"]["id"]), raw)
 
 
 @dataclass(frozen=True)
@@ -71,13 +88,12 @@ class Transcript:
 
 def transcript(name: str) -> Transcript:
     """A transcript of 2.0.16 by its name."""
-    folder = HERE / "recordings" / "v2" / name
-    frames, rows = (
-        tuple(json.loads(line) for line in (folder / f"{part}.jsonl").read_text().splitlines())
-        for part in ("events", "messages")
-    )
+    turn = recording(f"v2/{name}")
+    session = turn.head["session"]["id"]
+    frames = tuple(line["frame"] for line in turn.lines if "frame" in line)
+    rows = tuple(body(turn, f"/api/session/{session}/message")["data"])
     prompts = tuple(row["id"] for row in rows if row["type"] == "user")
-    return Transcript(frames[0]["data"]["sessionID"], prompts, frames, rows)
+    return Transcript(session, prompts, frames, rows)
 
 
 def events(raw: bytes) -> Iterator[Any]:
