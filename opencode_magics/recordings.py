@@ -231,14 +231,14 @@ def _write(path: Path, text: str, append: bool) -> Path:
             finally:
                 beside.unlink(missing_ok=True)
             return path
-        with path.open("ab+") as file, _alone(file.fileno(), path):
+        with path.open("ab+", buffering=0) as file, _alone(file.fileno(), path):
             size = file.seek(0, os.SEEK_END)
             if size:
                 file.seek(size - 1)
                 data = data if file.read(1) == b"\n" else b"\n" + data
             try:
-                file.write(data)
-                file.flush()
+                while data:
+                    data = data[file.write(data) :]
             except OSError:
                 os.truncate(file.fileno(), size)
                 raise

@@ -1,0 +1,540 @@
+"""Recorded turns, played again: the same fold, the same view, and nobody is asked anything."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from both import both
+from front import FrontEnd
+from IPython.core.error import UsageError
+from recorded import HERE, V1_FLOWS, V2_FLOWS, flow, recording, transcript
+from shell import Shell, one_line_and_what_to_do
+
+from opencode_magics.client import Client
+from opencode_magics.errors import RecordingError, TurnInterrupted
+from opencode_magics.model import Permission, Question, Session
+from opencode_magics.notebook import desk as desks
+from opencode_magics.notebook import html
+from opencode_magics.recording import Recording, dumps
+from opencode_magics.recordings import load, recorded, save
+from opencode_magics.replay import Replay
+from opencode_magics.sessions import Run, prepare
+from opencode_magics.turn import Turn, advance, advance_all
+
+RECORDINGS = HERE / "recordings"
+
+
+def played(recording: Recording, speed: float = math.inf) -> Turn:
+    """How a recording ends."""
+    run = Replay(recording, speed)
+    for _ in run:
+        pass
+    return run.turn
+
+
+def answer(run: Run) -> None:
+    """Allow what is asked, and take the first option of every question."""
+    for request in run.waiting:
+        if isinstance(request, Permission):
+            run.decide(request, "once")
+        else:
+            run.answer(request, [[i.options[0].label] for i in request.items])
+
+
+def live(client: Client, session: Session, text: str, act: Callable[[Run], Any] = answer) -> Turn:
+    """A turn on a server, followed to its end."""
+    with prepare(client, session, text) as run:
+        run.start()
+        for _ in run:
+            act(run)
+    return run.turn
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever opens a connection fails."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a connection was opened")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket.socket, "connect_ex", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+# -- the same turn ---------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize("name", V1_FLOWS)
+def test_a_recording_of_1x_is_played_to_the_turn_that_its_frames_fold_to(name: str) -> None:
+    frames = flow(name)
+    wanted = advance(advance_all(frames.start, frames.events), frames.stored)
+    found = played(recording(f"v1/{name}"))
+    assert found.replayed
+    # Tests keep what still waited after an abort beside the fold.
+    assert replace(found, verdict=None, permissions=(), questions=()) == wanted
+
+
+@pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize("name", V2_FLOWS)
+def test_a_recording_of_2x_is_played_to_the_turn_that_its_frames_fold_to(name: str) -> None:
+    told = transcript(name)
+    wanted = advance_all(Turn(told.session, told.prompts[0]), told.heard())
+    found = played(recording(f"v2/{name}"))
+    assert found.log == wanted.log
+    assert found.settled_requests == wanted.settled_requests
+
+
+PROMPTS = [
+    "#reason",
+    "#bash echo hi",
+    "#edit",
+    "#question",
+    "#task #bash echo hi",
+    "#err400",
+    "#long",
+]
+
+
+@both
+@pytest.mark.usefixtures("workspace")
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_a_turn_that_is_saved_is_played_as_it_was(
+    client: Client, session: Session, prompt: str, tmp_path: Path
+) -> None:
+    turn = live(client, session, prompt)
+    (saved,) = load(save(turn, tmp_path / "turn.jsonl", raw=True))
+    found = played(saved)
+    assert found == turn
+    assert found.settled_requests == turn.settled_requests
+    assert found.failures == turn.failures
+    assert html.turn(replace(found, replayed="")) == html.turn(turn)
+    assert not saved.cut
+    assert saved.text == prompt
+
+
+@both
+@pytest.mark.usefixtures("workspace")
+def test_an_aborted_turn_is_played_to_its_abort(
+    client: Client, session: Session, tmp_path: Path
+) -> None:
+    def stop(run: Run) -> None:
+        if run.turn.text:
+            run.abort()
+
+    turn = live(client, session, "#slow 400 .1", stop)
+    assert turn.outcome == "aborted"
+    (saved,) = load(save(turn, tmp_path / "turn.jsonl"))
+    assert played(saved) == turn
+
+
+@both
+@pytest.mark.usefixtures("workspace")
+def test_of_a_long_conversation_only_the_turn_itself_is_kept(
+    client: Client, session: Session
+) -> None:
+    live(client, session, "#text 5 nobody needs this")
+    first = live(client, session, "#text 2")
+    saved = recorded(first)
+    assert "nobody needs this" not in str(saved)
+    assert played(saved) == first
+
+
+@pytest.mark.usefixtures("workspace")
+def test_frames_of_other_sessions_are_not_kept(client: Client, session: Session) -> None:
+    other = client.create("another session of the directory")
+    with prepare(client, session, "#slow 6 .1") as run:
+        run.start()
+        live(client, other, "#text 3")
+        for _ in run:
+            pass
+    saved = recorded(run.turn)
+    assert other.id not in str(saved.lines)
+    assert session.id in str(saved.lines)
+
+
+@pytest.mark.usefixtures("workspace")
+def test_a_turn_can_be_pickled_and_saved_after_that(
+    client: Client, session: Session, tmp_path: Path
+) -> None:
+    turn = pickle.loads(pickle.dumps(live(client, session, "#text 2")))
+    assert played(load(save(turn, tmp_path / "turn.jsonl"))[0]) == turn
+
+
+def test_a_turn_that_nobody_followed_can_not_be_saved(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match="Nobody listened"):
+        save(Turn("ses_1", "msg_1"), tmp_path / "turn.jsonl")
+    with pytest.raises(RecordingError, match="is a replay"):
+        save(played(recording("v1/text")), tmp_path / "turn.jsonl")
+    assert not list(tmp_path.iterdir())
+
+
+# -- its time --------------------------------------------------------------------------------------
+
+
+def test_a_replay_takes_the_time_of_the_turn_by_its_speed() -> None:
+    told = recording("v1/subagent_permission")
+    began = time.monotonic()
+    states = [t.outcome for t in Replay(told, 2.0)]
+    assert time.monotonic() - began >= told.duration / 2
+    assert states.count("running") > 3
+
+
+def test_a_replay_shows_what_came_when_it_came() -> None:
+    run = Replay(recording("v1/bash_once"), 4.0)
+    asked = [r.subject for turn in run for r in turn.permissions]
+    assert set(asked) == {"echo hi"}
+
+
+def test_a_person_who_took_long_is_waited_for_five_seconds() -> None:
+    told = recording("v1/bash_once")
+    asks = next(n for n, x in enumerate(told.lines) if "permission.asked" in str(x))
+    late = tuple(x | {"t": x["t"] + 3600} if n > asks else x for n, x in enumerate(told.lines))
+    began = time.monotonic()
+    run = Replay(replace(told, lines=late), 10.0)
+    assert [t.outcome for t in run][-1] == "succeeded"
+    assert time.monotonic() - began < 5
+    assert run.turn.settled_requests[0].waited == pytest.approx(3600.0, abs=1)
+
+
+# -- a person answers ------------------------------------------------------------------------------
+
+
+def test_an_interactive_replay_waits_for_the_answer() -> None:
+    run = Replay(answered("v1/bash_once", "once"), math.inf, interactive=True)
+    states = iter(run)
+    assert [next(states).waiting[0].id for _ in range(5)]
+    (asked,) = run.waiting
+    assert isinstance(asked, Permission)
+    assert run.decide(asked, "once")
+    assert run.waiting == ()
+    assert [t.outcome for t in states][-1] == "succeeded"
+    assert run.differs == []
+
+
+def test_another_answer_than_the_recorded_one_is_told_and_changes_nothing() -> None:
+    run = Replay(answered("v1/bash_once", "once"), math.inf, interactive=True)
+    for _ in run:
+        for asked in run.waiting:
+            assert isinstance(asked, Permission)
+            run.decide(asked, "reject", "Use a branch")
+    assert run.turn.outcome == "succeeded"
+    assert run.turn.settled_requests[0].reply == "once"
+    (told,) = run.differs
+    assert "You answered reject (Use a branch); in the recording it was once" in told
+
+
+def test_another_answer_to_a_question_is_told() -> None:
+    run = Replay(answered("v1/question_answered", "answered", "Red; S"), 99, interactive=True)
+    for _ in run:
+        for asked in run.waiting:
+            assert isinstance(asked, Question)
+            run.answer(asked, [["Blue"], ["S"]])
+    assert run.turn.outcome == "succeeded"
+    assert 'You answered "Blue; S"; in the recording it was "Red; S"' in run.differs[0]
+
+
+def test_what_nobody_answered_here_is_not_asked() -> None:
+    """The recordings of the tests have no answers of their own: they came from elsewhere."""
+    run = Replay(recording("v1/bash_once"), math.inf, interactive=True)
+    assert all(run.waiting == () for _ in run)
+    assert run.turn.outcome == "succeeded"
+
+
+def answered(name: str, given: str, message: str = "") -> Recording:
+    """A recording of the tests as a notebook would have recorded it: with the answer."""
+    told = recording(name)
+    asked = next(
+        x["frame"]["properties"]
+        for x in told.lines
+        if x.get("frame", {}).get("type") in ("permission.asked", "question.asked")
+    )
+    replied = next(n for n, x in enumerate(told.lines) if ".replied" in str(x))
+    line = {
+        "t": told.lines[replied]["t"],
+        "answer": asked["id"],
+        "session": asked["sessionID"],
+        "given": given,
+        "message": message,
+    }
+    return replace(told, lines=(*told.lines[: replied + 1], line, *told.lines[replied + 1 :]))
+
+
+# -- in a cell -------------------------------------------------------------------------------------
+
+
+@both
+def test_a_notebook_records_and_replays(shell: Shell, tmp_path: Path, bash: str) -> None:
+    path = tmp_path / "lesson.jsonl"
+    assert "Turns are recorded into" in shell.run(f"%oc_record {path}").text
+    shell.types("1")
+    shell.run("%oc_new lesson;\n%oc_prompt #bash echo hi")
+    shell.run("%oc_prompt #text 2")
+    assert "2 so far" in shell.run("%oc_record").text
+    assert "no more" in shell.run("%oc_record --stop").text
+    shell.run("%oc_prompt #text 3")
+    assert "Nothing is recorded" in shell.run("%oc_record").text
+    turn, session = shell.run("%oc_turn").value, shell.run("%oc_session").value
+    assert [r.text for r in load(path)] == ["#bash echo hi", "#text 2"]
+
+    shown = shell.run(f"%oc_replay {path} --speed instant --turn 1 -o again")
+    assert "Replay of a turn of 2" in shown.text
+    assert f"Permission: {bash} 'echo hi' → once" in shown.text
+    assert "succeeded · replay" in shown.text
+    again = shell.user_ns["again"]
+    assert again.prompt != turn.prompt
+    assert repr(again).startswith("<Turn succeeded (replay): ")
+    assert shell.run("%oc_turn").value is again
+    assert shell.run("%oc_session").value.id == session.id
+
+
+@pytest.mark.usefixtures("no_network")
+def test_a_replay_needs_no_server(alone: Shell) -> None:
+    shown = alone.run(f"%oc_replay {RECORDINGS}/v1/edit.jsonl --speed instant")
+    assert "succeeded · replay" in shown.text
+    turn = alone.run("%oc_turn").value
+    diff = alone.run("%oc_diff").value
+    assert turn.text
+    assert list(diff) == [d.file for d in turn.diffs] != []
+    assert alone.user_ns.get("again") is None
+
+
+def test_a_replay_of_several_turns_plays_them_in_order(alone: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "two.jsonl"
+    path.write_text("".join((RECORDINGS / f"v1/{n}.jsonl").read_text() for n in ("text", "edit")))
+    shown = alone.run(f"%oc_replay {path} --speed instant")
+    assert shown.text.count("Replay of a turn") == 2
+    assert "--turn 3" in str(alone.fails(f"%oc_replay {path} --turn 3").error)
+
+
+def test_where_nobody_is_all_is_answered_and_gone_on_with_as_recorded(alone: Shell) -> None:
+    line = f"%oc_replay {RECORDINGS}/v1/bash_once.jsonl --interactive --step --speed instant"
+    shown = alone.run(line)
+    assert "Nobody can answer here" in shown.text
+    assert "succeeded · replay" in shown.text
+
+
+def test_steps_can_be_typed(alone: Shell) -> None:
+    alone.types("", "", "r")
+    shown = alone.run(f"%oc_replay {RECORDINGS}/v1/bash_once.jsonl --step --speed instant")
+    assert shown.text.count("Enter for the next step") == 3
+    assert "succeeded · replay" in shown.text
+
+
+def test_a_failed_turn_is_shown_and_does_not_fail_the_cell(alone: Shell) -> None:
+    shown = alone.run(f"%oc_replay {RECORDINGS}/v1/err400.jsonl --speed instant")
+    assert "failed · replay" in shown.text
+
+
+@pytest.mark.parametrize("speed", ["0", "-1", "fast", "nan", "inf"])
+def test_a_speed_that_is_none_is_said(alone: Shell, speed: str) -> None:
+    shown = alone.fails(f"%oc_replay {RECORDINGS}/v1/text.jsonl --speed={speed}")
+    assert isinstance(shown.error, UsageError)
+
+
+class Kernel:
+    """What makes a shell one that shows outputs."""
+
+    _allow_stdin = True
+
+
+@pytest.fixture
+def page(alone: Shell, front: FrontEnd, monkeypatch: pytest.MonkeyPatch) -> FrontEnd:
+    """A page in front of a shell whose cells have outputs, with a form that can be clicked."""
+    monkeypatch.setattr(alone, "kernel", Kernel(), raising=False)
+    return front
+
+
+def cell(shell: Shell, code: str) -> None:
+    """Run a cell that shows its outputs on the page, and has to work."""
+    shell.run_cell(code).raise_error()
+
+
+def read(page: FrontEnd) -> str:
+    """What can be read on the page."""
+    return "\n".join(output["text/plain"] for output in page.outputs.values())
+
+
+def clicking(page: FrontEnd, monkeypatch: pytest.MonkeyPatch, *clicks: str) -> list[str]:
+    """Have a person press these buttons, each as soon as the form asks something new."""
+    left, asked = list(clicks), list[str]()
+
+    def poll(pump: object, timeout: float = 0.0) -> bool:
+        spec = page.asks
+        if spec and left and (not asked or asked[-1] != spec["id"]):
+            asked.append(spec["id"])
+            page.click(left.pop(0))
+        return False
+
+    monkeypatch.setattr("opencode_magics.notebook.pump.NoPump.poll", poll)
+    return asked
+
+
+def test_next_shows_one_thing_after_another(
+    alone: Shell, page: FrontEnd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = clicking(page, monkeypatch, *["next"] * 3, "rest")
+    cell(alone, f"%oc_replay {RECORDINGS}/v1/bash_once.jsonl --step --speed instant")
+    assert asked == ["step-0", "step-1", "step-2", "step-3"]
+    assert "succeeded · replay" in read(page)
+    assert page.asks == {}
+
+
+def test_a_click_answers_in_an_interactive_replay(
+    alone: Shell, page: FrontEnd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "asks.jsonl"
+    path.write_text(dumps(answered("v1/bash_once", "once")))
+    asked = clicking(page, monkeypatch, "reject")
+    cell(alone, f"%oc_replay {path} --interactive --speed instant")
+    assert len(asked) == 1
+    assert "→ once" in read(page)
+    assert "You answered reject; in the recording it was once" in read(page)
+
+
+def test_a_form_that_is_not_drawn_is_typed_instead(
+    alone: Shell, page: FrontEnd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page.draws = False
+    monkeypatch.setattr(desks, "READY_WITHIN", 0.0)
+    alone.types("r")
+    shown = alone.run(f"%oc_replay {RECORDINGS}/v1/bash_once.jsonl --step --speed instant")
+    assert "Enter for the next step" in shown.text
+
+
+def test_an_interrupt_stops_a_replay(alone: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(run: Replay, wait: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Replay, "_listen", interrupt)
+    shown = alone.fails(f"%oc_replay {RECORDINGS}/v1/text.jsonl")
+    assert isinstance(shown.error, TurnInterrupted)
+    assert "The replay is stopped" in shown.text
+    assert alone.run("%oc_turn").value.outcome == "unknown"
+
+
+def test_reloading_keeps_nothing_twice(alone: Shell, tmp_path: Path) -> None:
+    alone.run(f"%oc_record {tmp_path / 'lesson.jsonl'}")
+    assert "Nothing is recorded any more" in alone.run("%reload_ext opencode_magics").text
+    assert "Nothing is recorded." in alone.run("%oc_record").text
+    assert not list(tmp_path.glob("*.jsonl"))
+
+
+# -- files that are none ---------------------------------------------------------------------------
+
+
+BAD = {
+    "empty": b"",
+    "blank": b"\n\n",
+    "binary": bytes(range(256)) * 100,
+    "text": b"Dear diary,\n",
+    "json": b'{"cells": []}\n',
+    "list": b"[1, 2]\n",
+    "headless": b'{"t": 1, "read": true}\n',
+    "a bare head": b'{"recording": 1}\n',
+    "deep": b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_file_that_is_no_recording_is_said(alone: Shell, name: str, tmp_path: Path) -> None:
+    path = tmp_path / "it.jsonl"
+    path.write_bytes(BAD[name])
+    shown = alone.fails(f"%oc_replay {path}")
+    assert isinstance(shown.error, RecordingError)
+    assert "is no recording" in shown.text
+    assert one_line_and_what_to_do(shown)
+    if BAD[name].strip():
+        assert "is no recording" in alone.fails(f"%oc_record {path}").text
+        assert path.read_bytes() == BAD[name]
+
+
+def test_another_version_is_said(alone: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "it.jsonl"
+    path.write_text('{"recording": 2, "generation": "1.x"}\n')
+    assert (
+        "is a recording of version 2; this package reads 1"
+        in alone.fails(f"%oc_replay {path}").text
+    )
+
+
+def test_another_generation_is_said(alone: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "it.jsonl"
+    text = (RECORDINGS / "v1/text.jsonl").read_text()
+    path.write_text(text.replace('"generation":"1.x"', '"generation":"3.x"'))
+    assert one_line_and_what_to_do(shown := alone.fails(f"%oc_replay {path}"))
+    assert "3.x" in shown.text
+
+
+@pytest.mark.parametrize("path", ["nothing.jsonl", "/dev/null", "."])
+def test_what_is_no_file_is_said(alone: Shell, path: str) -> None:
+    assert one_line_and_what_to_do(alone.fails(f"%oc_replay {path}"))
+
+
+def test_a_file_that_is_too_large_is_not_read(alone: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "it.jsonl"
+    with path.open("wb") as file:
+        file.truncate(300_000_000)
+    assert "300,000,000 bytes" in alone.fails(f"%oc_replay {path}").text
+
+
+@pytest.mark.parametrize("cut", [40, 3_000, 12_000, -1, -30])
+def test_a_recording_that_breaks_off_is_played_so_far(
+    alone: Shell, cut: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "it.jsonl"
+    whole = (RECORDINGS / "v1/bash_once.jsonl").read_bytes()
+    path.write_bytes(whole[:cut])
+    if cut == 40:
+        assert one_line_and_what_to_do(alone.fails(f"%oc_replay {path}"))
+        return
+    shown = alone.run(f"%oc_replay {path} --speed instant")
+    assert "The end of the recording is missing." in shown.text
+
+
+def test_after_a_turn_that_breaks_off_others_are_added_and_played(tmp_path: Path) -> None:
+    path = tmp_path / "it.jsonl"
+    whole = (RECORDINGS / "v1/bash_once.jsonl").read_text()
+    path.write_text(whole[:9_000] + "\n" + whole)
+    first, second = load(path)
+    assert first.cut
+    assert played(first).outcome == "unknown"
+    assert played(second).outcome == "succeeded"
+
+
+def test_a_line_of_nonsense_in_the_middle_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "it.jsonl"
+    lines = (RECORDINGS / "v1/bash_once.jsonl").read_text().splitlines()
+    path.write_text("\n".join([*lines[:9], "?", *lines[9:]]))
+    with pytest.raises(RecordingError, match="line 10 can't be read"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"t": 0.1, "frame": None},
+        {"t": 0.1, "frame": {"type": "message.updated"}},
+        {"t": 0.1, "frame": {"type": "message.part.updated", "properties": {"part": 3}}},
+        {"t": 0.1, "reply": 3},
+        {"t": 0.1, "answer": 3},
+        {"t": 0.1, "end": "nonsense", "failure": 3},
+        {"t": 0.1, "answer": "per_1"},
+        {"t": -5, "note": 3},
+        {"t": 0.1, "something": "new"},
+    ],
+)
+def test_a_line_that_says_nonsense_is_left_out(line: dict[str, Any]) -> None:
+    told = recording("v1/text")
+    found = played(replace(told, lines=(line, *told.lines)))
+    if "end" not in line:
+        assert found.outcome == "succeeded"
