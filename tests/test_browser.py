@@ -337,6 +337,54 @@ def test_a_cell_far_out_of_sight_can_be_answered(notebook: Notebook) -> None:
     ends(notebook, 0, "succeeded")
 
 
+# -- replays ---------------------------------------------------------------------------------------
+
+
+def test_a_replay_is_answered_and_stepped_through_with_buttons(
+    notebook: Notebook, client: Client, tmp_path: Path
+) -> None:
+    path = tmp_path / "lesson.jsonl"
+    notebook.run(f"%oc_record {path}", f"{NEW_PROMPT}#bash echo lesson", "%oc_record --stop")
+    asks(notebook, "echo lesson")
+    press(notebook, ONCE)
+    notebook.done(2)
+    sessions = len(client.sessions())
+
+    replay = f"%oc_replay {path} --speed 9"
+    notebook.run(f"{replay} --interactive", f"{replay} --step", "print('the last cell')")
+    asks(notebook, "echo lesson")
+    waits(notebook, 1, 2)
+    press(notebook, REJECT)
+    expect(notebook.outputs(0).first).to_contain_text("Replay of a turn of")
+    notebook.done(0)
+    (text,) = shows(notebook, 0)
+    assert "→ once" in text
+    assert "You answered reject; in the recording it was once" in text
+    assert "succeeded · replay" in text
+
+    asks(notebook, "Replay, 0.0 of")
+    press(notebook, "Next")
+    expect(notebook.outputs(1).first).to_contain_text("Running it.")
+    expect(notebook.outputs(1).first).not_to_contain_text("succeeded")
+    expect(notebook.form.get_by_label(MESSAGE)).to_have_count(0)
+    press(notebook, "Next")
+    press(notebook, "Play on")
+    ends(notebook, 2, "the last cell")
+    assert "succeeded · replay" in shows(notebook, 1)[-1]
+    assert len(client.sessions()) == sessions
+
+
+@only_main
+def test_an_interrupt_stops_a_replay_and_the_queue(notebook: Notebook, tmp_path: Path) -> None:
+    path = tmp_path / "lesson.jsonl"
+    notebook.run_through(f"%oc_record {path}", f"{NEW_PROMPT}#text 2", "%oc_record --stop")
+    notebook.run(f"%oc_replay {path} --step", "print('second')")
+    asks(notebook, "Replay, 0.0 of")
+    notebook.interrupt()
+    ends(notebook, 0, "The replay is stopped; nothing was running.")
+    expect(notebook.prompt(1)).to_have_text("[ ]:")
+
+
 # -- keys, screen readers, colours -----------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from ..errors import TurnInterrupted
+from ..model import ToolCall
 from ..replay import Replay
 from ..sessions import TICK
 from ..turn import Turn
@@ -81,10 +82,11 @@ def _step(run: Replay, shown: View, desk: Desk, pump: Pump | NoPump) -> None:
 
 
 def _things(turn: Turn) -> object:
-    """What is shown of a turn, without how much of it there is so far."""
+    """What happened in a turn: texts that are whole, tools and requests as they stand."""
     return [
-        (b.key, b.closed, b.value.reply if isinstance(b.value, Request) else "")
+        (b.key, b.closed, getattr(b.value, "status", ""), getattr(b.value, "reply", ""))
         for b in blocks(turn)
+        if b.closed or isinstance(b.value, ToolCall | Request)
     ]
 
 
