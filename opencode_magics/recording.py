@@ -18,6 +18,7 @@ A reader of version 1 leaves out lines of kinds that it doesn't know.
 from __future__ import annotations
 
 import json
+import math
 import time
 import zlib
 from collections import deque
@@ -207,7 +208,9 @@ def _line(text: str) -> Line | None:
         return None
     if not isinstance(line, dict):
         return None
-    return line if MARK in line or type(line.get("t")) in (int, float) else None
+    at = line.get("t")
+    timed = isinstance(at, int | float) and not isinstance(at, bool) and math.isfinite(at)
+    return line if MARK in line or timed else None
 
 
 def _head(line: Line, name: str) -> Line:

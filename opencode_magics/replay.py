@@ -24,6 +24,7 @@ from .sessions import TICK, Run, read_store
 from .turn import Turn, advance_all
 
 LONGEST_WAIT = 5.0  # seconds that a replay waits for an answer which took a person longer
+LONGEST_SILENCE = 60.0  # seconds in which nothing comes, of a tool that took longer
 _SOON = 2.0  # seconds in which the reply to a request stands after what led to it
 _PEOPLES = ("once", "always", "reject", "answered", "dismissed")
 
@@ -64,7 +65,7 @@ class Replay(Run):
         interactive: Wait for a person's own answer where there was one, by `decide`, `answer` or
             `dismiss`. What comes of it is as recorded.
 
-    Where a person took long to answer, a replay takes 5 s.
+    Where a person took long to answer, a replay takes 5 s; where a tool did, a minute.
 
     Raises:
         RecordingError: Nothing of this package speaks the recording's dialect.
@@ -169,7 +170,7 @@ class Replay(Run):
     def _listen(self, wait: float) -> None:
         """Wait a little, then play what is due."""
         line_at = self._time_of(self._next)
-        self._skip_waiting(line_at)
+        self._cut_silence(line_at)
         if not math.isinf(self.speed):
             time.sleep(max(0.0, min(wait, (line_at - self._at) / self.speed)))
         passed = time.monotonic() - self._clock
@@ -184,9 +185,9 @@ class Replay(Run):
         elif not math.isinf(reached):
             self._at = max(self._at, min(reached, self._time_of(self._next)))
 
-    def _skip_waiting(self, until: float) -> None:
-        if self.turn.waiting and until - self._at > LONGEST_WAIT:
-            self._at = until - LONGEST_WAIT
+    def _cut_silence(self, until: float) -> None:
+        longest = LONGEST_WAIT if self.turn.waiting else LONGEST_SILENCE
+        self._at = max(self._at, until - longest)
 
     def _time_of(self, n: int) -> float:
         return float(self._lines[min(n, len(self._lines) - 1)]["t"])

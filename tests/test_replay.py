@@ -501,6 +501,28 @@ def test_a_recording_that_breaks_off_is_played_so_far(
     assert "The end of the recording is missing." in shown.text
 
 
+def test_of_a_head_alone_nothing_is_known() -> None:
+    assert played(replace(recording("v1/text"), lines=())).outcome == "unknown"
+
+
+@pytest.mark.parametrize("when", ["NaN", "Infinity", "-Infinity", '"soon"', "true"])
+def test_a_time_that_is_none_breaks_the_recording_there(tmp_path: Path, when: str) -> None:
+    path = tmp_path / "it.jsonl"
+    head = (RECORDINGS / "v1/text.jsonl").read_text().splitlines()[0]
+    path.write_text(f'{head}\n{{"t": {when}, "read": true}}\n')
+    (told,) = load(path)
+    assert told.cut
+    assert told.lines == ()
+
+
+def test_a_long_silence_is_cut() -> None:
+    told = recording("v1/text")
+    late = tuple(x | {"t": x["t"] + 1e9 * (n > 5)} for n, x in enumerate(told.lines))
+    began = time.monotonic()
+    assert played(replace(told, lines=late), 100.0).outcome == "succeeded"
+    assert time.monotonic() - began < 10
+
+
 def test_after_a_turn_that_breaks_off_others_are_added_and_played(tmp_path: Path) -> None:
     path = tmp_path / "it.jsonl"
     whole = (RECORDINGS / "v1/bash_once.jsonl").read_text()

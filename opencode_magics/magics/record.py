@@ -77,12 +77,14 @@ class RecordMagics(Magics):
     def oc_replay(self, line: str) -> None:
         """Play a recording in the cell as it was live, without a server and without a model.
 
-        What the agent asked is answered as it was then (5 s later at the most); with
-        --interactive you are asked yourself, and told if the answer in the recording was another.
-        With --step a button "Next" shows one thing after another. Where no buttons can be, you
-        type; where nobody is, it plays on. The turn is marked as a replay. %oc_turn gives it,
-        %oc_diff shows its changes; nothing is sent, and your current session stays what it is.
-        A turn that failed then doesn't fail the cell now. Interrupting stops it.
+        What the agent asked is answered as it was then, 5 s later at the most; a tool takes a
+        minute at the most. With --interactive you are asked yourself, and told if the answer in
+        the recording was another. With --step a button "Next" shows one thing after another.
+        Where no buttons can be, you type; where nobody is, it plays on.
+
+        The turn is marked as a replay: %oc_turn gives it, %oc_diff shows its changes. Nothing is
+        sent, and your current session stays what it is. A turn that failed then doesn't fail the
+        cell now. Interrupting stops it.
 
         Example::
 

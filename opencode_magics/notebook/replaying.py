@@ -28,7 +28,7 @@ def replay(
         shell: The shell whose cell this is.
         asker: Who answers, where the replay is interactive, and goes on, where it is by steps.
         ui: How to ask: "auto", "widgets" or "text".
-        by_steps: Stop before everything new; where nobody can go on, play it at once.
+        by_steps: Wait for a person before everything that happens; where nobody is, play on.
 
     Returns:
         The turn, which says that it is a replay.
