@@ -109,6 +109,7 @@ class Client:
         self._secrets = _telling(user, password)
         self._http = _http(parsed, self._auth, self.local)
         self._tap: Tap | None = None
+        self._original: Client | None = None  # of which this is a twin
 
     def __repr__(self) -> str:
         return f"<Client {self}>"
@@ -138,7 +139,7 @@ class Client:
     def tapped(self, tap: Tap) -> Client:
         """The same client, which also tells `tap` what it reads: a request and the body it got."""
         twin = copy.copy(self)
-        twin._tap = tap
+        twin._tap, twin._original = tap, self
         return twin
 
     # -- who answers -----------------------------------------------------------------------------
@@ -165,7 +166,7 @@ class Client:
 
     @cached_property
     def _detected(self) -> tuple[Server, Dialect]:
-        return self.run(dialects.detect())
+        return self._original._detected if self._original else self.run(dialects.detect())
 
     @property
     def directory(self) -> str:
