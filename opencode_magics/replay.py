@@ -103,7 +103,7 @@ class Replay(Run):
         self._answers = {
             line["answer"]: line
             for line in recording.lines
-            if "answer" in line and line.get("given") in _PEOPLES
+            if _is_answer(line) and line["given"] in _PEOPLES
         }
 
     @property
@@ -223,7 +223,7 @@ class Replay(Run):
             case {"read": True}:
                 self._at = max(self._at, float(line["t"]))
                 return self._heard_in(lambda: [read_store(self.client, self.session, self.turn)])
-            case {"answer": str(), "session": str(), "given": str()}:
+            case _ if _is_answer(line):
                 return [_reply(line)]
             case {"end": str(outcome)}:
                 return [Ended(outcome, _failure(line.get("failure")))]
@@ -287,6 +287,10 @@ class Replay(Run):
             )
             self.note = self.differs[-1]
         return True
+
+
+def _is_answer(line: Line) -> bool:
+    return all(isinstance(line.get(key), str) for key in ("answer", "session", "given"))
 
 
 def _reply(line: Line) -> RequestReplied:
