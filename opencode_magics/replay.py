@@ -154,7 +154,7 @@ class Replay(Run):
         self._next = len(self._lines)
         return self._end("unknown", Failure("Left", reason))
 
-    def abort(self) -> Turn:
+    def abort(self, why: str = "") -> Turn:
         """Stop playing: there is nothing else to stop."""
         return self.leave("the replay was stopped")
 

@@ -42,8 +42,8 @@ TOPICS = (
     InboxMagics,
     OfferMagics,
     PictureMagics,
-    HelpMagics,
     RecordMagics,
+    HelpMagics,
 )
 
 

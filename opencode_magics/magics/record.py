@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @magics_class
 class RecordMagics(Magics):
-    """%oc_record and %oc_replay."""
+    """Record and replay"""
 
     def __init__(self, shell: object, state: OpenCodeMagics) -> None:
         super().__init__(shell)
@@ -31,7 +31,7 @@ class RecordMagics(Magics):
     @argument("path", nargs="*", help="The file; turns are added to what is in it.")
     @line_magic
     def oc_record(self, line: str) -> None:
-        """Record every turn of this notebook from now on into a file, for %oc_replay.
+        """A file of every turn of this notebook from now on, for %oc_replay.
 
         A turn is added when it is over, with all that the agent did and all that you answered.
         Passwords, tokens and keys are hidden, as far as they can be told from other text; your
@@ -75,7 +75,7 @@ class RecordMagics(Magics):
     @argument("path", nargs="+", help="The recording.")
     @line_magic
     def oc_replay(self, line: str) -> None:
-        """Play a recording in the cell as it was live, without a server and without a model.
+        """A recording in the cell as it was live, without a server and without a model.
 
         What the agent asked is answered as it was then, 5 s later at the most; a tool takes a
         minute at the most. With --interactive you are asked yourself, and told if the answer in
