@@ -252,7 +252,7 @@ class Turn:
         """How it ended, or "running". "succeeded" needs a finish, no error and no refusal."""
         if self.verdict is not None:
             return self.verdict  # type: ignore[return-value]
-        return _outcome(self.answers, self.failures) if self.settled else "running"
+        return _outcome(self.answers, self._ends, self.failures) if self.settled else "running"
 
     @property
     def failure(self) -> Failure | None:
@@ -264,7 +264,16 @@ class Turn:
         errors = [m.error for m in self.answers[-1:] if m.error]
         if errors or self.outcome in ("succeeded", "running"):
             return errors[0] if errors else None
-        return self.failures[-1] if self.failures else None
+        heard = (*self._ends, *self.failures)
+        return heard[-1] if heard else None
+
+    @property
+    def _ends(self) -> tuple[Failure, ...]:
+        """Why it ended, where the server noted that behind it (2.x): one failure, or none."""
+        own = {self.prompt, *(m.id for m in self.answers)}
+        last = max((n for n, m in enumerate(self.log) if m.id in own), default=-1)
+        noted = (m for m in self.log[last + 1 :] if m.role == "system" and m.error)
+        return tuple(m.error for m in noted if m.error)[:1]
 
     @property
     def stopped(self) -> str:
@@ -318,17 +327,17 @@ def _goes_on(own: tuple[Message, ...]) -> bool:
     )
 
 
-def _outcome(answers: tuple[Message, ...], failures: tuple[Failure, ...]) -> Outcome:
+def _outcome(
+    answers: tuple[Message, ...], ends: tuple[Failure, ...], failures: tuple[Failure, ...]
+) -> Outcome:
     if not answers:
-        if failures and failures[-1].interrupted:
-            return "interrupted"
-        return "aborted" if failures and failures[-1].aborted else "failed"
+        return _unanswered((*ends, *failures))
     last = answers[-1]
     declined = any(t.declined for t in last.tools)
     if last.error is not None and not (declined and last.error.aborted):
         if not (last.error.aborted or last.error.interrupted):
             return "failed"
-        cut_off = any(f.interrupted for f in (last.error, *failures))
+        cut_off = any(f.interrupted for f in ends or (last.error, *failures))
         return "interrupted" if cut_off else "aborted"
     if declined:
         return "rejected"
@@ -339,6 +348,12 @@ def _outcome(answers: tuple[Message, ...], failures: tuple[Failure, ...]) -> Out
     at_work = any(t.status in ("pending", "running") for m in answers for t in m.tools)
     halfway = last.finish in (None, "", "tool-calls")
     return "interrupted" if halfway or at_work else "succeeded"
+
+
+def _unanswered(failures: tuple[Failure, ...]) -> Outcome:
+    if failures and failures[-1].interrupted:
+        return "interrupted"
+    return "aborted" if failures and failures[-1].aborted else "failed"
 
 
 # -- the fold --------------------------------------------------------------------------------------
@@ -581,7 +596,12 @@ def _from_prompt(messages: tuple[Message, ...], prompt: str) -> tuple[Message, .
 
 
 def _merge(known: Message | None, stored: Message) -> Message:
-    """The store wins for what is complete; what still streams is richer here than there."""
+    """The store wins for what is complete; what still streams is richer here than there.
+
+    Who cut a turn off is heard, and may not be kept.
+    """
+    if known is not None and known.role == "system" and stored.error and stored.error.interrupted:
+        return replace(stored, error=known.error or stored.error)
     if known is None or stored.completed is not None or stored.role == "user":
         return stored
     parts = reduce(_put, stored.parts, known.parts)

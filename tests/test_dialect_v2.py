@@ -22,7 +22,7 @@ from test_dialects import reply_of, run
 from opencode_magics import sessions
 from opencode_magics.client import Client
 from opencode_magics.dialects import Prompt, Reply, Request, decode
-from opencode_magics.dialects.v2 import V2, _messages, _readable
+from opencode_magics.dialects.v2 import V2, _messages, _readable, _reasons
 from opencode_magics.errors import StatusError, StreamError, TurnError, UnknownNameError
 from opencode_magics.events import PermissionAsked, Reread
 from opencode_magics.history import frames
@@ -109,6 +109,28 @@ def comparable(log: tuple[Message, ...]) -> list[Message]:
         return replace(message, error=failure, finish=finish, parts=tuple(parts))
 
     return [told(m) for m in log]
+
+
+def test_who_stopped_a_turn_stands_in_the_log_alone() -> None:
+    """Where there is none, nobody says that a person did it."""
+    told = transcript("interrupt")
+    start = Turn(told.session, told.prompts[0])
+
+    def outcome(rows: Any, frames: Any) -> tuple[str, str]:
+        read = _messages(told.session, rows, why=dict(_reasons(frames)))
+        turn = advance(start, Reread(told.session, Status("idle"), read))
+        return turn.outcome, str(turn.failure)
+
+    assert outcome(told.rows, told.frames) == ("aborted", "aborted: Step interrupted")
+    nobody = "Interrupted: the server does not tell by whom"
+    assert outcome(told.rows, ()) == ("interrupted", nobody)
+    early = [r for r in told.rows if r["type"] != "assistant"]
+    assert outcome(early, told.frames) == ("aborted", "Aborted: somebody stopped the turn")
+    assert outcome(early, ()) == ("interrupted", nobody)
+    # What was heard stays, whatever the store can tell.
+    heard = advance_all(start, told.heard())
+    bare = Reread(told.session, Status("idle"), _messages(told.session, told.rows))
+    assert advance(heard, bare).outcome == "aborted"
 
 
 # -- reading ---------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from opencode_magics import server, sessions
+from opencode_magics import history, server, sessions
 from opencode_magics.client import Client
 from opencode_magics.dialects import Prompt, Request, SessionOptions
 from opencode_magics.errors import (
@@ -303,6 +303,8 @@ def test_a_model_or_agent_that_there_is_not_fails_at_the_next_turn(
         turn = finish(run)
     assert (turn.outcome, turn.answers) == ("failed", ())
     assert "nobody" in str(turn.failure)
+    fresh = sessions.refresh(client, Turn(session.id, turn.prompt, verdict="unknown"))
+    assert (fresh.outcome, str(fresh.failure)) == ("failed", "Failed: the server keeps no reason")
 
 
 def test_a_prompt_with_another_model_switches_the_session(client: Client, session: Session) -> None:
@@ -340,21 +342,40 @@ def test_what_a_command_prints_is_shown_while_it_runs(client: Client, session: S
     assert run.turn.tools[0].output == "one\ntwo\n"
 
 
-@pytest.mark.parametrize("reason", ["shutdown", "superseded", "inactivity"])
-def test_what_the_server_cuts_off_is_interrupted(
-    client: Client, session: Session, simulator: Simulator, reason: str
+def cut_off(reason: str) -> Callable[[Simulator, Client, Session], None]:
+    return lambda world, client, session: world.shop.running[session.id].interrupt(reason)
+
+
+def stopped(world: Simulator, client: Client, session: Session) -> None:
+    client.abort(session)
+
+
+ENDS: dict[str, tuple[str, Any, str]] = {
+    "succeeded": ("#text 2", None, "once"),
+    "rejected": ("#bash touch never", None, "reject"),
+    "failed": ("#err400", None, "once"),
+    "aborted": ("#slow 40 .1", stopped, "once"),
+    "interrupted by shutdown": ("#slow 40 .1", cut_off("shutdown"), "once"),
+    "interrupted by superseded": ("#slow 40 .1", cut_off("superseded"), "once"),
+    "interrupted by inactivity": ("#slow 40 .1", cut_off("inactivity"), "once"),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_how_a_turn_ended_is_the_same_live_stored_and_in_the_history(
+    client: Client, session: Session, simulator: Simulator, end: str
 ) -> None:
-    with sessions.prepare(client, session, "#slow 40 .1") as run:
+    prompt, act, decision = ENDS[end]
+    with sessions.prepare(client, session, prompt) as run:
         run.start()
-        until(lambda: next(iter(run)).text)
-        simulator.shop.running[session.id].interrupt(reason)
-        turn = finish(run)
-    assert turn.outcome == "interrupted"
-    assert turn.text.startswith("slow0")
-    # Of a shutdown no end is stored: that, too, tells.
-    fresh = Turn(session.id, turn.prompt, verdict="unknown")
-    stored = "interrupted" if reason == "shutdown" else "aborted"
-    assert sessions.refresh(client, fresh).outcome == stored
+        if act is not None:
+            until(lambda: next(iter(run)).text)
+            act(simulator, client, session)
+        turn = finish(run, decision)
+    fresh = sessions.refresh(client, Turn(session.id, turn.prompt, verdict="unknown"))
+    told = history.messages(client, [session], cache=False)["outcome"].dropna().iloc[-1]
+    assert {turn.outcome, fresh.outcome, told} == {end.split()[0]}
+    assert (fresh.failure is None) == (turn.failure is None)
 
 
 def test_a_cold_directory_has_its_models_all_the_same(client: Client, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from .. import forms
 from ..diffs import Diff, Source
-from ..errors import NotFoundError, StatusError, StreamError, UnsupportedOperation
+from ..errors import NotFoundError, OpenCodeError, StatusError, StreamError, UnsupportedOperation
 from ..events import (
     Event,
     MessageChanged,
@@ -80,6 +80,7 @@ from . import (
     SessionOptions,
     decode,
     json_object,
+    loads,
     log,
     many,
 )
@@ -265,17 +266,25 @@ class V2(Generation):
 
     def messages(self, session: Session) -> Flow[tuple[Message, ...]]:
         """Every message of a session, oldest first, and the lines that the server put between."""
-        rows = _rows((yield from self.pages(session)))
-        return decode("messages", lambda rows: _messages(session.id, rows), rows)
+        rows, why = _told_in((yield from self.pages(session)))
+        return decode("messages", lambda rows: _messages(session.id, rows, why=why), rows)
 
     def pages(self, session: Session) -> Flow[tuple[Reply, ...]]:
-        """Every message of a session as the server sends them."""
+        """Every message of a session as the server sends them.
+
+        And its log, where a turn was cut off: messages don't tell by whom.
+        """
         query: Query = {"order": "asc", "limit": _PAGE}
-        return (yield from _pages(Request("GET", _path(session.id, "message"), query)))
+        pages = yield from _pages(Request("GET", _path(session.id, "message"), query))
+        if any(b'"interrupted"' in page.body for page in pages):
+            with suppress(OpenCodeError):  # it is experimental: then nobody tells
+                pages += ((yield self.log(session.id, None, False)),)
+        return pages
 
     def transcript(self, session: Session, pages: Sequence[Reply]) -> tuple[Message, ...]:
         """The messages in these replies, oldest first, as far as they can be read."""
-        return _messages(session.id, _rows(pages), _readable)
+        rows, why = _told_in(pages)
+        return _messages(session.id, rows, _readable, why)
 
     def latest(self, session: Session, count: int) -> Flow[tuple[Message, ...]]:
         """The newest messages of a session, oldest first, and the lines between them."""
@@ -652,6 +661,37 @@ def _rows(pages: Iterable[Reply]) -> list[Wire]:
     return [w for page in listed for w in page if isinstance(w, dict)]
 
 
+def _told_in(pages: Iterable[Reply]) -> tuple[list[Wire], dict[str, str]]:
+    """The rows in the pages of a session, and what its log, if it is there, says of its ends."""
+    logs = [page for page in pages if page.request.path.endswith("/log")]
+    rows = _rows(page for page in pages if page not in logs)
+    return rows, {key: reason for log in logs for key, reason in _reasons(_frames(log.body))}
+
+
+def _frames(body: bytes) -> Iterator[Any]:
+    """The frames of a stream that has ended. A frame is one line of JSON."""
+    for line in body.replace(b"\r", b"\n").split(b"\n"):
+        with suppress(ValueError, RecursionError):
+            yield loads(line.removeprefix(b"data:").decode("utf-8", "replace"))
+
+
+def _reasons(frames: Iterable[Any]) -> Iterator[tuple[str, str]]:
+    """Why turns were cut off, by the id of the row that notes the end."""
+    for frame in frames:
+        match frame:
+            case {
+                "type": "session.execution.interrupted",
+                "id": str(key),
+                "data": {"reason": str(reason)},
+            }:
+                yield _row_of(key), reason
+
+
+def _row_of(event: str) -> str:
+    """The id of the row that a terminal event leaves (2.0.16)."""
+    return "msg_" + event.removeprefix("evt_")
+
+
 def _pages(request: Request) -> Flow[tuple[Reply, ...]]:
     """All pages of a list. There is always a next cursor, so an empty page is the end."""
     pages: list[Reply] = []
@@ -710,19 +750,26 @@ def _ref_out(model: ModelRef) -> Wire:
 
 
 def _messages(
-    session: str, rows: Sequence[Wire], read: _Reader | None = None
+    session: str,
+    rows: Sequence[Wire],
+    read: _Reader | None = None,
+    why: Mapping[str, str] | None = None,
 ) -> tuple[Message, ...]:
-    """Stored rows as messages: an answer belongs to the prompt before it."""
-    read = read or _message
+    """Stored rows as messages: an answer belongs to the prompt before it.
+
+    `why` is the reason for which a turn was cut off, by the id of the row that notes its end.
+    """
+    read, why = read or _message, why or {}
     found: list[Message] = []
     prompt: str | None = None
     for place, row in enumerate(rows):
         message = read(session, row, prompt)
         if message.role == "user":
             prompt = message.id
-        if message.error is not None and message.error.aborted and _unsaid(rows[place + 1 :]):
-            cut_off = Failure("Interrupted", "the server stopped, and the turn with it")
-            message = replace(message, error=cut_off)
+        if message.error is not None and message.error.aborted:
+            message = replace(message, error=_stopped(message.error, rows[place + 1 :], why))
+        elif message.kind == "idle" and message.error is None:
+            message = replace(message, error=_why(message.finish, why.get(message.id)))
         found.append(message)
     return tuple(found)
 
@@ -752,10 +799,35 @@ def _readable(session: str, w: Wire, prompt: str | None) -> Message:
     return replace(message, unread=tuple(unread))
 
 
-def _unsaid(after: Sequence[Wire]) -> bool:
-    """Whether no end of the turn was noted: it is for every one that a person stopped."""
-    following = (w.get("type") for w in after)
-    return next((t for t in following if t in ("idle", "user", "assistant")), None) != "idle"
+def _stopped(told: Failure, after: Sequence[Wire], why: Mapping[str, str]) -> Failure:
+    """Why a step was stopped: the end of the turn, noted behind it, is a person's or the server's.
+
+    No end is noted of a turn that stopped with the server.
+    """
+    following = (w for w in after if w.get("type") in ("idle", "user", "assistant"))
+    end = next(following, {})
+    if end.get("type") != "idle":
+        return Failure(_CUT_OFF, "the server stopped, and the turn with it")
+    cause = _why(end.get("outcome"), why.get(string(end.get("id"))))
+    return cause if cause is not None and cause.interrupted else told
+
+
+_CUT_OFF = "Interrupted"
+
+
+def _why(outcome: str | None, reason: str | None) -> Failure | None:
+    """Why a turn ended so, as far as it is told; None if it succeeded."""
+    match outcome, reason:
+        case "failed", _:
+            return Failure("Failed", "the server keeps no reason")
+        case "interrupted", "user":
+            return Failure("Aborted", "somebody stopped the turn")
+        case "interrupted", None:
+            return Failure(_CUT_OFF, "the server does not tell by whom")
+        case "interrupted", _:
+            return Failure(_CUT_OFF, f"the server cut the turn off ({reason})")
+        case _:
+            return None
 
 
 def _message(session: str, w: Wire, prompt: str | None) -> Message:
@@ -1276,8 +1348,8 @@ def _on_started(d: Wire, f: Wire) -> Iterator[Event]:
 
 def _ended(outcome: str, d: Wire, f: Wire) -> Message:
     """The line that the server stores at the end of a turn: its id is the event's."""
-    error = _failure(d["error"]) if d.get("error") else None
-    key = "msg_" + string(f.get("id")).removeprefix("evt_")
+    error = _failure(d["error"]) if d.get("error") else _why(outcome, string(d.get("reason")))
+    key = _row_of(string(f.get("id")))
     return Message(
         key, d["sessionID"], "system", _at(f), _at(f), finish=outcome, error=error, kind="idle"
     )
@@ -1296,8 +1368,8 @@ def _on_failed(d: Wire, f: Wire) -> Iterator[Event]:
 
 def _on_interrupted(d: Wire, f: Wire) -> Iterator[Event]:
     reason = string(d["reason"])
-    if reason != "user":
-        why = Failure("Interrupted", f"the server cut the turn off ({reason})")
+    why = _why("interrupted", reason)
+    if why is not None and why.interrupted:
         yield SessionFailed(d["sessionID"], why)
     if reason != "shutdown":  # a shutdown leaves no line
         yield MessageChanged(_ended("interrupted", d, f))

@@ -306,6 +306,8 @@ def outcome(message: Message) -> str | None:
     if message.tools and not message.finish and not message.error and not _steps(message):
         return SHELL
     if message.error is not None:
+        if message.error.interrupted:
+            return "interrupted"
         return "aborted" if message.error.aborted else "failed"
     if message.completed is None:
         return "unfinished"
