@@ -117,14 +117,10 @@ class Client:
     def __str__(self) -> str:
         known = self.__dict__.get("_detected")
         version = f"OpenCode {known[0].version} at " if known else ""
-        tested = f" (tested with {known[1].tested})" if known and not self._is_tested else ""
+        doubt = f"{dialects.untested(*known)}: " if known and dialects.untested(*known) else ""
+        tested = f" ({doubt}tested with {known[1].tested})" if known else ""
         where = f", directory {self._directory}" if self._directory else ""
         return f"{version}{self.url}{where}{tested}"
-
-    @property
-    def _is_tested(self) -> bool:
-        server, dialect = self._detected
-        return server.version == dialect.tested
 
     def __enter__(self) -> Client:
         return self
@@ -156,8 +152,16 @@ class Client:
         return self._detected[0]
 
     def check(self) -> None:
-        """Make sure now that the server answers, and learn where it works; raises like `server`."""
+        """Make sure now that the server answers, and learn where it works; raises like `server`.
+
+        Of a version that nobody tested it warns in the log.
+        """
         _ = self.server, self.directory
+        if doubt := dialects.untested(*self._detected):
+            dialects.log.warning(
+                "OpenCode %s is %s: what it sends may be misread. This package was tested with %s.",
+                self.server.version, doubt, self.dialect.tested,
+            )  # fmt: skip
 
     @property
     def dialect(self) -> Dialect:

@@ -8,7 +8,7 @@ import traceback
 
 import httpx
 import pytest
-from fake import ACCEPTED, CUT, FakeServer, frame, in_turn, one_x
+from fake import ACCEPTED, CUT, FakeServer, frame, in_turn, one_x, two_x
 
 from opencode_magics.client import Client, Lost, Opened, Unusable, is_loopback, parse_url
 from opencode_magics.dialects import Prompt, Request
@@ -299,3 +299,32 @@ def test_closing_ends_the_reader_at_once():
         stream.close()
         assert not stream._thread.is_alive()
         assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize(
+    ("routes", "version", "doubt"),
+    [
+        ("1.x", "1.18.33", ""),
+        ("1.x", "1.18.4", ""),
+        ("1.x", "1.17.9", "outside the tested 1.18"),
+        ("1.x", "1.180.0", "outside the tested 1.18"),
+        ("2.x", "2.0.16", ""),
+        ("2.x", "v2.2.7", ""),
+        ("2.x", "2.3.0", "outside the tested 2.0 to 2.2"),
+        ("2.x", "3.0.0", "outside the tested 2.0 to 2.2"),
+        ("2.x", "local", "outside the tested 2.0 to 2.2"),
+        ("2.x", "", "outside the tested 2.0 to 2.2"),
+    ],
+)
+def test_a_connection_says_which_version_answers_and_what_was_tested(
+    routes: str, version: str, doubt: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = {"healthy": True, "version": version, "pid": 1}
+    answers = one_x(health=told) if routes == "1.x" else two_x(info=told)
+    with FakeServer(answers) as fake, Client(fake.url, directory="/work/p") as client:
+        client.check()
+    assert f"OpenCode {version} at " in repr(client)
+    assert "tested with the real 1.18.33" in repr(client) or "transcripts of 2.0.16" in repr(client)
+    assert doubt in repr(client)
+    assert ("outside" in repr(client)) == bool(doubt)
+    assert [doubt in r.getMessage() for r in caplog.records] == [True] * bool(doubt)

@@ -167,12 +167,14 @@ class Dialect(Protocol):
 
     Directories go to the server as it spells them. `silence` is how many seconds without a frame
     mean that the stream is dead; `always_means` says how far an "always" reaches; `tested` says
-    what this package was tested with, `joining` how a prompt can join a turn that runs,
+    what this package was tested with, `releases` the first and the last release that this is to
+    stand for, `joining` how a prompt can join a turn that runs,
     `busy_route` what is asked for the sessions that work.
     """
 
     generation: str
     tested: str
+    releases: tuple[str, str]
     joining: str
     busy_route: str
     silence: float
@@ -552,6 +554,27 @@ def _tried(probe: Flow[Server | None], tried: list[str]) -> Flow[Server | None]:
     except StopIteration as stop:
         found: Server | None = stop.value
         return found
+
+
+def untested(server: Server, dialect: Dialect) -> str:
+    """Where a server's version stands beside those that this package was tested for; "" if among.
+
+    A version that doesn't begin with two numbers ("local") can't be compared.
+    """
+    first, last = (_release(text) for text in dialect.releases)
+    told = _release(server.version)
+    if first and last and told and first <= told <= last:
+        return ""
+    return f"outside the tested {_span(*dialect.releases)}"
+
+
+def _release(version: str) -> tuple[int, int] | None:
+    found = re.match(r"v?(\d{1,9})\.(\d{1,9})(?!\d)", version.strip())
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _span(first: str, last: str) -> str:
+    return first if first == last else f"{first} to {last}"
 
 
 def json_object(reply: Reply) -> dict[str, Any] | None:

@@ -103,7 +103,8 @@ class V1(Generation):
     """The dialect of OpenCode 1.x."""
 
     generation = "1.x"
-    tested = "1.18.33"
+    tested = "the real 1.18.33"
+    releases = ("1.18", "1.18")
     joining = "line up behind it with --queue"
     busy_route = "/session/status"
     silence = 30.0  # heartbeats come every 10 s

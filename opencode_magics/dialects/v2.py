@@ -129,6 +129,7 @@ class V2(Generation):
 
     generation = "2.x"
     tested = "transcripts of 2.0.16 and a simulation of 2.0 to 2.2"
+    releases = ("2.0", "2.2")
     joining = "line up behind it with --queue, or join it with --steer"
     busy_route = "/api/session/active"
     silence = 45.0  # heartbeats come every 15 s, as comments
