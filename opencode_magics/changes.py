@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .client import Client
+from .client import Client, aside
 from .errors import SessionBusyError, UnknownNameError
 from .model import Message, ModelRef, Session
 from .sessions import choose_model
@@ -162,9 +162,9 @@ def compact(client: Client, session: Session, model: str | None = None) -> Chang
 
 
 def _model(client: Client, session: Session, name: str | None) -> ModelRef:
-    models = client.models(session.directory)  # warms the directory, too
     if name is not None:
-        return choose_model(models, name).ref
+        return choose_model(client.models(session.directory), name).ref
+    models = aside(lambda: client.models(session.directory), ())  # warms the directory, too
     default = next((m.ref for m in models if m.default), None)
     chosen = client.session(session.id).model or default
     if chosen is None:

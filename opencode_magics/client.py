@@ -27,7 +27,13 @@ import httpx_sse
 from . import dialects, resend
 from .dialects import Delivery, Dialect, Flow, Place, Prompt, Reply, Request, SessionOptions
 from .diffs import Diff
-from .errors import OpenCodeError, ServerConnectionError, StreamError
+from .errors import (
+    AuthenticationError,
+    OpenCodeError,
+    ServerConnectionError,
+    StatusError,
+    StreamError,
+)
 from .events import Event
 from .model import (
     Agent,
@@ -54,6 +60,7 @@ from .model import (
 
 T = TypeVar("T")
 Tap = Callable[[str, bytes], None]
+U = TypeVar("U")
 DEFAULT_PORT = 4096
 USER = "opencode"
 
@@ -774,6 +781,35 @@ def _decoded(
     except (ValueError, RecursionError) as error:
         what = f"The server sent a frame that is no JSON ({error})."
         yield Unusable(StreamError(what, "Does something else answer at this address?"))
+
+
+# -- what a result can do without ------------------------------------------------------------------
+
+
+def say(what: str) -> None:
+    """Warn in the log."""
+    dialects.log.warning("%s", what)
+
+
+def aside(ask: Callable[[], T], otherwise: U, tell: Callable[[str], object] = say) -> T | U:
+    """What makes a result richer and isn't the result: `otherwise`, where the server fails at it.
+
+    Args:
+        ask: The call.
+        otherwise: What stands for its answer then: nothing known.
+        tell: Is told why; the log by default.
+
+    Raises:
+        AuthenticationError: That is wrong for everything.
+        ServerConnectionError: So is that.
+    """
+    try:
+        return ask()
+    except AuthenticationError:
+        raise
+    except (StatusError, StreamError) as error:
+        tell(error.what)
+        return otherwise
 
 
 # -- addresses and transport -----------------------------------------------------------------------

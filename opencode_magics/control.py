@@ -16,7 +16,7 @@ from typing import Literal
 from .client import Client
 from .errors import NotFoundError, OpenCodeError
 from .model import Message, Session
-from .sessions import STOP_WITHIN, descendants, quieten, reject
+from .sessions import STOP_WITHIN, descendants, quieten, reject, waiting
 from .status import Reading
 
 Action = Literal["delete", "archive"]
@@ -147,8 +147,8 @@ def _newest(client: Client, session: Session) -> tuple[Message, ...] | None:
 
 
 def _waiting(client: Client, session: Session) -> set[str]:
-    where = session.directory
-    return {p.id for p in client.permissions(where)} | {q.id for q in client.questions(where)}
+    permissions, questions = waiting(client, session.directory)
+    return {p.id for p in permissions} | {q.id for q in questions}
 
 
 def _kept(newest: tuple[Message, ...] | None) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from .client import Client
-from .events import Reread
-from .model import Message, Session, Status
+from .client import Client, aside
+from .events import Ended, Reread
+from .model import Failure, Message, Session, Status
 from .sessions import descendants
 from .turn import Turn, advance
 
@@ -24,23 +24,30 @@ class Conversation:
         return f"<Conversation {self.session.id}: {len(self.turns)} turns>"
 
 
+_IDLE = Status("idle")
+_UNSEEN = Ended("unknown", Failure("StatusUnknown", "the server doesn't tell whether it works"))
+
+
 def read(client: Client, session: Session, last: int | None = None) -> Conversation:
     """Read a session from the server, its last turns or all.
 
     Permissions, retries and the like are stored nowhere and can't be shown again.
     """
-    status = client.statuses(session.directory).get(session.id, Status("idle"))
+    busy = aside(lambda: client.statuses(session.directory), None)
+    status = _IDLE if busy is None else busy.get(session.id, _IDLE)
     messages = client.transcript(session)
-    below = tuple(descendants(client, session, 0))
+    below = aside(lambda: tuple(descendants(client, session, 0)), ())
     prompts = [at for at, m in enumerate(messages) if m.role == "user" and not m.synthetic]
     shown = prompts if last is None else prompts[-last:]
     ends = [*prompts, len(messages)]
     turns = []
     for at in shown:
         within = messages[at : _end(messages, ends, at)]
-        state = status if at == prompts[-1] else Status("idle")
+        last_one = at == prompts[-1]
+        state = status if last_one else _IDLE
         reread = Reread(session.id, state, within, _of_turn(within, below))
-        turns.append(advance(Turn(session.id, messages[at].id), reread))
+        turn = advance(Turn(session.id, messages[at].id), reread)
+        turns.append(advance(turn, _UNSEEN) if last_one and busy is None else turn)
     return Conversation(session, tuple(turns), len(prompts) - len(shown))
 
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .client import Client
+from .client import Client, aside
 from .conversation import read
 from .model import Attachment, Message, ModelRef, Session
 from .sessions import check_names
@@ -57,7 +57,8 @@ def wanted(
         UnknownNameError: The server has no such model, agent or variant.
     """
     chosen, named = check_names(client, session, model, agent, variant)
-    default = next((m.ref for m in client.models(session.directory) if m.default), None)
+    models = aside(lambda: client.models(session.directory), ())
+    default = next((m.ref for m in models if m.default), None)
     key = digest(text, files, model, agent, variant)
     return Wanted(text, tuple(files), key, chosen or session.model or default, named)
 

@@ -15,8 +15,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NoReturn, TypeVar
 
-from .client import Client, Lost, Opened, Stream, Unusable
-from .dialects import Delivery, Prompt
+from .client import Client, Lost, Opened, Stream, Unusable, aside, say
+from .dialects import Delivery, Prompt, log
 from .errors import (
     CostLimitError,
     NotFoundError,
@@ -52,6 +52,7 @@ from .model import (
     ModelRef,
     Permission,
     Question,
+    SavedRule,
     Session,
     Status,
     total_usage,
@@ -365,17 +366,14 @@ def pending(
         client: The server.
         session: Only what it and its subagents ask; None takes all in the client's directory.
     """
-    where = session.directory if session else client.directory
-    waiting: tuple[Permission | Question, ...] = (
-        *client.permissions(where),
-        *client.questions(where),
-    )
+    permissions, questions = waiting(client, session.directory if session else client.directory)
+    asked: tuple[Permission | Question, ...] = (*permissions, *questions)
     known = {session.id: session} if session else {}
-    if session and waiting:
+    if session and asked:
         known |= {s.id: s for s in descendants(client, session, 0)}
-    elif waiting:
-        known |= {r.session: client.session(r.session) for r in waiting}
-    return tuple((r, known[r.session]) for r in waiting if r.session in known)
+    elif asked:
+        known |= {r.session: client.session(r.session) for r in asked}
+    return tuple((r, known[r.session]) for r in asked if r.session in known)
 
 
 def rules_of(client: Client, session: Session) -> Rulebook:
@@ -386,10 +384,9 @@ def rules_of(client: Client, session: Session) -> Rulebook:
     """
     name = session.agent or DEFAULT_AGENT
     agent = next((a.rules for a in client.agents(session.directory) if a.name == name), None)
-    try:
-        saved = client.saved_rules()
-    except UnsupportedOperation:
-        saved = ()
+    saved: tuple[SavedRule, ...] = ()
+    with suppress(UnsupportedOperation):
+        saved = aside(client.saved_rules, saved)
     own = client.session(session.id)
     return Rulebook(agent, own.rules, tuple(s for s in saved if s.project in ("", own.project)))
 
@@ -398,9 +395,10 @@ def _model(
     client: Client, session: Session, name: str | None, variant: str | None
 ) -> ModelRef | None:
     # Asked for every prompt: it also warms the directory, which a restarted server needs again.
-    models = client.models(session.directory)
     if name is None and variant is None:
+        aside(lambda: client.models(session.directory), ())
         return None
+    models = client.models(session.directory)
     if name is None and session.model is None:
         default = next((m for m in models if m.default), None)
         if default is None:
@@ -416,10 +414,11 @@ def _model(
 
 def _agent(client: Client, session: Session, name: str | None) -> str | None:
     # Left out, 1.x takes "build" and not the session's own agent.
-    agents = client.agents(session.directory)
     if name is not None:
-        return choose_agent(agents, name).name
-    return session.agent if any(a.name == session.agent for a in agents) else None
+        return choose_agent(client.agents(session.directory), name).name
+    agents = aside(lambda: client.agents(session.directory), None)
+    known = agents is None or any(a.name == session.agent for a in agents)
+    return session.agent if known else None
 
 
 class Run:
@@ -455,6 +454,7 @@ class Run:
         self._judged: Turn | None = None
         self._stream: Stream | None = None
         self._strangers: set[str] = set()
+        self._untold: set[str] = set()
         self._asked: dict[str, float] = {}  # when a request was heard of
         self._lost: Lost | None = None  # the stream is down
         self._out_since: float | None = None  # nothing was heard by any way since then
@@ -797,13 +797,19 @@ class Run:
 
     def reread(self) -> Reread:
         """The store as it is now. Idle without an answer is looked at twice."""
-        found = read_store(self.client, self.session, self.turn)
+        found = read_store(self.client, self.session, self.turn, self._unreadable)
         answered = any(m.parent == self.turn.prompt for m in found.messages)
         if found.status.name == "idle" and not answered:
             time.sleep(0.25)
-            found = read_store(self.client, self.session, self.turn)
+            found = read_store(self.client, self.session, self.turn, self._unreadable)
         self.recorder.read()
         return found
+
+    def _unreadable(self, what: str) -> None:
+        """Say once what the server can't tell."""
+        if what not in self._untold:
+            self._untold.add(what)
+            log.warning("%s", what)
 
     def _judge(self, reread: Reread) -> None:
         """An idle session whose answer is half done, or whose prompt is gone, won't go on."""
@@ -998,8 +1004,9 @@ def reject(client: Client, directory: str, tree: frozenset[str]) -> tuple[str, .
     Returns:
         The ids of what waited, also of what was settled by the rejection of another.
     """
-    permissions = [p for p in client.permissions(directory) if p.session in tree]
-    questions = [q for q in client.questions(directory) if q.session in tree]
+    permissions, questions = waiting(client, directory)
+    permissions = tuple(p for p in permissions if p.session in tree)
+    questions = tuple(q for q in questions if q.session in tree)
     for permission in permissions:
         with suppress(NotFoundError):
             client.reply(permission, directory, "reject")
@@ -1009,35 +1016,56 @@ def reject(client: Client, directory: str, tree: frozenset[str]) -> tuple[str, .
     return (*(p.id for p in permissions), *(q.id for q in questions))
 
 
+def waiting(
+    client: Client, directory: str, known: Turn | None = None, tell: Callable[[str], object] = say
+) -> tuple[tuple[Permission, ...], tuple[Question, ...]]:
+    """What waits for a person in a directory; of a list that can't be read, what is `known`."""
+    return (
+        aside(lambda: client.permissions(directory), known.permissions if known else (), tell),
+        aside(lambda: client.questions(directory), known.questions if known else (), tell),
+    )
+
+
 def _cut_short(before: Turn, after: Turn) -> bool:
     """Whether a tool that was at work before did not come to its end."""
     open_then = {t.id for t in before.tools if t.status in ("pending", "running")}
     return any(t.id in open_then and t.status == "error" for t in after.tools)
 
 
-def read_store(client: Client, session: Session, turn: Turn) -> Reread:
-    """Everything the server holds of a turn. The status comes first: what follows is no older."""
+def read_store(
+    client: Client, session: Session, turn: Turn, tell: Callable[[str], object] = say
+) -> Reread:
+    """Everything the server holds of a turn. The status comes first: what follows is no older.
+
+    Of what it can't tell beside the messages that is kept which was known; `tell` is told why.
+    """
     status = client.statuses(session.directory).get(session.id)
     messages = client.messages(session)
     began = next((m.created for m in messages if m.id == turn.prompt), None) or 0
-    below = tuple(descendants(client, session, began))
+    below = aside(lambda: tuple(descendants(client, session, began)), turn.sessions, tell)
     tree = turn.tree | {s.id for s in below}
-    where = session.directory
+    permissions, questions = waiting(client, session.directory, turn, tell)
     over = status is None and any(m.parent == turn.prompt for m in messages)
     return Reread(
         session.id,
         status or _IDLE,
         messages,
         below,
-        tuple(p for p in client.permissions(where) if p.session in tree),
-        tuple(q for q in client.questions(where) if q.session in tree),
+        tuple(p for p in permissions if p.session in tree),
+        tuple(q for q in questions if q.session in tree),
         client.changed(session, turn.prompt) if over else (),
     )
 
 
-def descendants(client: Client, session: Session, since: int) -> Iterator[Session]:
-    """Subagent sessions at any depth that did something since then; parents come first."""
+def descendants(
+    client: Client, session: Session, since: int, above: tuple[str, ...] = ()
+) -> Iterator[Session]:
+    """Subagent sessions at any depth that did something since then; parents come first.
+
+    `above` are those in whose line a session stands: none is below itself, whatever a server says.
+    """
+    line = (*above, session.id)
     for child in client.children(session):
-        if (child.updated or since) >= since:
+        if (child.updated or since) >= since and child.id not in line:
             yield child
-            yield from descendants(client, child, since)
+            yield from descendants(client, child, since, line)

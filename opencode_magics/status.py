@@ -16,7 +16,7 @@ from typing import Literal
 from .client import Client
 from .errors import NotFoundError, OpenCodeError, StatusError
 from .model import Message, Permission, Question, Session, Status
-from .sessions import descendants, same_directory
+from .sessions import descendants, same_directory, waiting
 
 State = Literal[
     "idle",
@@ -48,6 +48,7 @@ class Reading:
         newest: Its newest messages, oldest first; None if they were not read.
         looks: How often it was looked at.
         error: Why the reading is not complete; "" if it is.
+        unasked: What could not be read of what waits for a person; "" if all could.
         missing: The server has no such session.
         route: What was asked for the sessions that work.
     """
@@ -60,6 +61,7 @@ class Reading:
     newest: tuple[Message, ...] | None = None
     looks: int = 1
     error: str = ""
+    unasked: str = ""
     missing: bool = False
     route: str = "/session/status"
 
@@ -132,6 +134,8 @@ def decide(reading: Reading, ending: bool = False) -> Standing:
         state = "ending"
     retry = _retry(reading) if state == "retrying" else None
     complete = not (reading.error or reading.missing)
+    if reading.unasked and state == "running":
+        evidence += "; whether it waits for a person could not be read"
     return Standing(
         session,
         state,
@@ -142,7 +146,7 @@ def decide(reading: Reading, ending: bool = False) -> Standing:
         subagents=len(reading.others) if complete else None,
         last_activity=_last_activity(reading),
         evidence=evidence,
-        error=reading.error,
+        error=reading.error or reading.unasked,
         missing=reading.missing,
     )
 
@@ -240,15 +244,14 @@ class _Scene:
 
     statuses: dict[str, Status]
     requests: tuple[Permission | Question, ...]
+    unasked: str = ""
 
     @classmethod
     def of(cls, client: Client, directory: str) -> _Scene:
         statuses = {k: s for k, s in client.statuses(directory).items() if s.name != "idle"}
-        waiting: tuple[Permission | Question, ...] = (
-            *client.permissions(directory),
-            *client.questions(directory),
-        )
-        return cls(statuses, waiting)
+        unread: list[str] = []
+        permissions, questions = waiting(client, directory, tell=unread.append)
+        return cls(statuses, (*permissions, *questions), " ".join(unread))
 
     @property
     def quiet(self) -> bool:
@@ -268,7 +271,8 @@ class _Scene:
         tree = frozenset({session.id, *below})
         others = {k: s for k, s in self.statuses.items() if k in tree and k != session.id}
         route = client.dialect.busy_route
-        return Reading(now, status, tree, others, self._asked(tree), newest, route=route)
+        asked = self._asked(tree)
+        return Reading(now, status, tree, others, asked, newest, unasked=self.unasked, route=route)
 
     def _asked(self, tree: frozenset[str]) -> tuple[Permission | Question, ...]:
         return tuple(r for r in self.requests if r.session in tree)

@@ -9,7 +9,7 @@ import operator
 import re
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
@@ -19,7 +19,7 @@ from fake import CUT, FakeServer, two_x
 from recorded import HERE, V2_FLOWS, case, transcript
 from test_dialects import reply_of, run
 
-from opencode_magics import sessions
+from opencode_magics import conversation, history, sessions, status
 from opencode_magics.client import Client
 from opencode_magics.dialects import Prompt, Reply, Request, decode
 from opencode_magics.dialects.v2 import V2, _messages, _readable, _reasons
@@ -494,3 +494,94 @@ def test_a_route_that_is_missing_is_no_empty_answer() -> None:
         pytest.raises(StatusError),
     ):
         client.models()
+
+
+# -- what a result can do without ------------------------------------------------------------------
+
+BAD: dict[str, Any] = {
+    "no such route": (404, {}, b""),
+    "broken": (500, {"content-type": "application/json"}, b'{"_tag":"UnknownError","message":"x"}'),
+    "a web page": (200, {"content-type": "text/html"}, b"<!doctype html>"),
+    "true": True,
+    "true inside": {"data": True},
+    "numbers inside": {"data": [7]},
+    "null inside": {"data": None},
+}
+ASIDE = {
+    "GET /api/location": "sessions",
+    "GET /api/model": "a turn, usage",
+    "GET /api/model/default": "a turn",
+    "GET /api/agent": "a turn",
+    "GET /api/permission/request": "a turn, status",
+    "GET /api/form": "a turn, status",
+    "GET /api/session/ses_root01/diff": "a turn",
+    "GET /api/session/active": "sessions, show",
+    "GET /api/experimental/session/ses_root01/log": "show",
+}
+STORED = {
+    "id": "ses_root01",
+    "title": "root",
+    "projectID": "prj_1",
+    "location": {"directory": "/work/p"},
+    "time": {"created": 1, "updated": 2},
+    "cost": 0.5,
+    "tokens": {"input": 5},
+}
+
+
+@pytest.fixture(params=BAD)
+def bad(request: pytest.FixtureRequest) -> Any:
+    return BAD[request.param]
+
+
+@contextmanager
+def spoilt_for(use: str, bad: Any, *stored: Any) -> Iterator[Client]:
+    """A client of a server with a session, of which all that a use can do without is bad."""
+    done = two_x(sessions=rows(STORED), message=rows(*stored or (USER, ANSWER)))
+    done |= {"GET /api/model": {"data": []}, "GET /api/agent": {"data": []}}
+    done |= {route: bad for route, uses in ASIDE.items() if use in uses}
+    ended = b'{"type":"session.execution.succeeded","data":{"sessionID":"ses_root01"}}'
+    over = [b"data: " + ended + b"\n\n"]
+    with FakeServer(done, [over]) as fake, Client(fake.url, directory="/work/p") as client:
+        yield client
+
+
+def test_a_turn_ends_whatever_is_not_to_be_had_beside_it(bad: Any) -> None:
+    with spoilt_for("a turn", bad, USER | {"id": "msg_here"}, ANSWER) as client:
+        client.dialect.new_prompt_id = lambda now: "msg_here"  # type: ignore[method-assign]
+        with sessions.prepare(client, ROOT, "hi") as run:
+            run.start()
+            end = time.monotonic() + 20
+            for turn in run:
+                assert time.monotonic() < end, f"{turn!r} {run.note}"
+        assert (run.turn.outcome, run.turn.text) == ("succeeded", "done")
+
+
+def test_usage_without_a_price_list_is_usage(bad: Any) -> None:
+    with spoilt_for("usage", bad) as client:
+        found = history.usage(client, cache=False)
+    assert found["cost"].tolist() == [0.5]
+    assert found["cost_listed"].isna().all()
+    assert any("No list price is known" in w for w in found.attrs["warnings"])
+
+
+def test_sessions_are_listed_without_their_status_and_project(bad: Any) -> None:
+    with spoilt_for("sessions", bad) as client:
+        found = history.sessions(client)
+    assert found["id"].tolist() == ["ses_root01"]
+    assert found["status"].isna().all()
+
+
+def test_a_status_without_what_waits_is_one(bad: Any) -> None:
+    with spoilt_for("status", bad) as client:
+        (idle,) = status.read(client, [ROOT])
+        assert idle.state == "idle"
+        assert idle.error
+
+
+def test_a_session_is_shown_without_its_status_and_log(bad: Any) -> None:
+    stopped = ANSWER | {"finish": "error", "error": {"type": "aborted", "message": "x"}}
+    end = {"id": "msg_z", "type": "idle", "outcome": "interrupted", "time": {"created": 9}}
+    with spoilt_for("show", bad, USER, stopped, end) as client:
+        (turn,) = conversation.read(client, ROOT).turns
+    assert (turn.text, turn.outcome) == ("done", "unknown")

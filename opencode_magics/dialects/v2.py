@@ -146,12 +146,14 @@ class V2(Generation):
             query = {"project": known} if known and known != "global" else query
         found = yield from self._listed(query)
         # Since 2.1 archived sessions are a list of their own; before, both are the same.
-        with suppress(StatusError):
+        with suppress(StatusError, StreamError):
             found += yield from self._listed({**query, "archived": "true"})
         return tuple({s.id: s for s in found}.values())
 
     def _project(self, directory: str) -> Flow[str | None]:
-        body = json_object((yield Request("GET", "/api/location", _scope(directory)))) or {}
+        body: Wire = {}
+        with suppress(StatusError):
+            body = json_object((yield Request("GET", "/api/location", _scope(directory)))) or {}
         place = fields(body.get("data")) or body
         project = place.get("project")
         named = project.get("id") if isinstance(project, dict) else project
@@ -442,9 +444,9 @@ class V2(Generation):
         """What the turn of a prompt changed; nothing where no snapshots are taken."""
         try:
             reply = yield Request("GET", _path(session.id, "diff"), {"from": prompt})
-        except StatusError:
+            return _diffs(_data(reply))
+        except (StatusError, StreamError):
             return ()
-        return _diffs(_data(reply))
 
     def _edits(self, messages: Iterable[Message], seen: set[str]) -> Flow[list[FileDiff]]:
         found: list[FileDiff] = []
@@ -519,7 +521,7 @@ class V2(Generation):
         """The models of a directory."""
         listed = yield from self._catalog("/api/model", directory)
         default: Any = None
-        with suppress(StatusError):
+        with suppress(StatusError, StreamError):
             default = _data((yield Request("GET", "/api/model/default", _scope(directory))))
         return decode("its models", lambda ws: _models(ws, default), listed)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..client import Client
+from ..client import Client, aside
 from ..model import Session
 from .cache import Cache
 from .entries import KEYS
@@ -359,7 +359,8 @@ def context(
     """
     drawing()
     (chosen,) = choose(client, [session])
-    limits = {(m.provider, m.id): m.context for m in client.models(chosen.directory)}
+    models = aside(lambda: client.models(chosen.directory), ())
+    limits = {(m.provider, m.id): m.context for m in models}
     return context_of(
         steps(client, [chosen], cache=cache, refresh=refresh),
         messages(client, [chosen], cache=cache, refresh=refresh),

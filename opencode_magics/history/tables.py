@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ..client import Client
+from ..client import Client, aside
 from ..model import Session
 from ..sessions import find
 from . import frames
@@ -86,10 +86,13 @@ def sessions(
 
 
 def known_status(client: Client, directory: str, listed: Iterable[Session]) -> dict[str, str]:
-    """What the sessions of one directory do. Others are not asked: that would wake them all."""
-    busy = client.statuses(directory)
+    """What the sessions of one directory do, nothing where the server doesn't tell.
+
+    Others are not asked: that would wake them all.
+    """
+    busy = aside(lambda: client.statuses(directory), None)
     here = (s.id for s in listed if s.directory == directory)
-    return {s: busy[s].name if s in busy else "idle" for s in here}
+    return {} if busy is None else {s: busy[s].name if s in busy else "idle" for s in here}
 
 
 def forks(

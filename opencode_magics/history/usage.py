@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..client import Client
-from ..model import Session
+from ..client import Client, aside
+from ..model import Model, Session
 from . import prices as price_lists
 from .cache import Cache
 from .collector import without_collector
@@ -141,7 +141,8 @@ def usage(
     given = None if prices is None else of_mapping(prices)
     chosen = None if sessions is None else choose(client, sessions)
     with ThreadPoolExecutor(1) as beside:
-        models = None if given is not None else beside.submit(client.prices)
+        unpriced: list[str] = []
+        models = None if given is not None else beside.submit(_prices, client, unpriced)
         everyone = client.sessions(everywhere=everywhere or chosen is not None)
         listing = price_lists.of_models(models.result()) if models else given or {}
     kept = kept_in(cache)
@@ -150,8 +151,17 @@ def usage(
     shown = _framed(inquiry, entries, everyone)
     shown.attrs["total"] = _total(entries)
     shown.attrs["tz"] = str(inquiry.where)
-    shown.attrs["warnings"] = reading.warnings
+    shown.attrs["warnings"] = [*reading.warnings, *unpriced]
     return shown
+
+
+def _prices(client: Client, unpriced: list[str]) -> tuple[Model, ...]:
+    """The server's list; `unpriced` gets a sentence where there is none to be had."""
+
+    def tell(what: str) -> None:
+        unpriced.append(f"No list price is known, since the server's list can't be read: {what}")
+
+    return aside(client.prices, (), tell)
 
 
 @without_collector()
