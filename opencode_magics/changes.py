@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from .client import Client, aside
 from .errors import SessionBusyError, UnknownNameError
 from .model import Message, ModelRef, Session
-from .sessions import choose_model
+from .sessions import choose_model, put_away
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -182,9 +182,8 @@ def rename(client: Client, session: Session, title: str) -> Change:
 
 
 def archive(client: Client, session: Session, *, undo: bool = False) -> Change:
-    """Archive a session, or bring it back. Archived ones still take prompts."""
-    client.archive(session, None if undo else int(time.time() * 1000))
-    now = client.session(session.id)
+    """Archive a session with its subagents', or bring them back; all still take prompts."""
+    now = put_away(client, session, None if undo else int(time.time() * 1000))
     if undo:
         return Change(now, "brought back from the archive", now.archived is None)
     return Change(now, "archived", now.archived is not None, "%oc_archive --undo")

@@ -16,7 +16,7 @@ from typing import Literal
 from .client import Client
 from .errors import NotFoundError, OpenCodeError
 from .model import Message, Session
-from .sessions import STOP_WITHIN, descendants, quieten, reject, waiting
+from .sessions import STOP_WITHIN, descendants, put_away, quieten, reject, waiting
 from .status import Reading
 
 Action = Literal["delete", "archive"]
@@ -218,8 +218,7 @@ def _away(client: Client, session: Session, result: EndResult) -> EndResult:
     tree = _tree(client, session)
     tree()  # once it is deleted nobody tells
     if result.action == "archive":
-        client.archive(session, int(time.time() * 1000))
-        done = client.session(session.id).archived is not None
+        done = put_away(client, session, int(time.time() * 1000)).archived is not None
     else:
         client.delete(session)
         done = _newest(client, session) is None and _is_gone(client, session)

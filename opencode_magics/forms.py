@@ -81,11 +81,36 @@ def _among(item: QuestionItem) -> str:
     return " or ".join(repr(o.label) for o in item.options)
 
 
-def asked(question: Question, item: QuestionItem, answers: Sequence[Sequence[str]]) -> bool:
-    """Whether an item counts, given the answers to those that it depends on."""
-    pairs = zip(question.items, answers, strict=False)
-    told = {other.key: set(values(other, given)) for other, given in pairs}
-    return all((value in told.get(key, set())) == (op == "eq") for key, op, value in item.when)
+def asked(
+    question: Question,
+    item: QuestionItem,
+    answers: Sequence[Sequence[str]],
+    above: tuple[str, ...] = (),
+) -> bool:
+    """Whether an item counts, given the answers so far to those that it depends on.
+
+    One that doesn't count has no answer itself: what depends on it finds none. `above` are the keys
+    that led here, since a form may be made in a circle.
+    """
+    line = (*above, item.key)
+    pairs = {i.key: (i, given) for i, given in zip(question.items, answers, strict=False)}
+
+    def told(key: str) -> set[str]:
+        other, given = pairs.get(key, (None, ()))
+        if other is None or key in line or not asked(question, other, answers, line):
+            return set()
+        return {spelt(other, text) for text in values(other, given) or other.default}
+
+    return all((value in told(key)) == (op == "eq") for key, op, value in item.when)
+
+
+def spelt(item: QuestionItem, text: str) -> str:
+    """A value as conditions spell it: one number has one spelling."""
+    try:
+        number = float(text) if item.kind in ("integer", "number") else None
+    except ValueError:
+        return text
+    return text if number is None else str(int(number) if number.is_integer() else number)
 
 
 def values(item: QuestionItem, given: Sequence[str]) -> list[str]:

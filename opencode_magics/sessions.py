@@ -1026,6 +1026,17 @@ def waiting(
     )
 
 
+def put_away(client: Client, session: Session, at: int | None) -> Session:
+    """Archive a session with its subagents', or (None) bring them back; how it is then.
+
+    Neither generation does that by itself: what is left would stand among the topmost ones. The
+    lowest come first, so that what is cut short leaves none of them alone.
+    """
+    for one in (*reversed(tuple(descendants(client, session, 0))), session):
+        client.archive(one, at)
+    return client.session(session.id)
+
+
 def _cut_short(before: Turn, after: Turn) -> bool:
     """Whether a tool that was at work before did not come to its end."""
     open_then = {t.id for t in before.tools if t.status in ("pending", "running")}

@@ -21,6 +21,8 @@ import pytest
 from browser import Jupyter, Notebook, Watch
 
 from opencode_magics.client import Client
+from opencode_magics.dialects import Request
+from opencode_magics.practice.simulator import Simulator
 from opencode_magics.practice.workspace import FILES
 from opencode_magics.practice.world import Practice
 
@@ -257,6 +259,83 @@ def test_a_question_is_answered_with_choices_and_in_own_words(notebook: Notebook
     press(notebook, "Answer")
     ends(notebook, 0, "succeeded")
     assert "→ answered (A warm green; S, L)" in shows(notebook, 0)[-1]
+
+
+NAMED = [{"value": "a", "label": "Apples"}, {"value": "b", "label": "Bread"}]
+FIELDS: list[dict[str, Any]] = [
+    {"key": "name", "title": "Name", "type": "string", "required": True, "minLength": 2},
+    {"key": "age", "title": "Age", "type": "integer", "minimum": 18},
+    {"key": "food", "title": "Food", "type": "multiselect", "options": NAMED, "custom": True},
+    {"key": "sure", "title": "Sure", "type": "boolean", "required": True},
+    {
+        "key": "why",
+        "title": "Why not",
+        "type": "string",
+        "required": True,
+        "when": [{"key": "sure", "op": "eq", "value": False}],
+    },
+]
+
+
+def test_a_form_of_2x_shows_what_counts_and_says_what_is_wrong(
+    chrome: Browser, server: Jupyter, simulator: Simulator
+) -> None:
+    """On the simulated 2.x: a permission that says what it would save, then a form of a client."""
+    page = chrome.new_context(viewport={"width": 1100, "height": 1400}).new_page()
+    watch = browser.watch(page, server.url)
+    notebook = Notebook.open(page, server, "lab", NEW, name="second.ipynb")
+    notebook.run(
+        f"import os; os.environ.update({dict(simulator.access)!r})\n"
+        f"%load_ext opencode_magics\n%oc_connect -d {simulator.directory}",
+        "%oc_new A form",
+        "%%oc_prompt\n#bash until [ -e filled ]; do sleep .2; done",
+    )
+    asks(notebook, "until [ -e filled ]", "Always allow: until * for every session of this project")
+    press(notebook, ONCE)
+    access = {"password": simulator.password, "directory": str(simulator.directory)}
+    with Client(simulator.url, **access) as client:
+        session = next(s for s in client.sessions() if s.title == "A form")
+        client.run(_posted(session.id))
+        (form,) = [f for f in client.questions() if f.session == session.id]
+        held = simulator.shop.forms[form.id]
+
+    asks(notebook, "Name", "Age", "Food", "Sure")
+    parts = {f["title"]: notebook.form.get_by_role("group", name=f["title"]) for f in FIELDS}
+    expect(parts["Why not"]).to_be_hidden()
+    parts["Age"].get_by_label("Your answer").fill("7")
+    press(notebook, "Answer")
+    asks(notebook, "Name: an answer is needed", "Age: Value must be greater than or equal to 18.")
+    asks(notebook, "Sure: an answer is needed")
+    expect(notebook.form).not_to_contain_text("Why not: an answer is needed")
+
+    parts["Name"].get_by_label("Your answer").fill("A")
+    parts["Age"].get_by_label("Your answer").fill("36")
+    parts["Food"].get_by_label("Bread").check()
+    parts["Food"].get_by_label("Or in your own words").fill("olives")
+    parts["Sure"].get_by_label("No").check()
+    expect(parts["Why not"]).to_be_visible()
+    press(notebook, "Answer")
+    asks(notebook, "Why not: an answer is needed")
+    parts["Why not"].get_by_label("Your answer").fill("it rains")
+    parts["Sure"].get_by_label("Yes").check()
+    expect(parts["Why not"]).to_be_hidden()
+    press(notebook, "Answer")
+    asks(notebook, "Name: at least 2 characters, not 1")  # that is what the kernel says
+    assert not held.settled.is_set()
+    parts["Name"].get_by_label("Your answer").fill("Ada")
+    press(notebook, "Answer")
+
+    expect(notebook.form).to_have_count(0)
+    assert held.answer == {"name": "Ada", "age": 36, "food": ["b", "olives"], "sure": True}
+    (simulator.directory / "filled").touch()
+    ends(notebook, 2, "succeeded")
+    assert watch.seen == []
+    page.context.close()
+
+
+def _posted(session: str) -> Any:
+    body = {"title": "About you", "fields": FIELDS}
+    return (yield Request("POST", f"/api/session/{session}/form", {}, body))
 
 
 # -- stopping, reloading ---------------------------------------------------------------------------

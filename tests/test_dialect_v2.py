@@ -14,8 +14,9 @@ from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
 
+import pandas as pd
 import pytest
-from fake import CUT, FakeServer, two_x
+from fake import CUT, FakeServer, in_turn, two_x
 from recorded import HERE, V2_FLOWS, case, transcript
 from test_dialects import reply_of, run
 
@@ -25,8 +26,9 @@ from opencode_magics.dialects import Prompt, Reply, Request, decode
 from opencode_magics.dialects.v2 import V2, _messages, _readable, _reasons
 from opencode_magics.errors import StatusError, StreamError, TurnError, UnknownNameError
 from opencode_magics.events import PermissionAsked, Reread
-from opencode_magics.history import frames
+from opencode_magics.history import frames, prices
 from opencode_magics.history.frames import KINDS
+from opencode_magics.history.load import is_finished
 from opencode_magics.model import (
     Attachment,
     Message,
@@ -484,6 +486,54 @@ def test_g1_06_what_happened_in_a_gap_is_read_from_the_store() -> None:
         began = time.monotonic()
         assert played(fake).text == "done"
         assert time.monotonic() - began < 5
+
+
+def test_g1_36_a_list_of_the_active_that_lags_behind_the_end_is_waited_for() -> None:
+    busy = {"data": {ROOT.id: {"type": "running"}}}
+    active = in_turn(busy, busy, busy, {"data": {}})
+    over = b'data: {"type":"session.idle","data":{"sessionID":"ses_root01"}}\n\n'
+    routes = two_x(message=rows(USER, ANSWER), active=active)
+    with FakeServer(routes, [[over, CUT], []]) as fake:
+        assert played(fake).outcome == "succeeded"
+        assert len(fake.asked("GET /api/session/active")) >= 4
+
+
+DISJOINT = {"input": 70, "output": 15, "reasoning": 5, "cache": {"read": 30, "write": 2}}
+
+
+def framed(*stored: Any, kind: str = "messages") -> Any:
+    read = _messages(ROOT.id, stored)
+    return frames.frame(KINDS[kind].columns, KINDS[kind].rows(read))
+
+
+def test_g2_04_reasoning_is_beside_the_output_and_the_cost_is_the_servers() -> None:
+    row = framed(USER, ANSWER | {"tokens": DISJOINT, "cost": 0.25}).iloc[-1]
+    assert (row["output"], row["reasoning"], row["total"]) == (15, 5, 122)
+    assert row["cost"] == 0.25
+
+
+def test_g2_05_what_came_from_the_cache_is_no_input_and_has_its_own_price() -> None:
+    row = framed(USER, ANSWER | {"tokens": DISJOINT, "cost": 0.25}).iloc[-1]
+    assert (row["input"], row["cache_read"], row["cache_write"]) == (70, 30, 2)
+    assert row["context"] == 70 + 30 + 2
+    dear = {"acme/m": {"input": 1e6, "output": 0, "cache_read": 1, "cache_write": 1}}
+    (price,) = prices.of_mapping(dear).values()
+    used = _messages(ROOT.id, [ANSWER | {"tokens": DISJOINT}])[0].usage
+    assert used
+    assert prices.listed(price, used, None).cost == pytest.approx(70 + 32e-6)
+
+
+def test_g2_21_a_message_that_is_being_written_is_no_final_one() -> None:
+    half = {k: v for k, v in ANSWER.items() if k != "finish"} | {"time": {"created": 2}}
+    row = framed(USER, half).iloc[-1]
+    assert (row["outcome"], row["completed"] is pd.NaT, row["duration"] is pd.NA) == (
+        "unfinished",
+        True,
+        True,
+    )
+    assert row[["input", "output", "cost", "tokens_per_second"]].isna().all()
+    assert not is_finished(_messages(ROOT.id, [USER, half]))  # so that it is read again
+    assert is_finished(_messages(ROOT.id, [USER, ANSWER]))
 
 
 def test_a_route_that_is_missing_is_no_empty_answer() -> None:

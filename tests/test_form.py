@@ -130,10 +130,13 @@ def test_a_question_is_shown_in_full() -> None:
             "note": "",
             "asks": True,
             "required": False,
+            "key": "",
+            "when": [],
+            "default": [],
             "multiple": True,
             "options": [
-                {"label": "A", "description": "first\nline " * 50, "chosen": False},
-                {"label": "B", "description": "", "chosen": False},
+                {"label": "A", "value": "A", "description": "first\nline " * 50, "chosen": False},
+                {"label": "B", "value": "B", "description": "", "chosen": False},
             ],
             "input": "text",
             "own": "",
@@ -163,7 +166,10 @@ YES_OR_NO = (Option("Yes", value="true"), Option("No", value="false"))
         (QuestionItem("?", options=YES_OR_NO, kind="boolean"), {"input": "", "multiple": False}),
         (QuestionItem("?", options=YES_OR_NO, custom=False), {"input": ""}),
         (QuestionItem("?", required=True), {"required": True}),
-        (QuestionItem("?", required=True, when=(("k", "eq", "v"),)), {"required": False}),
+        (
+            QuestionItem("?", required=True, when=(("k", "eq", "v"),)),
+            {"required": True, "when": [["k", "eq", "v"]]},  # the page says whether it counts
+        ),
         (QuestionItem("?", default=("7",), kind="integer"), {"own": "7"}),
         (
             QuestionItem("?", kind="external", url="https://example.org", required=True),

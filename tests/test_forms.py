@@ -14,6 +14,7 @@ from opencode_magics.dialects.v2 import V2, _field
 from opencode_magics.errors import InvalidAnswer, StatusError
 from opencode_magics.events import QuestionAsked
 from opencode_magics.model import Option, Question, Session
+from opencode_magics.notebook.ask import Asker
 from opencode_magics.practice.simulator import Simulator
 
 
@@ -101,6 +102,71 @@ def test_a_field_counts_only_when_its_condition_holds() -> None:
     assert asked[0].body == {"answer": {"kind": "a"}}
     with pytest.raises(InvalidAnswer, match="an answer is needed"):
         run(V2().answer(question, "/w", [["B"], []]), {})
+
+
+def conditional(*fields: dict[str, Any]) -> Question:
+    return Question("frm_1", "ses_1", tuple(map(_field, fields)))
+
+
+def when(key: str, value: Any, op: str = "eq") -> list[dict[str, Any]]:
+    return [{"key": key, "op": op, "value": value}]
+
+
+@pytest.mark.parametrize(
+    ("first", "condition", "given", "counts"),
+    [
+        (field("boolean"), when("k", True), ["Yes"], True),
+        (field("boolean"), when("k", True), ["No"], False),
+        (field("boolean"), when("k", True), [], False),
+        (field("boolean", default=True), when("k", True), [], True),
+        (field("integer"), when("k", 3), ["3"], True),
+        (field("integer"), when("k", 3.0), ["03"], True),
+        (field("number"), when("k", 2.5), ["2.50"], True),
+        (field("number"), when("k", 2.5), ["many"], False),
+        (field("string", options=NAMED), when("k", "b"), ["B"], True),
+        (field("multiselect", options=NAMED), when("k", "b"), ["A", "B"], True),
+        (field("multiselect", options=NAMED), when("k", "b", "neq"), ["A", "B"], False),
+        (field("multiselect", options=NAMED), when("k", "b", "neq"), [], True),
+        (field("string"), when("nowhere", "x"), ["x"], False),
+        (field("string"), when("nowhere", "x", "neq"), ["x"], True),
+        (field("string"), when("k", "x", "resembles"), ["y"], True),
+    ],
+)
+def test_a_condition_is_judged_by_values(
+    first: dict[str, Any], condition: Any, given: list[str], counts: bool
+) -> None:
+    question = conditional(first, {"key": "more", "type": "string", "when": condition})
+    assert forms.asked(question, question.items[1], [given, ["x"]]) is counts
+
+
+def test_what_depends_on_a_field_that_does_not_count_finds_no_answer() -> None:
+    """Also in a circle, and nothing of what is hidden is sent."""
+    question = conditional(
+        {"key": "sure", "type": "boolean"},
+        {"key": "kind", "type": "string", "when": when("sure", True)},
+        {"key": "size", "type": "integer", "required": True, "when": when("kind", "b")},
+        {"key": "mine", "type": "string", "when": when("yours", "x")},
+        {"key": "yours", "type": "string", "when": when("mine", "x")},
+    )
+    given = [["No"], ["b"], ["many"], ["x"], ["x"]]
+    _, sent = run(V2().answer(question, "/w", given), lambda r: reply_of(r, None))
+    assert sent[0].body == {"answer": {"sure": False}}
+    with pytest.raises(InvalidAnswer, match="'many' is no number"):
+        run(V2().answer(question, "/w", [["Yes"], *given[1:]]), {})
+
+
+def test_a_person_who_types_is_asked_only_what_counts() -> None:
+    question = conditional(
+        {"key": "sure", "type": "boolean", "title": "Sure?"},
+        {"key": "why", "type": "string", "title": "Why not?", "when": when("sure", False)},
+        {"key": "doc", "type": "external", "title": "Read this", "url": "https://example.org/a"},
+        {"key": "name", "type": "string", "title": "Name?", "when": when("sure", True)},
+    )
+    typed, written = iter(["1", "done", "Ada"]), list[str]()
+    asker = Asker(can_ask=True, read=lambda prompt: next(typed), write=written.append)
+    assert asker.question(question).answers == (("Yes",), (), ("done",), ("Ada",))
+    assert "Why not?" not in written
+    assert "    https://example.org/a" in written
 
 
 def test_g1_17_a_question_of_2x_is_answered_on_the_route_of_forms() -> None:

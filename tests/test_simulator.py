@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from opencode_magics import history, server, sessions
+from opencode_magics import changes, control, history, server, sessions, status
 from opencode_magics.client import Client
 from opencode_magics.dialects import Prompt, Request, SessionOptions
 from opencode_magics.errors import (
@@ -24,12 +24,13 @@ from opencode_magics.errors import (
     StatusError,
     UnsupportedOperation,
 )
-from opencode_magics.events import MessageChanged, PromptDelivered
+from opencode_magics.events import MessageChanged, PermissionAsked, PromptDelivered
 from opencode_magics.model import InboxItem, ModelRef, Rule, Session
+from opencode_magics.notebook import text
 from opencode_magics.practice.simulator import Fault, Simulator
 from opencode_magics.practice.workspace import reset_workspace
 from opencode_magics.sessions import Run
-from opencode_magics.turn import Turn
+from opencode_magics.turn import Turn, advance
 
 
 @pytest.fixture
@@ -251,12 +252,17 @@ def log_of(client: Client, session: Session) -> list[dict[str, Any]]:
     return [json.loads(frame) for frame in frames]
 
 
-def test_a_busy_session_says_how_to_join_it(client: Client, session: Session) -> None:
+def test_g1_19_a_busy_session_says_how_to_join_it(client: Client, session: Session) -> None:
     with sessions.prepare(client, session, "#slow 40 .1") as first:
         first.start()
         until(lambda: session.id in client.statuses())
         with pytest.raises(SessionBusyError, match="join it with --steer"):
             sessions.prepare(client, session, "#text 2")
+        with sessions.prepare(client, session, "#text 2", queue=True) as second:
+            second.start()
+            until(lambda: next(iter(first)).text and next(iter(second)).inbox)
+            assert (second.turn.answers, second.turn.outcome) == ((), "running")
+            second.abort()
         first.abort()
 
 
@@ -383,12 +389,13 @@ def test_a_cold_directory_has_its_models_all_the_same(client: Client, tmp_path: 
     assert [m.id for m in client.models(str(tmp_path / "cold"))] == ["frugal", "scripted", "small"]
 
 
-def test_a_restarted_attachment_sees_what_was_asked_before(
+def test_g1_14_a_restarted_attachment_sees_what_was_asked_before(
     client: Client, session: Session
 ) -> None:
-    """G1-14."""
     client.prompt(session, Prompt("msg_0014", "#bash echo hi"))
     until(lambda: client.permissions())
+    (standing,) = status.read(client, [session])
+    assert (standing.state, len(standing.requests)) == ("waiting_for_permission", 1)
     with sessions.attach(client, session) as run:
         run.start()
         turn = finish(run)
@@ -396,13 +403,15 @@ def test_a_restarted_attachment_sees_what_was_asked_before(
     assert [s.reply for s in turn.settled_requests] == ["once"]
 
 
-def test_a_second_answer_does_nothing(client: Client, session: Session) -> None:
-    """G1-15."""
+def test_g1_15_a_second_answer_does_nothing(client: Client, session: Session) -> None:
+    """Neither does the request, should it be told once more: it stays answered."""
     with sessions.prepare(client, session, "#bash sleep 1") as run:
         run.start()
         permission = until(lambda: next(iter(run)).permissions)[0]
         client.reply(permission, session.directory, "once")
         assert run.decide(permission, "reject") is False
+        assert "elsewhere" in run.turn.settled_requests[0].reply
+        assert advance(run.turn, PermissionAsked(permission)).waiting == ()
         assert finish(run).outcome == "succeeded"
 
 
@@ -462,6 +471,55 @@ def test_longer_silence_than_three_heartbeats_is_a_break(client: Client) -> None
 
 
 # -- the log ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("action", ["archive", "delete"])
+def test_g1_34_an_end_takes_the_whole_tree_with_it_leaf_first(
+    client: Client, simulator: Simulator, action: Any
+) -> None:
+    key, made = iter(["R", "1", "2", "G"]), dict[str, Session]()
+    for parent in (None, "R", "R", "1"):
+        name = next(key)
+        above = made[parent].id if parent else None
+        made[name] = client.create(name, options=SessionOptions(parent=above))
+    simulator.asked.clear()
+    assert control.end(client, made["R"], action).status == "ended"
+    names = {f"/api/session/{s.id}": name for name, s in made.items()}
+    method = "PATCH" if action == "archive" else "DELETE"
+    done = [r.partition(" ") for r in simulator.asked if r.startswith(method)]
+    order = "".join(names[path] for _, _, path in done)
+    # The server deletes what is below by itself.
+    assert order in ("G12R", "21GR", "2G1R") if action == "archive" else order == "R"
+    if action == "archive":
+        assert all(client.session(s.id).archived for s in made.values())
+        changes.archive(client, made["R"], undo=True)
+        assert not any(client.session(s.id).archived for s in made.values())
+    else:
+        assert not {s.id for s in client.sessions()} & {s.id for s in made.values()}
+        assert control.end(client, made["R"], action, resumed=True).status == "ended"
+
+
+def test_g4_07_two_turns_at_once_each_show_their_own_text(client: Client, session: Session) -> None:
+    """2,000 pieces each, and what was shown of one is taken away in between."""
+    runs, shown = [], dict[str, str]()
+    for word in ("alpha", "omega"):
+        words = " ".join(f"{word}{n}" for n in range(2_000))
+        plan = json.dumps([{"text": words, "deltas": 2_000}])
+        runs.append(sessions.prepare(client, client.create(word), f"#plan {plan}"))
+    for run in runs:
+        run.start()
+    deadline = time.monotonic() + 60
+    while any(run.turn.outcome == "running" for run in runs):
+        assert time.monotonic() < deadline
+        for run in runs:
+            shown[run.session.title] = text.render(next(iter(run)))
+        if "alpha900" in shown["alpha"]:
+            shown.clear()
+    for run in runs:
+        run.close()
+        mine, other = run.session.title, ({"alpha", "omega"} - {run.session.title}).pop()
+        assert f"{mine}1999" in text.render(run.turn)
+        assert other not in text.render(run.turn).replace(run.turn.question_text, "")
 
 
 def test_the_log_goes_on_after_a_number(client: Client, session: Session) -> None:

@@ -144,11 +144,7 @@ class V2(Generation):
             # Outside of git the project is "global" for every directory there is.
             known = yield from self._project(directory)
             query = {"project": known} if known and known != "global" else query
-        found = yield from self._listed(query)
-        # Since 2.1 archived sessions are a list of their own; before, both are the same.
-        with suppress(StatusError, StreamError):
-            found += yield from self._listed({**query, "archived": "true"})
-        return tuple({s.id: s for s in found}.values())
+        return (yield from self._all(query))
 
     def _project(self, directory: str) -> Flow[str | None]:
         body: Wire = {}
@@ -158,6 +154,13 @@ class V2(Generation):
         project = place.get("project")
         named = project.get("id") if isinstance(project, dict) else project
         return string(place.get("projectID")) or string(named) or None
+
+    def _all(self, query: Query) -> Flow[tuple[Session, ...]]:
+        """Archived ones, too: since 2.1 these are a list of their own; before, both are the same."""
+        found = yield from self._listed(query)
+        with suppress(StatusError, StreamError):
+            found += yield from self._listed({**query, "archived": "true"})
+        return tuple({s.id: s for s in found}.values())
 
     def _listed(self, query: Query) -> Flow[list[Session]]:
         pages = yield from _pages(Request("GET", "/api/session", {**query, "limit": _PAGE}))
@@ -169,7 +172,7 @@ class V2(Generation):
 
     def children(self, session: Session) -> Flow[tuple[Session, ...]]:
         """The subagent sessions directly below a session."""
-        return tuple((yield from self._listed({"parentID": session.id})))
+        return (yield from self._all({"parentID": session.id}))
 
     def create(self, directory: str | None, title: str | None) -> Flow[Session]:
         """A new session. The server takes its directory from the body only."""
@@ -1109,7 +1112,11 @@ def _field(w: Wire) -> QuestionItem:
         pattern=string(w.get("pattern")),
         format=string(w.get("format")),
         url=string(w.get("url")),
-        when=tuple((c["key"], c["op"], _told(c["value"])) for c in w.get("when") or ()),
+        when=tuple(
+            (c["key"], c["op"], _told(c["value"]))
+            for c in w.get("when") or ()
+            if c["op"] in ("eq", "neq")  # by what nobody knows nothing is hidden
+        ),
     )
 
 
@@ -1125,6 +1132,8 @@ def _option(w: Wire) -> Option:
 
 
 def _told(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -82,6 +82,7 @@ function item(spec, question, number) {
       value: option.label,
       checked: option.chosen,
     });
+    input.dataset.means = option.value;
     const label = make("label", "", { className: "oc-ask-option" });
     const name = make("span", option.label, { id: `${input.name}-${n}` });
     const description = make("small", option.description, { id: `${name.id}-more` });
@@ -108,6 +109,15 @@ function item(spec, question, number) {
     ...[...set.querySelectorAll("input:checked")].map((input) => input.value),
     ...(own.value.trim() ? [own.value.trim()] : []),
   ];
+  // The same as conditions spell it; where nothing is said, the default counts.
+  const means = () => {
+    const typed = own.value.trim();
+    const said = [
+      ...[...set.querySelectorAll("input:checked")].map((input) => input.dataset.means),
+      ...(typed ? [own.type === "number" ? String(Number(typed)) : typed] : []),
+    ];
+    return said.length ? said : question.default;
+  };
   // What the page itself can tell: the kernel says the rest, and nothing is sent before.
   const complaint = () => {
     if (own.validationMessage) return own.validationMessage;
@@ -122,12 +132,25 @@ function item(spec, question, number) {
       if (event.target.type === "radio") own.value = "";
     });
   }
-  return { set, answers, complaint, name: header || asked };
+  return { set, answers, means, complaint, name: header || asked };
 }
 
 function questions(spec, send, say) {
   const form = make("form", "", { noValidate: true }); // what is wrong is said in the note
   const items = spec.items.map((question, number) => item(spec, question, number));
+  // A question counts where others have, or have not, certain answers; one that doesn't has none.
+  const counts = (at, above = []) => spec.items[at].when.every(([key, op, value]) => {
+    const other = spec.items.findIndex((question) => question.key === key);
+    const known = other >= 0 && other !== at && !above.includes(other);
+    const said = known && counts(other, [...above, at]) ? items[other].means() : [];
+    return said.includes(value) === (op === "eq");
+  });
+  const asked = () => items.filter((_, at) => counts(at));
+  const update = () => {
+    const shown = asked();
+    for (const question of items) question.set.hidden = !shown.includes(question);
+  };
+  for (const kind of ["input", "change"]) form.addEventListener(kind, update);
   const effect = make("li", spec.dismissal, { id: `${spec.id}-dismiss` });
   const answer = make("button", "Answer", { type: "submit" });
   const dismiss = make("button", "Dismiss", { type: "button" });
@@ -138,8 +161,9 @@ function questions(spec, send, say) {
   buttons.append(answer, dismiss);
   form.onsubmit = (event) => {
     event.preventDefault();
-    const answers = items.map(({ answers }) => answers());
-    const wrong = items.flatMap(({ complaint, name }) => (complaint() ? [`${name}: ${complaint()}`] : []));
+    const shown = asked();
+    const answers = items.map((question) => (shown.includes(question) ? question.answers() : []));
+    const wrong = shown.flatMap(({ complaint, name }) => (complaint() ? [`${name}: ${complaint()}`] : []));
     if (wrong.length) say(wrong.join("\n"));
     else if (spec.items.some(({ asks }) => asks) && !answers.flat().length) say(NOTHING);
     else send({ reply: "answer", answers });
@@ -147,7 +171,7 @@ function questions(spec, send, say) {
   const effects = make("ul", "", { className: "oc-ask-effects" });
   effects.append(effect);
   form.append(...items.map(({ set }) => set), buttons, effects);
-  return { nodes: [form], update() {} };
+  return { nodes: [form], update };
 }
 
 const controlsOf = (root) => [...root.querySelectorAll("button, input")];

@@ -136,6 +136,9 @@ class Asker:
             self.write(f"Question{_owner(owner)}")
         answers: list[tuple[str, ...]] = []
         for item in question.items:
+            if not forms.asked(question, item, answers):
+                answers.append(())
+                continue
             answer = self._ask_item(item, owner)
             while answer != (_DISMISS,) and (wrong := forms.complaint(item, answer)):
                 self.write(f"{one_line(wrong)}.")
@@ -147,6 +150,8 @@ class Asker:
 
     def _ask_item(self, item: QuestionItem, owner: str) -> tuple[str, ...]:
         self.write(printable(item.question))
+        if item.url:
+            self.write(_indented(item.url))
         for number, option in enumerate(item.options, 1):
             description = f" - {option.description}" if option.description else ""
             self.write(f"[{number}] {one_line(option.label + description)}")

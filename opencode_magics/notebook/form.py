@@ -17,7 +17,7 @@ from typing import Any, Literal
 import anywidget
 import traitlets
 
-from .. import patches
+from .. import forms, patches
 from ..model import FileDiff, Permission, Question, QuestionItem
 from . import diff, words
 from .blocks import Request
@@ -263,11 +263,15 @@ def _item(item: QuestionItem) -> Spec:
         "question": words.clean(item.question),
         "note": words.clean(item.url) if item.kind == "external" else "",
         "asks": item.kind != "external",
-        "required": item.required and not item.when and item.kind != "external",
+        "required": item.required and item.kind != "external",
+        "key": words.clean(item.key),
+        "when": [[words.clean(told) for told in condition] for condition in item.when],
+        "default": [words.clean(forms.spelt(item, text)) for text in item.default],
         "multiple": item.multiple,
         "options": [
             {
                 "label": words.clean(o.label),
+                "value": words.clean(o.value or o.label),
                 "description": words.clean(o.description),
                 "chosen": (o.value or o.label) in item.default,
             }
