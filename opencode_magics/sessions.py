@@ -24,6 +24,7 @@ from .errors import (
     ServerConnectionError,
     SessionBusyError,
     StatusError,
+    StreamError,
     TurnError,
     UnknownNameError,
     UnsupportedOperation,
@@ -535,6 +536,8 @@ class Run:
             self._hand_over()
         except StatusError as error:
             self._refused(error)
+        except StreamError as error:
+            self._unproved(error)
         except ServerConnectionError as error:
             self.sent = error.sent
             if not error.sent:

@@ -285,7 +285,7 @@ def test_a_form_of_2x_shows_what_counts_and_says_what_is_wrong(
     watch = browser.watch(page, server.url)
     notebook = Notebook.open(page, server, "lab", NEW, name="second.ipynb")
     notebook.run(
-        f"import os; os.environ.update({dict(simulator.access)!r})\n"
+        f"import os; os.environ.update({json.dumps(simulator.access)})\n"
         f"%load_ext opencode_magics\n%oc_connect -d {simulator.directory}",
         "%oc_new A form",
         "%%oc_prompt\n#bash until [ -e filled ]; do sleep .2; done",

@@ -546,6 +546,24 @@ def test_a_route_that_is_missing_is_no_empty_answer() -> None:
         client.models()
 
 
+# The answers that are no receipt, with status 200.
+NONSENSE = [True, [], {"data": True}, {"data": {"id": 7}}, {"data": {"payload": True}}, "<html>"]
+
+
+@pytest.mark.parametrize("nonsense", NONSENSE)
+def test_a_prompt_whose_receipt_is_nonsense_is_followed_if_it_is_there(nonsense: Any) -> None:
+    found = two_x(prompt=nonsense, message=rows(USER, ANSWER)) | {ONE: {"data": USER}}
+    over = b'data: {"type":"session.execution.succeeded","data":{"sessionID":"ses_root01"}}\n\n'
+    with FakeServer(found, [[over]]) as fake:
+        assert played(fake).text == "done"
+        assert len(fake.asked(POST)) == 1
+    inbox = {"GET /api/session/ses_root01/inbox": {"data": []}}
+    with FakeServer(two_x(prompt=nonsense) | {ONE: MISSING} | inbox) as fake:
+        with pytest.raises(TurnError, match="not known whether"):
+            played(fake)
+        assert len(fake.asked(POST)) == 1
+
+
 # -- what a result can do without ------------------------------------------------------------------
 
 BAD: dict[str, Any] = {

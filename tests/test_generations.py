@@ -5,6 +5,7 @@ Apart from ids, times, and the names of tools and of their arguments.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +18,8 @@ from pandas.testing import assert_frame_equal
 from opencode_magics import history, sessions
 from opencode_magics.client import Client
 from opencode_magics.model import Reasoning, ToolCall
+from opencode_magics.practice.repertoire import REPERTOIRE
+from opencode_magics.practice.script import KEYWORDS
 from opencode_magics.practice.simulator import Simulator
 from opencode_magics.practice.workspace import reset_workspace
 from opencode_magics.practice.world import Practice
@@ -46,6 +49,24 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "#err500 1": {},
     "#empty": {},
     "#length": {},
+    "#overflow": {},
+    "#drop": {},
+    "#garbage": {},
+    "#page": {},
+    "#long 40": {},
+    "#slow 5 .05": {},
+    "#slow 100 .1": {"abort": True},
+    "#hang": {"abort": True},
+    '#usage {"prompt_tokens": 100, "completion_tokens": 20}': {},
+    "#todo": {},
+    '#plan [{"text": "One."}, {"calls": [["bash", {"command": "true"}]]}, {"text": "Two."}]': {},
+    "Hello": {},
+    "Explain greet.py.": {},
+    "Write a farewell.": {},
+    "Delegate a review.": {},
+    "Make a plan.": {},
+    "Fail and recover.": {},
+    "Count slowly.": {"abort": True},
     "Explain the project.": {},
     "Run the tests.": {},
     "Fix the bug.": {},
@@ -69,7 +90,20 @@ def played(client: Client, text: str, answers: dict[str, Any]) -> Turn:
                     run.answer(question, answers["answers"])
                 else:
                     run.dismiss(question)
+            if "abort" in answers and turn.answers:
+                return run.abort()
     return run.turn
+
+
+# What the reviewer does is asked by delegating; the rest are words of OpenCode's own.
+WITHIN = {"review", "check", "continue_"}
+
+
+def test_every_scenario_of_the_practice_model_is_compared() -> None:
+    assert set(KEYWORDS) <= set(re.findall(r"#(\w+)", " ".join(SCENARIOS)))
+    plain = [text for text in SCENARIOS if not text.startswith("#")]
+    found = {next((s.__name__ for p, s in REPERTOIRE if re.search(p, t, re.I)), "") for t in plain}
+    assert found == {s.__name__ for _, s in REPERTOIRE} - WITHIN | {""}
 
 
 def shape(turn: Turn) -> dict[str, Any]:

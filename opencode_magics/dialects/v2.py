@@ -156,7 +156,7 @@ class V2(Generation):
         return string(place.get("projectID")) or string(named) or None
 
     def _all(self, query: Query) -> Flow[tuple[Session, ...]]:
-        """Archived ones, too: since 2.1 these are a list of their own; before, both are the same."""
+        """Archived ones, too: since 2.1 they are a list of their own, before it is the same one."""
         found = yield from self._listed(query)
         with suppress(StatusError, StreamError):
             found += yield from self._listed({**query, "archived": "true"})
@@ -348,8 +348,14 @@ class V2(Generation):
             body["delivery"] = prompt.delivery
         if not prompt.resume:
             body["resume"] = False
-        receipt = _data((yield Request("POST", _path(session.id, "prompt"), {}, body)))
-        held = decode("a receipt", lambda w: string(fields(w["payload"]).get("text")), receipt)
+        reply = yield Request("POST", _path(session.id, "prompt"), {}, body)
+        try:
+            held = decode("a receipt", lambda w: string(w["payload"]["text"]), _data(reply))
+        except (StatusError, StreamError) as unread:  # then what it holds has to tell
+            try:
+                held = (yield from self.message(session, prompt.id)).text
+            except (StatusError, StreamError):
+                raise unread from None
         if held != prompt.text:
             raise StreamError(
                 f"The server holds another text under the id {prompt.id} of this prompt.",
