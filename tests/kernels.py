@@ -118,6 +118,7 @@ class FrontEnd:
         served: The ids of the messages that the kernel said to be through with.
         strays: What was printed under a parent that is no cell.
         state: What the kernel last said of itself, and the id of the message it was about.
+        widgets: The states of widgets, by the ids of their comms.
     """
 
     manager: KernelManager
@@ -128,6 +129,7 @@ class FrontEnd:
     served: set[str] = field(default_factory=set)
     strays: str = ""
     state: tuple[str, str] = ("", "")
+    widgets: dict[str, Message] = field(default_factory=dict)
 
     def forget(self) -> None:
         """Forget what came so far."""
@@ -143,9 +145,9 @@ class FrontEnd:
         self.client.shell_channel.send(message)
         return str(message["header"]["msg_id"])
 
-    def start(self, code: str) -> Cell:
-        """Send a cell, without waiting for anything."""
-        cell = Cell(self.client.execute(code, allow_stdin=False))
+    def start(self, code: str, *, stdin: bool = False) -> Cell:
+        """Send a cell, without waiting for anything; `stdin` says that a person is there."""
+        cell = Cell(self.client.execute(code, allow_stdin=stdin))
         self.cells[cell.id] = cell
         return cell
 
@@ -214,6 +216,8 @@ class FrontEnd:
                 cell.text += text
             case "stream", {"text": text}:
                 self.strays += text
+            case "comm_open" | "comm_msg", {"comm_id": key, "data": {"state": state}}:
+                self.widgets.setdefault(key, {}).update(state)
             case "status", {"execution_state": state}:
                 self.state = state, about
                 if state == "idle" and cell:

@@ -223,6 +223,9 @@ def test_the_simulator_judges_forms_itself(simulator: Simulator) -> None:
     from opencode_magics.practice.simulator import _complaints
 
     assert list(_complaints(EVERY, {"name": "Ada", "kinds": ["a"]})) == []
+    more = {"key": "why", "type": "string", "required": True, "when": when("sure", False)}
+    assert list(_complaints([*EVERY, more], {"name": "Ada", "sure": True})) == []
+    assert list(_complaints([*EVERY, more], {"name": "Ada", "sure": False})) == ["why is required"]
     assert list(_complaints(EVERY, {"age": -1, "other": 1})) == [
         "Unknown form field: other",
         "name is required",

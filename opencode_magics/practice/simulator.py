@@ -903,7 +903,7 @@ def _complaints(fields: list[Wire], answer: Mapping[str, Any]) -> Iterator[str]:
     for key, field in known.items():
         value, title = answer.get(key), field.get("title") or key
         if value is None:
-            if field.get("required"):
+            if field.get("required") and _counts(field, answer):
                 yield f"{title} is required"
             continue
         kinds = {"multiselect": list, "boolean": bool, "integer": int, "number": int | float}
@@ -915,6 +915,17 @@ def _complaints(fields: list[Wire], answer: Mapping[str, Any]) -> Iterator[str]:
         if offered and not field.get("custom") and not set(chosen) <= offered:
             yield f"{title}: no such option"
         yield from _bounds(title, field, value)
+
+
+def _counts(field: Wire, answer: Mapping[str, Any]) -> bool:
+    """Whether a field is asked, by what was said to others."""
+
+    def holds(condition: Wire) -> bool:
+        said = answer.get(condition["key"])
+        is_so = condition["value"] in (said if isinstance(said, list) else [said])
+        return is_so if condition["op"] == "eq" else not is_so
+
+    return all(map(holds, field.get("when") or ()))
 
 
 def _bounds(title: str, field: Wire, value: Any) -> Iterator[str]:
