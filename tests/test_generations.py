@@ -50,9 +50,8 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "#empty": {},
     "#length": {},
     "#overflow": {},
-    "#drop": {},
+    "#drop 1": {},
     "#garbage": {},
-    "#page": {},
     "#long 40": {},
     "#slow 5 .05": {},
     "#slow 100 .1": {"abort": True},
@@ -100,7 +99,8 @@ WITHIN = {"review", "check", "continue_"}
 
 
 def test_every_scenario_of_the_practice_model_is_compared() -> None:
-    assert set(KEYWORDS) <= set(re.findall(r"#(\w+)", " ".join(SCENARIOS)))
+    # A web page in place of an answer: 1.18.33 takes it for a step and goes on for ever.
+    assert set(KEYWORDS) - {"page"} == set(re.findall(r"#(\w+)", " ".join(SCENARIOS)))
     plain = [text for text in SCENARIOS if not text.startswith("#")]
     found = {next((s.__name__ for p, s in REPERTOIRE if re.search(p, t, re.I)), "") for t in plain}
     assert found == {s.__name__ for _, s in REPERTOIRE} - WITHIN | {""}
@@ -149,6 +149,8 @@ def servers(practice: Practice, simulator: Simulator) -> Iterator[list[Client]]:
 # What 2.x tells otherwise, by outcome: what was cut short has a finish.
 CUT_SHORT: dict[str, Any] = {"finishes": ([], ["error"])}
 DIFFERENT = {"failed": CUT_SHORT, "aborted": CUT_SHORT}
+# 1.18.33 answers its own follow-up after it has summed a conversation up, 2.x the prompt again.
+SUMMED_UP = ("text", "usage", "cost", "steps")
 # 2.x has no list of todos, so that its agents have no tool for one.
 TODOS = ("#todo", "Make a plan.")
 
@@ -157,12 +159,17 @@ TODOS = ("#todo", "Make a plan.")
 def test_a_scenario_gives_the_same_turn_and_frame_on_both(servers: list[Client], text: str) -> None:
     turns = [played(client, text, SCENARIOS[text]) for client in servers]
     one, two = map(shape, turns)
+    if text == "#overflow":
+        for key in SUMMED_UP:
+            assert one.pop(key) != two.pop(key)
     if text in TODOS:
         ends = [[t[1] for t in told.pop("tools") if t[0] == "todowrite"] for told in (one, two)]
         assert ends == [["completed"] * 2, ["error"] * 2]
     for key, values in DIFFERENT.get(one["outcome"], {}).items():
         assert (one.pop(key), two.pop(key)) == values
     assert two == one
+    if text == "#overflow":
+        return  # that follow-up is a row, too
     ran = [(c, [c.session(t.session)]) for c, t in zip(servers, turns, strict=True)]
     assert_same([history.frames.sessions(found) for _, found in ran], OWN)
     said = [history.messages(client, found) for client, found in ran]

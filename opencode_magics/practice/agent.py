@@ -595,7 +595,7 @@ class _Call:
         self.begin()
         self.say("text.started", ordinal=0)
         some = pieces(text, step.deltas)
-        self.open = ("text", "".join(some[: len(some) // 2 + 1]))
+        self.open = ("text", "".join(some[: len(some) // 2]))
         self.say("text.delta", ordinal=0, delta=self.open[1])
 
     # -- tools -----------------------------------------------------------------------------------
