@@ -504,6 +504,10 @@ class Client:
         """Take an item out of a session's inbox; False if an agent has it already."""
         return self.run(self.dialect.cancel(session, item))
 
+    def interrupt(self, session: Session) -> bool:
+        """Stop what a session does and go on with the prompts that steer; False if it was idle."""
+        return self.run(self.dialect.interrupt(session))
+
     def deliver(self, session: Session, item: str, delivery: Delivery) -> None:
         """Let an item of the inbox join at the next step (steer), or after the turn (queue)."""
         self.run(self.dialect.deliver(session, item, delivery))

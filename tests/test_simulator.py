@@ -280,6 +280,19 @@ def test_what_is_parked_after_an_abort_runs_with_the_next_prompt(
     assert client.inbox(session) == ()
 
 
+def test_an_interrupt_can_go_on_with_what_steers(client: Client, session: Session) -> None:
+    assert client.interrupt(session) is False
+    with sessions.prepare(client, session, "#slow 100 .1") as first:
+        first.start()
+        until(lambda: next(iter(first)).text)
+        client.prompt(session, Prompt("msg_0008", "#text 2", delivery="steer"))
+        assert client.interrupt(session) is True
+        finish(first)
+    client.wait(session)
+    assert client.inbox(session) == ()
+    assert client.messages(session)[-2].text == "word0 word1"
+
+
 def test_a_parked_prompt_is_told_apart_from_a_lost_one(client: Client, session: Session) -> None:
     with Run(client, session, Prompt("msg_0006", "#text 2", resume=False)) as run:
         run.start()
@@ -740,6 +753,7 @@ def test_the_output_of_a_shell_is_read_by_bytes(client: Client, session: Session
         lambda c, s: c.cancel(s, "msg_1"),
         lambda c, s: c.deliver(s, "msg_1", "steer"),
         lambda c, s: c.wait(s),
+        lambda c, s: c.interrupt(s),
         lambda c, s: c.switch(s, agent="plan"),
         lambda c, s: c.set_environment(s, {}),
         lambda c, s: c.instructions(s),

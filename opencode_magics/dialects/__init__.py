@@ -340,6 +340,9 @@ class Dialect(Protocol):
     def deliver(self, session: Session, item: str, delivery: Delivery) -> Flow[None]:
         """Change how an item of the inbox joins."""
 
+    def interrupt(self, session: Session) -> Flow[bool]:
+        """Stop what a session does and go on with what steers; False if nothing was at work."""
+
     def wait(self, session: Session, timeout: float) -> Flow[None]:
         """Wait until a session is idle, at most so many seconds."""
 
@@ -423,6 +426,10 @@ class Generation:
     ) -> Flow[Session]:
         """A new session that is more than a title in a directory."""
         raise self._missing("session with an id, a parent, rules or metadata of one's own")
+
+    def interrupt(self, session: Session) -> Flow[bool]:
+        """Stop what a session does and go on with what steers."""
+        raise self._missing("way to interrupt a turn and go on")
 
     def inbox(self, session: Session) -> Flow[tuple[InboxItem, ...]]:
         """What waits to be delivered to a session."""

@@ -366,6 +366,12 @@ class V2(Generation):
         """Ask a session to stop. What waits in its inbox stays there."""
         yield Request("POST", _path(session.id, "interrupt"), {}, {}, timeout=5.0)
 
+    def interrupt(self, session: Session) -> Flow[bool]:
+        """Stop what a session does and go on with what steers; what is queued stays where it is."""
+        path, query = _path(session.id, "interrupt"), {"resume": "true"}
+        body = json_object((yield Request("POST", path, query, {}, timeout=5.0))) or {}
+        return body.get("interrupted") is True
+
     def switch(
         self, session: Session, *, agent: str | None = None, model: ModelRef | None = None
     ) -> Flow[None]:

@@ -273,10 +273,12 @@ class Execution(threading.Thread):
         self.shop = shop
         self.record = record
         self._reason = ""
+        self._resumes = False
         self._over = False
 
-    def interrupt(self, reason: str) -> None:
-        """Have it end where it is."""
+    def interrupt(self, reason: str, resume: bool = False) -> None:
+        """Have it end where it is, and (`resume`) what steers begin another one."""
+        self._resumes = self._resumes or resume
         self._reason = self._reason or reason
 
     def check(self) -> None:
@@ -310,8 +312,9 @@ class Execution(threading.Thread):
         time.sleep(0.005)
         with self.shop.lock:
             self.shop.running.pop(self.record.id, None)
-            parked = bool(self._reason)
-            if not parked and any(self._waiting()):
+            wakes = "steer" if self._resumes else None
+            parked = bool(self._reason) and not self._resumes
+            if not parked and any(self._waiting(wakes)):
                 self.shop.wake(self.record)
 
     def _say(self, kind: str, **data: Any) -> Wire:

@@ -528,7 +528,7 @@ class Api:
         self._session(key)
         running = self.shop.running.get(key)
         if running is not None:
-            running.interrupt("user")
+            running.interrupt("user", self.query.get("resume") == "true")
         return {"interrupted": running is not None}
 
     @route("POST", "/api/experimental/session/:id/wait")
