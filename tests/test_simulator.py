@@ -428,6 +428,41 @@ def test_g1_15_a_second_answer_does_nothing(client: Client, session: Session) ->
         assert finish(run).outcome == "succeeded"
 
 
+def test_g1_02_what_a_subagent_of_a_subagent_asks_is_seen_and_answered(
+    client: Client, session: Session
+) -> None:
+    with sessions.prepare(client, session, "#task #task #bash touch deep") as run:
+        run.start()
+        (asked,) = until(lambda: next(iter(run)).permissions)
+        (parent,) = client.children(session)
+        assert [s.id for s in client.children(parent)] == [asked.session]
+        assert status.read(client, [session])[0].state == "waiting_for_permission"
+        turn = finish(run)
+    assert (turn.outcome, [s.reply for s in turn.settled_requests]) == ("succeeded", ["once"])
+
+
+def test_g1_07_an_empty_execution_is_nobodys_turn(client: Client, session: Session) -> None:
+    """A prompt that is sent once more wakes the session, which finds nothing to do."""
+    client.prompt(session, Prompt("msg_0009", "#text 2"))
+    client.wait(session)
+    with sessions.prepare(client, session, "#slow 10 .1") as run:
+        client.prompt(session, Prompt("msg_0009", "#text 2"))
+        client.wait(session)
+        run.start()
+        assert finish(run).text.startswith("slow0")
+    assert len(run.turn.answers) == 1
+
+
+def test_g1_18_a_failure_says_why_and_a_retry_when(client: Client, session: Session) -> None:
+    failed = prompted(client, session, "#err401")
+    assert failed.outcome == "failed"
+    assert failed.failure
+    assert failed.failure.name == "provider.auth"
+    assert failed.failure.message
+    (retry,) = prompted(client, session, "#err429 1").retries
+    assert (retry.attempt, bool(retry.message), bool(retry.next)) == (2, True, True)
+
+
 # -- faults of the stream --------------------------------------------------------------------------
 
 

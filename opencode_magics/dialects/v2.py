@@ -683,14 +683,16 @@ def _told_in(pages: Iterable[Reply]) -> tuple[list[Wire], dict[str, str]]:
     """The rows in the pages of a session, and what its log, if it is there, says of its ends."""
     logs = [page for page in pages if page.request.path.endswith("/log")]
     rows = _rows(page for page in pages if page not in logs)
-    return rows, {key: reason for log in logs for key, reason in _reasons(_frames(log.body))}
+    ends = (frame for log in logs for frame in _frames(log.body, b".interrupted"))
+    return rows, dict(_reasons(ends))
 
 
-def _frames(body: bytes) -> Iterator[Any]:
-    """The frames of a stream that has ended. A frame is one line of JSON."""
+def _frames(body: bytes, word: bytes) -> Iterator[Any]:
+    """The frames of a stream that has ended, those with a word in them; each is a line of JSON."""
     for line in body.replace(b"\r", b"\n").split(b"\n"):
         with suppress(ValueError, RecursionError):
-            yield loads(line.removeprefix(b"data:").decode("utf-8", "replace"))
+            if word in line:
+                yield loads(line.removeprefix(b"data:").decode("utf-8", "replace"))
 
 
 def _reasons(frames: Iterable[Any]) -> Iterator[tuple[str, str]]:
