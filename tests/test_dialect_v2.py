@@ -24,7 +24,13 @@ from opencode_magics import conversation, history, sessions, status
 from opencode_magics.client import Client
 from opencode_magics.dialects import Prompt, Reply, Request, decode
 from opencode_magics.dialects.v2 import V2, _messages, _readable, _reasons
-from opencode_magics.errors import StatusError, StreamError, TurnError, UnknownNameError
+from opencode_magics.errors import (
+    OpenCodeError,
+    StatusError,
+    StreamError,
+    TurnError,
+    UnknownNameError,
+)
 from opencode_magics.events import PermissionAsked, Reread
 from opencode_magics.history import frames, prices
 from opencode_magics.history.frames import KINDS
@@ -544,6 +550,71 @@ def test_a_route_that_is_missing_is_no_empty_answer() -> None:
         pytest.raises(StatusError),
     ):
         client.models()
+
+
+READ = [
+    "name",
+    "key",
+    "text",
+    "time",
+    "model",
+    "tokens",
+    "permissions",
+    "fields",
+    "type",
+    "content",
+]
+READ += ["cost", "limit", "variants", "methods", "connections", "status", "location", "action"]
+READ += ["resource", "resources", "delivery", "payload", "metadata", "value"]
+WRONG_TYPES = dict.fromkeys(READ, 7)
+EVERYTHING: dict[str, Any] = {
+    "true": True,
+    "ids that are numbers": {"data": [{"id": 7, "name": 7, "key": 7}]},
+    "one thing where many are": {"data": {"id": "x"}},
+    "wrong types": {"data": [{"id": "x", "sessionID": "s"} | WRONG_TYPES], "cursor": 7},
+    "a web page": (200, {"content-type": "text/html"}, b"<!doctype html>"),
+    "too deep": (200, {"content-type": "application/json"}, b"[" * 100_000),
+    "bytes": (200, {"content-type": "application/json"}, b"\xff\xfe{"),
+}
+OF_A_DIRECTORY = ["sessions", "permissions", "questions", "statuses", "models", "prices", "agents"]
+OF_A_DIRECTORY += ["commands", "skills", "mcp", "integrations", "saved_rules"]
+OF_A_SESSION = ["children", "messages", "transcript", "inbox", "instructions", "diffs", "delete"]
+OF_A_SESSION += ["fork", "interrupt"]
+CALLS: dict[str, Any] = {name: operator.methodcaller(name) for name in OF_A_DIRECTORY}
+CALLS |= {name: operator.methodcaller(name, ROOT) for name in OF_A_SESSION}
+CALLS |= {
+    "session": lambda c: c.session(ROOT.id),
+    "prompt": lambda c: c.prompt(ROOT, Prompt("msg_1", "hi")),
+    "revert": lambda c: c.revert(ROOT, "msg_1"),
+    "compact": lambda c: c.compact(ROOT, ModelRef("a", "b")),
+    "shell_output": lambda c: c.shell_output("sh_1"),
+    "usage": lambda c: history.usage(c, "model", cache=False),
+    "history": lambda c: history.messages(c, [ROOT], cache=False),
+    "status": lambda c: status.read(c, [ROOT]),
+    "rules": lambda c: sessions.rules_of(c, ROOT),
+    "attach": lambda c: sessions.attach(c, ROOT),
+    "show": lambda c: conversation.read(c, ROOT),
+}
+
+
+class Always(dict[str, Any]):
+    """Routes that all answer the same, but for the one that tells who answers."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__({"GET /api/info": {"version": "2.0.16", "pid": 1}})
+        self.answer = answer
+
+    def get(self, route: str, default: Any = None) -> Any:
+        return super().get(route, self.answer)
+
+
+@pytest.mark.parametrize("answer", EVERYTHING)
+def test_whatever_a_server_answers_a_call_fails_with_a_sentence_or_not_at_all(answer: str) -> None:
+    fake = FakeServer(Always(EVERYTHING[answer]))
+    with fake, Client(fake.url, directory="/work/p") as client:
+        for call in CALLS.values():
+            with suppress(OpenCodeError):
+                call(client)
 
 
 # The answers that are no receipt, with status 200.

@@ -95,7 +95,7 @@ class Reply:
         """
         try:
             return loads(self.body.decode("utf-8", "replace"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             kind = self.headers.get("content-type", "no content type")
             raise StatusError(
                 f"{self.request} answered {kind} where JSON was expected.",

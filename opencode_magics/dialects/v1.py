@@ -65,7 +65,19 @@ from ..model import (
 )
 from ..patches import compared, ended
 from . import Flow, Generation, Prompt, Query, Reply, Request, decode, json_object, log, many
-from .values import call_usage, count, elements, fields, integer, moment, money, string, usage, word
+from .values import (
+    call_usage,
+    count,
+    elements,
+    fields,
+    integer,
+    moment,
+    money,
+    needed,
+    string,
+    usage,
+    word,
+)
 
 Wire = dict[str, Any]
 
@@ -487,7 +499,7 @@ def _session(w: Wire) -> Session:
     files, additions, deletions = changes if any(changes) else (None, None, None)  # 0 is not told
     provider, model_id = string(model.get("providerID")), string(model.get("id"))
     return Session(
-        id=_id(w),
+        id=needed(w["id"]),
         title=string(w.get("title")),
         directory=string(w.get("directory")),
         project=string(w.get("projectID")) or None,
@@ -509,12 +521,6 @@ def _session(w: Wire) -> Session:
 
 def _todo(w: Wire) -> Todo:
     return Todo(string(w["content"]), string(w["status"]), string(w.get("priority")))
-
-
-def _id(w: Wire) -> str:
-    if not isinstance(w["id"], str):
-        raise TypeError("an id is no text")
-    return w["id"]
 
 
 def _ref(provider: str, model: str, variant: Any = None) -> ModelRef:
@@ -545,7 +551,7 @@ def _message(w: Wire, parts: tuple[Part, ...] = (), unread: tuple[str, ...] = ()
     variant = w.get("variant") or model.get("variant")
     summary = w.get("summary")
     return Message(
-        id=w["id"],
+        id=needed(w["id"]),
         session=w.get("sessionID") or "",
         role=role,
         created=moment(time.get("created")),
@@ -774,8 +780,8 @@ def _permission(w: Wire) -> Permission:
     tool = w.get("tool") or w
     diff = meta.get("diff")
     return Permission(
-        id=w["id"],
-        session=w["sessionID"],
+        id=needed(w["id"]),
+        session=needed(w["sessionID"]),
         action=w.get("permission") or w["type"],
         patterns=(patterns,) if isinstance(patterns, str) else tuple(map(str, patterns)),
         always=tuple(map(str, w.get("always") or ())),
@@ -801,7 +807,9 @@ def _question(w: Wire) -> Question:
         for q in w["questions"]
     )
     tool = w.get("tool") or {}
-    return Question(w["id"], w["sessionID"], items, tool.get("callID"), tool.get("messageID"))
+    return Question(
+        needed(w["id"]), needed(w["sessionID"]), items, tool.get("callID"), tool.get("messageID")
+    )
 
 
 def _models(body: Wire, default: str | None) -> Iterator[Model]:

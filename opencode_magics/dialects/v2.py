@@ -90,6 +90,7 @@ from .values import (
     fields,
     integer,
     moment,
+    needed,
     number,
     string,
     usage,
@@ -227,7 +228,7 @@ class V2(Generation):
     def compact(self, session: Session, model: ModelRef) -> Flow[str | None]:
         """Summarise a session's conversation; gives the id of the message that will tell it."""
         reply = yield Request("POST", _path(session.id, "compact"), {}, {})
-        return decode("an item of the inbox", lambda w: str(w["id"]), _data(reply))
+        return decode("an item of the inbox", lambda w: needed(w["id"]), _data(reply))
 
     def revert(
         self, session: Session, message: str, files: bool = True
@@ -418,7 +419,9 @@ class V2(Generation):
     def instructions(self, session: Session) -> Flow[dict[str, Any]]:
         """The instructions that were added to a session, by key."""
         body = _data((yield Request("GET", _entries(session))))
-        return decode("instructions", lambda ws: {w["key"]: w.get("value") for w in ws}, body)
+        return decode(
+            "instructions", lambda ws: {needed(w["key"]): w.get("value") for w in ws}, body
+        )
 
     def put_instruction(self, session: Session, key: str, value: Any) -> Flow[None]:
         """Tell a session's agent something, from its next step on."""
@@ -564,7 +567,9 @@ class V2(Generation):
     def commands(self, directory: str | None) -> Flow[tuple[Command, ...]]:
         """The commands of a directory."""
         listed = _data((yield Request("GET", "/api/command", _scope(directory))))
-        return many("a command", lambda w: Command(w["name"], string(w.get("description"))), listed)
+        return many(
+            "a command", lambda w: Command(needed(w["name"]), string(w.get("description"))), listed
+        )
 
     def skills(self, directory: str | None) -> Flow[tuple[Skill, ...]]:
         """The skills of a directory."""
@@ -736,7 +741,7 @@ def _pages(request: Request) -> Flow[tuple[Reply, ...]]:
 def _session(w: Wire) -> Session:
     time, fork = fields(w.get("time")), fields(w.get("fork"))
     return Session(
-        id=w["id"],
+        id=needed(w["id"]),
         title=string(w.get("title")),
         directory=string(fields(w.get("location")).get("directory")),
         project=string(w.get("projectID")) or None,
@@ -851,8 +856,7 @@ def _why(outcome: str | None, reason: str | None) -> Failure | None:
 
 
 def _message(session: str, w: Wire, prompt: str | None) -> Message:
-    if not isinstance(w["id"], str):
-        raise TypeError("id is no text")
+    needed(w["id"])
     kind = string(w.get("type"))
     time = w.get("time") or {}
     read = _ROWS.get(kind, _line)
@@ -1083,8 +1087,8 @@ def _permission(w: Wire) -> Permission:
     resources = tuple(map(str, w.get("resources") or ()))
     shell = w["action"] == "shell"
     return Permission(
-        id=w["id"],
-        session=w["sessionID"],
+        id=needed(w["id"]),
+        session=needed(w["sessionID"]),
         action=w["action"],
         patterns=resources,
         always=tuple(map(str, w.get("save") or ())),
@@ -1098,7 +1102,9 @@ def _permission(w: Wire) -> Permission:
 def _form(w: Wire) -> Question:
     tool = fields(fields(w.get("metadata")).get("tool"))
     items = tuple(_field(f) for f in w["fields"] if not f.get("hidden"))
-    return Question(w["id"], w["sessionID"], items, tool.get("id"), tool.get("messageID"))
+    return Question(
+        needed(w["id"]), needed(w["sessionID"]), items, tool.get("id"), tool.get("messageID")
+    )
 
 
 def _field(w: Wire) -> QuestionItem:
@@ -1116,7 +1122,7 @@ def _field(w: Wire) -> QuestionItem:
         header=title if description else "",
         options=tuple(options),
         multiple=several,
-        key=w["key"],
+        key=needed(w["key"]),
         kind=kind if kind in ("integer", "number", "boolean", "external") else "string",
         custom=bool(w.get("custom")) or (kind != "boolean" and not options),
         required=bool(w.get("required")),
@@ -1178,12 +1184,12 @@ def _rule_out(rule: Rule) -> Wire:
 
 def _saved(w: Wire) -> SavedRule:
     made = integer(fields(w.get("time")).get("created"))
-    return SavedRule(w["id"], w["action"], w["resource"], string(w.get("projectID")), made)
+    return SavedRule(needed(w["id"]), w["action"], w["resource"], string(w.get("projectID")), made)
 
 
 def _inbox_item(w: Wire) -> InboxItem:
     return InboxItem(
-        id=w["id"],
+        id=needed(w["id"]),
         session=string(w.get("sessionID")),
         kind=string(w.get("type")),
         delivery=string(w.get("delivery")),
@@ -1208,10 +1214,10 @@ def _model(w: Wire, default: ModelRef | None) -> Model:
     )
     cache = price.get("cache") or {}
     takes = fields(w.get("capabilities")).get("input")
-    provider, key = w["providerID"], w["id"]
+    provider, name = needed(w["providerID"]), needed(w["id"])
     return Model(
         provider=provider,
-        id=key,
+        id=name,
         name=string(w.get("name")),
         variants=tuple(v["id"] for v in w.get("variants") or ()),
         context=integer(limit.get("context")),
@@ -1220,7 +1226,7 @@ def _model(w: Wire, default: ModelRef | None) -> Model:
         price_output=number(price.get("output")),
         price_cache_read=number(cache.get("read")),
         price_cache_write=number(cache.get("write")),
-        default=default is not None and (default.provider, default.id) == (provider, key),
+        default=default is not None and (default.provider, default.id) == (provider, name),
         tiers=tuple(_tiers(prices)),
         images="image" in takes if isinstance(takes, list) else None,
     )
@@ -1238,7 +1244,7 @@ def _tiers(prices: Any) -> Iterator[PriceTier]:
 def _agents(values: Iterable[Wire]) -> tuple[Agent, ...]:
     return tuple(
         Agent(
-            w["id"],
+            needed(w["id"]),
             string(w.get("description")),
             string(w.get("mode")),
             _ref(w.get("model")),
@@ -1249,22 +1255,30 @@ def _agents(values: Iterable[Wire]) -> tuple[Agent, ...]:
     )
 
 
+def _command(w: Wire) -> Command:
+    return Command(needed(w["name"]), string(w.get("description")))
+
+
 def _skill(w: Wire) -> Skill:
     name = string(w.get("name")) or w["id"]
-    return Skill(w["id"], name, string(w.get("description")), string(w.get("path")))
+    return Skill(needed(w["id"]), name, string(w.get("description")), string(w.get("path")))
 
 
 def _mcp_server(w: Wire) -> McpServer:
     status = w.get("status")
     told = fields(status)
     kind = string(status) or string(told.get("status")) or string(told.get("type"))
-    return McpServer(w["name"], kind, string(told.get("error")) or string(told.get("message")))
+    return McpServer(
+        needed(w["name"]), kind, string(told.get("error")) or string(told.get("message"))
+    )
 
 
 def _integration(w: Wire) -> Integration:
     methods = (string(m.get("type")) or string(m.get("id")) for m in w.get("methods") or ())
     links = (string(c.get("label")) or string(c.get("name")) for c in w.get("connections") or ())
-    return Integration(w["id"], string(w.get("name")) or w["id"], tuple(methods), tuple(links))
+    return Integration(
+        needed(w["id"]), string(w.get("name")) or needed(w["id"]), tuple(methods), tuple(links)
+    )
 
 
 def _shell_output(w: Wire) -> ShellOutput:

@@ -62,6 +62,17 @@ def word(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
+def needed(value: Any) -> str:
+    """A text that nothing else can stand for: what something is looked up by.
+
+    Raises:
+        TypeError: It is no text.
+    """
+    if not isinstance(value, str):
+        raise TypeError("a text was expected for an id")
+    return value
+
+
 def fields(value: Any) -> dict[str, Any]:
     """An object, an empty one for anything else."""
     return value if isinstance(value, dict) else {}
