@@ -147,6 +147,11 @@ def test_a_title_that_no_quotes_can_hold_is_offered_by_its_id(
     assert f"%%oc_prompt --session {session.id}" in tab(titled, "%%oc_prompt --session ses")
 
 
+def test_options_do_not_take_the_place_of_a_title(titled: Shell) -> None:
+    assert tab(titled, "%oc_show fix the ") == ["%oc_show Fix the login page"]
+    assert "%oc_show nothing --last" in tab(titled, "%oc_show nothing ")
+
+
 def test_a_title_that_several_have_is_not_offered(titled: Shell) -> None:
     titled.run("%oc_new fix the login page;")
     assert [t for t in tab(titled, "%oc_session fix") if "login" in t] == []

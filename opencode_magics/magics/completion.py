@@ -72,7 +72,8 @@ class Completer:
             return "", []
         spot = place(magic, line[found.end() : column], verbatim=not whole and found[1] in TEXTS)
         typed, fitting = self._values(found[1], spot, line[column : column + 1])
-        if spot.options and (not spot.typed or spot.typed.startswith("-")):
+        begun = not spot.typed or spot.typed.startswith("-")
+        if spot.options and begun and typed == spot.typed:
             fitting += _options(magic, spot)
         return typed, fitting
 
@@ -85,18 +86,15 @@ class Completer:
             quote = typed[:1] if typed[:1] in ("'", '"') else ""
             begun = typed.removeprefix(quote)
             many = spot.options and spot.dest == "session"
+            there = quote if after == quote else ""  # front-ends close a quote by themselves
             fitting = [
-                Offer(text, kind)
+                Offer(text.removesuffix(there), kind)
                 for value, kind in dict.fromkeys(known(self, begun))
                 if value.casefold().startswith(begun.casefold())
                 and (text := _written(value, quote, many)) is not None
             ]
             if fitting:
-                closed = quote and after == quote  # as front-ends do by themselves
-                texts = (
-                    (o.text.removesuffix(quote) if closed else o.text, o.kind) for o in fitting
-                )
-                return typed, [Offer(*o) for o in texts]
+                return typed, fitting
         return spot.typed, []
 
     # -- what there is ---------------------------------------------------------------------------
@@ -106,6 +104,7 @@ class Completer:
         here = [tracked.session for tracked in reversed(self.state.tracked.values())]
         every = {s.id: s for s in (*here, *self.asked("sessions", _sessions))}.values()
         titles = Counter(s.title.casefold() for s in every)
+        titles[""] = 0
         yield from (Offer(s.title, "session") for s in every if titles[s.title.casefold()] == 1)
         yield from (Offer(s.id, "session id") for s in every)
 
@@ -216,7 +215,7 @@ KINDS: dict[str, Kind] = {
     "agent": _listed("agent", _agents),
     "file": lambda completer, begun: _files(begun),
     "path": lambda completer, begun: _files(begun),
-    "text": lambda completer, begun: _files(begun),
+    "oc_command.text": lambda completer, begun: _files(begun),
     "directory": lambda completer, begun: _files(begun, folders=True),
     "permission": _words("ask", "once", "reject"),
     "wait": _words("any", "all"),

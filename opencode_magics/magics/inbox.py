@@ -43,7 +43,7 @@ class InboxMagics(Magics):
 
         Example::
 
-            %oc_prompt --no-wait --timeout 60 Count slowly
+            %oc_prompt --no-wait Count slowly
             %oc_prompt --no-wait --queue Explain greet.py
             %oc_inbox --cancel msg_
         """
