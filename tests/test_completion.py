@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,15 +45,15 @@ def until(true: Callable[[], bool]) -> bool:
         ("oc_prompt", "--model ", "model", "", ""),
         ("oc_prompt", "-m pra", "model", "pra", "pra"),
         ("oc_prompt", "--new -m=pra", "model", "pra", "pra"),
-        ("oc_prompt", '--session "fix the', "session", '"fix the', '"fix the'),
-        ("oc_prompt", "--session='fix the", "session", "'fix the", "'fix the"),
-        ("oc_prompt", '--session "fix it" --agent ', "agent", "", ""),
-        ("oc_session", "fix the lo", "session", "lo", "fix the lo"),
-        ("oc_session", "fix the ", "session", "", "fix the "),
-        ("oc_show", "--last 3 fix t", "session", "t", "fix t"),
-        ("oc_show", "fix --last 3 t", "session", "t", "t"),
+        ("oc_prompt", '--session "paint the', "session", '"paint the', '"paint the'),
+        ("oc_prompt", "--session='paint the", "session", "'paint the", "'paint the"),
+        ("oc_prompt", '--session "paint it" --agent ', "agent", "", ""),
+        ("oc_session", "paint the fe", "session", "fe", "paint the fe"),
+        ("oc_session", "paint the ", "session", "", "paint the "),
+        ("oc_show", "--last 3 paint t", "session", "t", "paint t"),
+        ("oc_show", "paint --last 3 t", "session", "t", "t"),
         ("oc_export", "hi", "path", "hi", "hi"),
-        ("oc_export", "history fix t", "session", "t", "fix t"),
+        ("oc_export", "history paint t", "session", "t", "paint t"),
         ("oc_export", "--all history ", "session", "", ""),
         ("oc_reply", "per_1 ", "reply", "", ""),
         ("oc_turn", "x", None, "x", "x"),
@@ -89,13 +89,13 @@ def test_free_text_has_no_options(
 
 
 @pytest.fixture
-def titled(shell: Shell, client: Client) -> Shell:
-    """A shell whose notebook has made three sessions, the only ones."""
-    for session in client.sessions():
-        client.delete(session)
-    for title in ("Fix the login page", 'Say "don\'t" twice', "Rather say don't"):
+def titled(shell: Shell, client: Client) -> Iterator[Shell]:
+    """A shell whose notebook has made three sessions, with titles that no others have."""
+    for title in ("Paint the fence white", 'Say "don\'t" twice', "Rather say don't"):
         shell.run(f"%oc_new {title}")
-    return shell
+    yield shell
+    for tracked in completer(shell).state.tracked.values():
+        client.delete(tracked.session)
 
 
 def test_options_are_completed(shell: Shell) -> None:
@@ -115,9 +115,9 @@ def test_an_option_is_offered_once_if_it_counts_once(shell: Shell) -> None:
 
 
 def test_sessions_are_completed_by_title_and_by_id(titled: Shell) -> None:
-    session = titled.run("%oc_session Fix the login page").value
-    for line in ("%oc_abort fix|", "%oc_abort fix the lo|"):
-        assert tab(titled, line)[0] == "%oc_abort Fix the login page"
+    session = titled.run("%oc_session Paint the fence white").value
+    for line in ("%oc_abort paint|", "%oc_abort paint the fe|"):
+        assert tab(titled, line)[0] == "%oc_abort Paint the fence white"
     assert f"%oc_status {session.id}" in tab(titled, f"%oc_status {session.id[:-3]}")
     assert f"%oc_status {session.id} {session.id}" in tab(
         titled, f"%oc_status {session.id} {session.id[:-3]}"
@@ -127,10 +127,10 @@ def test_sessions_are_completed_by_title_and_by_id(titled: Shell) -> None:
 @pytest.mark.parametrize(
     ("line", "whole"),
     [
-        ("%%oc_prompt --session fix", '%%oc_prompt --session "Fix the login page"'),
-        ("%%oc_prompt --session 'fix the", "%%oc_prompt --session 'Fix the login page'"),
-        ('%%oc_prompt -s "fix|"', '%%oc_prompt -s "Fix the login page"'),
-        ("%oc_usage --session=fi", '%oc_usage --session="Fix the login page"'),
+        ("%%oc_prompt --session paint", '%%oc_prompt --session "Paint the fence white"'),
+        ("%%oc_prompt --session 'paint the", "%%oc_prompt --session 'Paint the fence white'"),
+        ('%%oc_prompt -s "paint|"', '%%oc_prompt -s "Paint the fence white"'),
+        ("%oc_usage --session=pain", '%oc_usage --session="Paint the fence white"'),
         ("%oc_session rather", "%oc_session Rather say don't"),
         ("%oc_usage --session rather", '%oc_usage --session "Rather say don\'t"'),
     ],
@@ -148,17 +148,17 @@ def test_a_title_that_no_quotes_can_hold_is_offered_by_its_id(
 
 
 def test_options_do_not_take_the_place_of_a_title(titled: Shell) -> None:
-    assert tab(titled, "%oc_show fix the ") == ["%oc_show Fix the login page"]
+    assert tab(titled, "%oc_show paint the ") == ["%oc_show Paint the fence white"]
     assert "%oc_show nothing --last" in tab(titled, "%oc_show nothing ")
 
 
 def test_a_title_that_several_have_is_not_offered(titled: Shell) -> None:
-    titled.run("%oc_new fix the login page;")
-    assert [t for t in tab(titled, "%oc_session fix") if "login" in t] == []
+    titled.run("%oc_new paint the fence white;")
+    assert [t for t in tab(titled, "%oc_session paint") if "fence" in t] == []
 
 
 def test_what_was_completed_is_understood(titled: Shell) -> None:
-    for title in ("Fix the login page", "Rather say don't"):
+    for title in ("Paint the fence white", "Rather say don't"):
         (line, *_) = tab(titled, f"%oc_session {title[:5]}")
         assert titled.run(line).value.title == title
 
