@@ -38,7 +38,7 @@ _WITHOUT = (
 _BLOCK = re.compile(r"^Examples?::\n((?:\n|[ ]+.*\n?)+)", re.MULTILINE)
 
 # What needs no server, so that its example works without one.
-LOCAL = {"oc_help"}
+LOCAL = {"oc_help", "oc_record"}
 REFUSED: dict[tuple[str, str], type[Exception]] = {
     # The practice world keeps to itself: its OpenCode publishes nothing.
     ("oc_share", "1.x"): StatusError,

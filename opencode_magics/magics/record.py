@@ -88,6 +88,9 @@ class RecordMagics(Magics):
 
         Example::
 
+            %oc_record lesson.jsonl
+            %oc_prompt Explain greet.py
+            %oc_record --stop
             %oc_replay lesson.jsonl --speed 4
         """
         from .. import recordings
