@@ -552,20 +552,9 @@ def test_a_route_that_is_missing_is_no_empty_answer() -> None:
         client.models()
 
 
-READ = [
-    "name",
-    "key",
-    "text",
-    "time",
-    "model",
-    "tokens",
-    "permissions",
-    "fields",
-    "type",
-    "content",
-]
-READ += ["cost", "limit", "variants", "methods", "connections", "status", "location", "action"]
-READ += ["resource", "resources", "delivery", "payload", "metadata", "value"]
+READ = ["name", "key", "text", "time", "model", "tokens", "permissions", "fields", "type"]
+READ += ["content", "cost", "limit", "variants", "methods", "connections", "status", "location"]
+READ += ["action", "resource", "resources", "delivery", "payload", "metadata", "value"]
 WRONG_TYPES = dict.fromkeys(READ, 7)
 EVERYTHING: dict[str, Any] = {
     "true": True,
