@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from textwrap import shorten
 from typing import Any
 
 from . import dialects
@@ -92,9 +93,9 @@ class Replay(Run):
         self.speed = speed
         self.interactive = interactive
         self.differs: list[str] = []
-        self.turn = replace(
-            self.turn, recorder=None, replayed=f"Replay of a turn of {recording.label}."
-        )
+        prompt_line = shorten(recording.text, 200, placeholder=" …")
+        told_by = f"Replay of a turn of {recording.label}: {prompt_line or '(no text)'}"
+        self.turn = replace(self.turn, recorder=None, replayed=told_by)
         self._lines = recording.lines
         self._next = 0
         self._at = 0.0  # where in the recording we are, in its seconds

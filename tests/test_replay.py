@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import re
 import socket
 import time
 from collections.abc import Callable
@@ -287,7 +288,7 @@ def test_a_notebook_records_and_replays(shell: Shell, tmp_path: Path, bash: str)
     assert [r.text for r in load(path)] == ["#bash echo hi", "#text 2"]
 
     shown = shell.run(f"%oc_replay {path} --speed instant --turn 1 -o again")
-    assert "Replay of a turn of 2" in shown.text
+    assert re.search(r"Replay of a turn of 2\d{3}-.*, OpenCode .*: #bash echo hi", shown.text)
     assert f"Permission: {bash} 'echo hi' → once" in shown.text
     assert "succeeded · replay" in shown.text
     again = shell.user_ns["again"]
