@@ -128,5 +128,6 @@ def spent(turns: Iterable[Turn]) -> float | None:
 
 
 def usd(cost: float) -> str:
-    """Dollars for a sentence: cents, and more digits only where there are any."""
-    return f"${cost:.2f}" if round(cost, 2) == round(cost, 4) else f"${cost:.4f}"
+    """Dollars for a sentence: cents, and as many more digits as tell two close amounts apart."""
+    digits = next((d for d in range(2, 9) if abs(round(cost, d) - cost) <= cost * 1e-4), 9)
+    return f"${cost:.{digits}f}"

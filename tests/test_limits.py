@@ -14,7 +14,7 @@ from test_sessions import prompted
 
 from opencode_magics.client import Client
 from opencode_magics.errors import CostLimitError, TurnError
-from opencode_magics.limits import Ceiling, Limits, loops
+from opencode_magics.limits import Ceiling, Limits, loops, usd
 from opencode_magics.model import Message, Session, StepStart, Text, Usage
 from opencode_magics.turn import Turn
 
@@ -37,7 +37,15 @@ def steps(*costs: float | None, goes_on: bool = True) -> Turn:
 
 def test_a_known_cost_above_the_ceiling_stops_a_turn() -> None:
     assert CHEAP.passed(steps(0.002, 0.002)) == ""
-    assert CHEAP.passed(steps(0.002, 0.0041)) == "cost $0.0061 passed max_cost $0.0050"
+    assert CHEAP.passed(steps(0.002, 0.0041)) == "cost $0.0061 passed max_cost $0.005"
+
+
+@pytest.mark.parametrize(
+    ("cost", "said"),
+    [(0.5, "$0.50"), (12, "$12.00"), (0.0501, "$0.0501"), (0.00002, "$0.00002"), (0, "$0.00")],
+)
+def test_two_close_amounts_are_told_apart(cost: float, said: str) -> None:
+    assert usd(cost) == said
 
 
 def test_subagents_count() -> None:
@@ -67,8 +75,8 @@ def test_a_turn_that_is_over_is_not_stopped() -> None:
 
 
 def test_what_was_spent_before_counts() -> None:
-    assert CHEAP.after(0.004).passed(steps(0.002)) == "cost $0.0060 passed max_cost $0.0050"
-    with pytest.raises(CostLimitError, match=r"cost \$0\.01 passed max_cost \$0\.0050"):
+    assert CHEAP.after(0.004).passed(steps(0.002)) == "cost $0.006 passed max_cost $0.005"
+    with pytest.raises(CostLimitError, match=r"cost \$0\.01 passed max_cost \$0\.005"):
         CHEAP.after(0.01).check()
     CHEAP.after(None).check()
 
