@@ -271,7 +271,7 @@ def _values(answer: str) -> Iterator[Any]:
     for text in (answer, *(m[2] for m in reversed(list(_FENCED.finditer(answer))))):
         try:
             value = json.loads(text, parse_constant=_no_json)
-        except ValueError:
+        except (ValueError, RecursionError):  # too deep
             continue
         yielded = True
         yield value
@@ -287,6 +287,8 @@ def _bare(answer: str) -> Iterator[Any]:
             value, at = decoder.raw_decode(answer, found.start())
         except ValueError:
             at = found.end()
+        except RecursionError:
+            return
         else:
             yield value
 

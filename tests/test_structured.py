@@ -120,6 +120,7 @@ def test_json_is_found_wherever_it_stands(answer: str) -> None:
     [
         ("", "There is no JSON"),
         ("x = 1", "There is no JSON"),
+        ("[" * 100_000, "There is no JSON"),
         ("{'x': 1}", "There is no JSON"),
         ('{"x": 1,}', "There is no JSON"),
         ('{"x": NaN}', "There is no JSON"),
