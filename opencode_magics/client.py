@@ -42,6 +42,7 @@ from .model import (
     FileDiff,
     InboxItem,
     Integration,
+    LogEntry,
     McpServer,
     Message,
     Model,
@@ -355,7 +356,11 @@ class Client:
         self.run(self.dialect.prompt(session, prompt))
 
     def command(self, session: Session, prompt: Prompt) -> None:
-        """Give a session a command, once; on 1.x this takes until its turn is over."""
+        """Give a session a command, once.
+
+        On 1.x this takes until its turn is over. On 2.x until it is admitted, and nothing comes
+        back: `commands.give` finds out what it admitted.
+        """
         self.run(self.dialect.command(session, prompt))
 
     def abort(self, session: Session) -> None:
@@ -572,6 +577,12 @@ class Client:
         """
         for data in self.frames(self.dialect.log(session.id, after, follow)):
             yield from self.dialect.events(dialects.loads(data))
+
+    def entries(self, session: Session, after: int | None = None) -> tuple[LogEntry, ...]:
+        """The lines of a session's log as it is now, all or those with a higher number."""
+        frames = self.frames(self.dialect.log(session.id, after, False))
+        lines = (self.dialect.entry(dialects.loads(data)) for data in frames)
+        return tuple(line for line in lines if line is not None)
 
     def frames(self, request: Request) -> Iterator[str]:
         """The frames of an event stream that ends, or is given up.

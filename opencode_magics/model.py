@@ -7,7 +7,7 @@ count that nobody reported is `None`, never 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -465,6 +465,29 @@ class InboxItem:
     created: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One line of a session's log (2.x), as far as it tells what was admitted there.
+
+    Attributes:
+        seq: Its number in the session.
+        kind: What it tells, by the wire's name without "session.".
+        at: When, in ms since the epoch.
+        item: Of an admitted input: its id.
+        type: Of an admitted input: user, synthetic, compaction, ...
+        text: Of an admitted input: its text.
+        metadata: Of an admitted input, or of the session where that changed.
+    """
+
+    seq: int
+    kind: str
+    at: int | None = None
+    item: str = ""
+    type: str = ""
+    text: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
 # -- permission rules ------------------------------------------------------------------------------
 
 Effect = Literal["allow", "deny", "ask"]
@@ -548,12 +571,16 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command that a session can be given by its name."""
+    """A command that a session can be given by its name.
+
+    `template` is what its prompt is made of; "" where the server doesn't tell (2.x).
+    """
 
     name: str
     description: str = ""
     agent: str | None = None
     model: str | None = None
+    template: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from .client import Client, aside
 from .conversation import read
+from .kept import keep, ours
 from .model import Attachment, Message, ModelRef, Session
 from .sessions import check_names
 from .turn import Turn
 
-KEY = "opencode_magics"
 _KEPT = 200  # digests in a session's metadata
 
 
@@ -77,13 +77,7 @@ def digest(
 
 def note(client: Client, session: Session, prompt: Wanted, message: str) -> None:
     """Leave with a session which message a prompt is. To be done before it is sent."""
-    now = client.session(session.id)
-    ours = now.metadata.get(KEY)
-    known = dict(_prompts(now))
-    known.pop(prompt.digest, None)
-    kept = dict([*known.items(), (prompt.digest, message)][-_KEPT:])
-    rest = ours if isinstance(ours, dict) else {}
-    client.set_metadata(session, {**now.metadata, KEY: {**rest, "prompts": kept}})
+    keep(client, session, "prompts", prompt.digest, message, _KEPT)
 
 
 def in_session(client: Client, session: Session, prompt: Wanted) -> Answered | None:
@@ -113,11 +107,7 @@ def in_directory(client: Client, directory: str, prompt: Wanted) -> Answered | N
 
 def _prompts(session: Session) -> dict[str, str]:
     """Which digest is which message, as far as the session's metadata can be read."""
-    ours = session.metadata.get(KEY)
-    noted = ours.get("prompts") if isinstance(ours, dict) else None
-    if not isinstance(noted, dict):
-        return {}
-    return {k: v for k, v in noted.items() if isinstance(k, str) and isinstance(v, str)}
+    return {k: v for k, v in ours(session.metadata, "prompts").items() if isinstance(v, str)}
 
 
 def _answered(client: Client, session: Session) -> Iterator[Turn]:

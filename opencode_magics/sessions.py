@@ -227,7 +227,6 @@ def prepare(
     files: tuple[Attachment, ...] = (),
     queue: bool = False,
     steer: bool = False,
-    command: str | None = None,
     limits: Limits | None = None,
 ) -> Run:
     """Check a prompt against what the server has, and make it ready to send.
@@ -242,52 +241,63 @@ def prepare(
         files: What goes with it.
         queue: Also prompt a session that works on another prompt; this one comes after it.
         steer: The same, but it joins the turn that runs at its next step (2.x).
-        command: Give it this command instead; the text is what follows its name.
         limits: What stops the turn while it is followed; None is the guard against loops alone.
 
     Returns:
         The turn to be; `start()` sends it.
 
     Raises:
-        UnknownNameError: No such model, agent, variant or command.
+        UnknownNameError: No such model, agent or variant.
         SessionBusyError: The session works on another prompt.
         UnsupportedOperation: The server can't be asked to steer.
         CostLimitError: What may be spent is spent.
     """
     chosen, named = check_names(client, session, model, agent, variant)
-    if command is not None:
-        command = choose_command(client.commands(session.directory), command).name
-        named = named if agent else None  # else a command's own agent would never be asked
     new_id = client.dialect.new_prompt_id(int(time.time() * 1000))
     delivery: Delivery | None = "steer" if steer else "queue" if queue else None
-    prompt = Prompt(new_id, text, named, chosen, files, delivery=delivery, command=command)
+    prompt = Prompt(new_id, text, named, chosen, files, delivery=delivery)
     client.dialect.check(prompt)
+    busy = is_busy(client, session, lined_up=delivery is not None)
+    limits = within_session(client, session, limits or Limits())
+    return Run(client, session, prompt, queued=busy, limits=limits)
+
+
+def is_busy(client: Client, session: Session, *, lined_up: bool) -> bool:
+    """Whether a session works on a prompt; that is fine for another one that lines up or joins.
+
+    Raises:
+        SessionBusyError: It does, and the other one would not.
+    """
     busy = session.id in client.statuses(session.directory)
-    if busy and delivery is None:
+    if busy and not lined_up:
         raise SessionBusyError(
             f"Session {session.id} ({session.title}) works on another prompt.",
             f"Wait for it, or {client.dialect.joining}.",
             status=409,
         )
-    limits = _with_session(client, session, limits or Limits())
-    limits.check()
-    return Run(client, session, prompt, queued=busy, limits=limits)
+    return busy
 
 
-def _with_session(client: Client, session: Session, limits: Limits) -> Limits:
+def within_session(client: Client, session: Session | None, limits: Limits) -> Limits:
     """Limits with that of the session as one of the ceilings: what it cost so far is read.
 
+    Args:
+        client: Its server.
+        session: Which; None is one that is still to be made.
+        limits: What may be spent.
+
     Raises:
-        CostLimitError: The session has passed it.
+        CostLimitError: The session, or another ceiling, is passed already.
     """
+    limits.check()
     if limits.session is None:
         return limits
-    known = (client.session(session.id), *descendants(client, session, 0))
+    known = (client.session(session.id), *descendants(client, session, 0)) if session else ()
     usage = total_usage(s.usage for s in known)
     ceiling = Ceiling("max_session_cost", limits.session, (usage and usage.cost) or 0.0)
     if ceiling.passed_by(0.0):
         raise CostLimitError(
-            f"Nothing was sent: of session {session.id}, cost {ceiling.told()}.",
+            f"Nothing was sent: of session {known[0].id}, cost {ceiling.told()}.",
             "Go on in a new session (%oc_new), or raise it: %config "
             f"OpenCodeMagics.max_session_cost = {limits.session * 2:g}",
         )
@@ -568,16 +578,7 @@ class Run:
         if self.prompt.command is None:
             self.client.prompt(self.session, self.prompt)
             return
-        failed: list[OpenCodeError] = []
-
-        def send() -> None:
-            try:
-                self.client.command(self.session, self.prompt)
-            except OpenCodeError as error:
-                failed.append(error)
-
-        sending = threading.Thread(target=send, name="opencode-command", daemon=True)
-        sending.start()
+        sending, failed = beside(lambda: self.client.command(self.session, self.prompt))
         while sending.is_alive() and not self._stored(within=0.2):
             pass  # its template may run commands before there is a prompt
         if failed and not self.turn.stored:
@@ -973,6 +974,21 @@ class Run:
         """Take a prompt back that waits in the inbox: what runs there is another turn."""
         waits = any(m.id == self.turn.prompt for m in self.turn.inbox)
         return waits and self.client.cancel(self.session, self.turn.prompt)
+
+
+def beside(send: Callable[[], None]) -> tuple[threading.Thread, list[OpenCodeError]]:
+    """Send something in a thread of its own; and the errors that came of it when that is over."""
+    failed: list[OpenCodeError] = []
+
+    def run() -> None:
+        try:
+            send()
+        except OpenCodeError as error:
+            failed.append(error)
+
+    sending = threading.Thread(target=run, name="opencode-send", daemon=True)
+    sending.start()
+    return sending, failed
 
 
 def quieten(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from .commands import Invocation
 from .control import EndResult
 from .history.frames import COUNT, FLAG, NUMBER, OBJECT, TEXT, TIME, WORD, Column, Columns, frame
 from .model import Session, Todo
@@ -26,6 +27,11 @@ def standings(values: Iterable[Standing]) -> pd.DataFrame:
 def ended(values: Iterable[EndResult]) -> pd.DataFrame:
     """What came of ending sessions, one row each, in the order given."""
     return frame(ENDED, values)
+
+
+def given(values: Iterable[tuple[Invocation, Session, bool]]) -> pd.DataFrame:
+    """Commands that can be recovered, one row each, in the order given."""
+    return frame(GIVEN, values)
 
 
 def children(top: Session, values: Iterable[Standing]) -> pd.DataFrame:
@@ -91,6 +97,17 @@ ENDED: Columns = {
     "elapsed": Column(NUMBER, lambda e: e.elapsed, "Seconds."),
     "evidence": Column(TEXT, lambda e: e.evidence or None, "What was seen."),
     "next": Column(TEXT, lambda e: e.todo or None, "What to do next."),
+}
+
+GIVEN: Columns = {
+    "invocation": Column(TEXT, lambda g: g[0].id, "Its id, for %oc_command --recover."),
+    "command": Column(WORD, lambda g: g[0].name, "The command's name."),
+    "arguments": Column(TEXT, lambda g: g[0].text or None, "What followed it; 2,000 characters."),
+    "given": Column(TIME, lambda g: g[0].at, "When, by the clock of the machine that gave it."),
+    "matched": Column(FLAG, lambda g: g[2], "What it led to was known for certain at once."),
+    "isolated": Column(FLAG, lambda g: g[0].isolated, "In a session of its own."),
+    "title": Column(TEXT, lambda g: g[1].title or None, "Title of its session."),
+    "session": Column(TEXT, lambda g: g[1].id, "The session it was given to."),
 }
 
 CHILDREN: Columns = {

@@ -10,7 +10,7 @@ from fake import CUT, FakeServer, one_x
 from IPython.core.error import UsageError
 from shell import Shell
 
-from opencode_magics import sessions
+from opencode_magics import commands
 from opencode_magics.client import Client
 from opencode_magics.errors import SessionBusyError, StatusError, TurnError, UnknownNameError
 from opencode_magics.model import Session
@@ -94,12 +94,34 @@ def test_what_can_not_be_meant_is_said(shell: Shell, cell: str) -> None:
         shell.run(cell)
 
 
+def test_the_receipt_of_a_command_is_exact(shell: Shell, client: Client) -> None:
+    receipt = shell.run("%oc_command explain #text 3").value
+    turn = shell.run("%oc_turn").value
+    assert (receipt.status, receipt.inputs, receipt.turn) == ("matched", (turn.prompt,), turn)
+    assert receipt.invocation == turn.prompt
+    again = shell.run(f"%oc_command --recover {receipt.invocation}").value
+    assert (again.session, again.text) == (receipt.session, "word0 word1 word2")
+    with pytest.raises(UnknownNameError):
+        shell.run("%oc_command --recover msg_nope")
+
+
+@pytest.mark.parametrize("fork", ["", "--fork"])
+def test_an_isolated_command_has_a_session_of_its_own(shell: Shell, fork: str) -> None:
+    current = shell.run("%oc_session").value
+    shell.run("%oc_prompt #text 1")
+    receipt = shell.run(f"%oc_command --isolated {fork} explain #text 2").value
+    assert (receipt.text, receipt.turn.session) == ("word0 word1", receipt.session)
+    assert receipt.session != current.id
+    assert shell.run("%oc_session").value.id == current.id
+
+
 # -- against a server that misbehaves --------------------------------------------------------------
 
 
 def test_a_command_is_posted_once_whatever_comes_back() -> None:
     with FakeServer(one_x(command=CUT)) as fake, Client(fake.url) as client:
-        run = sessions.prepare(client, ROOT, "x", command="review")
+        run = commands.give(client, ROOT, "review", "x").run
+        assert run
         began = time.monotonic()
         with run, pytest.raises(TurnError, match="sent once"):
             run.start()
@@ -115,7 +137,8 @@ def test_a_command_that_the_server_refuses_is_told_in_its_words() -> None:
         b'{"name":"BadRequest","data":{"message":"No"}}',
     )
     with FakeServer(one_x(command=no)) as fake, Client(fake.url) as client:
-        run = sessions.prepare(client, ROOT, "x", command="review")
+        run = commands.give(client, ROOT, "review", "x").run
+        assert run
         with run, pytest.raises(StatusError, match="No"):
             run.start()
         assert not run.sent

@@ -95,7 +95,7 @@ def test_a_revert_is_made_final_on_2_x(shell: Shell, client: Client, workspace: 
 
 
 @pytest.mark.parametrize("generation", ["2.x"])
-@pytest.mark.parametrize("line", ["%oc_todo", "%oc_share --yes", "%oc_command explain x"])
+@pytest.mark.parametrize("line", ["%oc_todo", "%oc_share --yes"])
 def test_what_2_x_has_not_is_said(shell: Shell, line: str) -> None:
     with pytest.raises(UnsupportedOperation, match=r"2\.x"):
         shell.run(line)

@@ -34,6 +34,7 @@ from ..model import (
     FileDiff,
     InboxItem,
     Integration,
+    LogEntry,
     McpServer,
     Message,
     Model,
@@ -169,7 +170,8 @@ class Dialect(Protocol):
     mean that the stream is dead; `always_means` says how far an "always" reaches; `tested` says
     what this package was tested with, `releases` the first and the last release that this is to
     stand for, `joining` how a prompt can join a turn that runs,
-    `busy_route` what is asked for the sessions that work.
+    `busy_route` what is asked for the sessions that work, `names_commands` whether the prompt that
+    a server makes of a command gets the id that the command was given with.
     """
 
     generation: str
@@ -177,6 +179,7 @@ class Dialect(Protocol):
     releases: tuple[str, str]
     joining: str
     busy_route: str
+    names_commands: bool
     silence: float
     always_means: str
 
@@ -384,6 +387,9 @@ class Dialect(Protocol):
     def log(self, session: str, after: int | None, follow: bool) -> Request:
         """The request for the durable events of a session, as a stream of frames."""
 
+    def entry(self, frame: Any) -> LogEntry | None:
+        """A frame of a session's log as a line of it; None of one that is none."""
+
     def place(self, frame: Any) -> Place | None:
         """Where a frame stands among the others, None where the server doesn't tell."""
 
@@ -402,6 +408,7 @@ class Generation:
     """What only some generations have: here, none of it. A dialect overrides what it has."""
 
     generation = ""
+    names_commands = True
 
     def _missing(self, what: str) -> UnsupportedOperation:
         return UnsupportedOperation(
@@ -496,6 +503,10 @@ class Generation:
     def log(self, session: str, after: int | None, follow: bool) -> Request:
         """The request for the durable events of a session."""
         raise self._missing("log of a session")
+
+    def entry(self, frame: Any) -> LogEntry | None:
+        """A frame of a session's log as a line of it: there is no log."""
+        return None
 
     def place(self, frame: Any) -> Place | None:
         """Where a frame stands among the others: nobody tells."""

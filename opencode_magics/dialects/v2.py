@@ -44,6 +44,7 @@ from ..model import (
     FileDiff,
     InboxItem,
     Integration,
+    LogEntry,
     McpServer,
     Message,
     Model,
@@ -98,6 +99,7 @@ from .values import (
 
 Wire = dict[str, Any]
 
+_CALLBACK = 3_600.0  # seconds: the template of a command may run shell commands first
 _PAGE = 200  # the most that a list of messages takes
 _DECLINED = ("The user declined this tool call", "The user dismissed this question")
 _BUSY, _IDLE = Status("busy"), Status("idle")
@@ -133,6 +135,7 @@ class V2(Generation):
     releases = ("2.0", "2.2")
     joining = "line up behind it with --queue, or join it with --steer"
     busy_route = "/api/session/active"
+    names_commands = False
     silence = 45.0  # heartbeats come every 15 s, as comments
     always_means = "for every session of this project, until it is taken back"
 
@@ -259,10 +262,16 @@ class V2(Generation):
         raise _only_1x("way to make a session public")
 
     def command(self, session: Session, prompt: Prompt) -> Flow[None]:
-        """Not done; `check` says why."""
-        self.check(prompt)
-        return
-        yield
+        """Give a session a command; the answer comes when what it calls has come to its end.
+
+        That names neither the command nor what it admitted (2.0.6 to 2.2.0), and its prompt gets an
+        id of the server's own: the log tells what was admitted meanwhile.
+        """
+        yield from self._switched(session, prompt)
+        body: Wire = {"name": prompt.command, "text": prompt.text}
+        if prompt.delivery:
+            body["delivery"] = prompt.delivery
+        yield Request("POST", _path(session.id, "command"), {}, body, timeout=_CALLBACK)
 
     def wait(self, session: Session, timeout: float) -> Flow[None]:
         """Wait until a session is idle, at most so many seconds."""
@@ -316,16 +325,7 @@ class V2(Generation):
         return f"msg_{(now * 4096 + 1) % 2**48:012x}{secrets.token_hex(7)}"
 
     def check(self, prompt: Prompt) -> None:
-        """Make sure that a prompt can be sent as it is: all but a command can.
-
-        The route answers 204 and names neither the command nor what it admitted (2.0.6 to 2.2.0).
-        """
-        if prompt.command is not None:
-            raise UnsupportedOperation(
-                f"The turn of command {prompt.command!r} can't be followed on OpenCode 2.x: the "
-                "server doesn't say which it is.",
-                "Send what the command's template says: %%oc_prompt",
-            )
+        """Make sure that a prompt can be sent as it is: all can."""
 
     def prompt(self, session: Session, prompt: Prompt) -> Flow[None]:
         """Hand over a prompt. Agent and model are the session's: they are switched before it.
@@ -333,11 +333,7 @@ class V2(Generation):
         The receipt proves that the server holds an item of this id, not that it is this one (the
         first admission wins): what it holds is compared.
         """
-        if prompt.agent and prompt.agent != session.agent:
-            yield Request("POST", _path(session.id, "agent"), {}, {"agent": prompt.agent})
-        if prompt.model and prompt.model != session.model:
-            model = {"model": _ref_out(prompt.model)}
-            yield Request("POST", _path(session.id, "model"), {}, model)
+        yield from self._switched(session, prompt)
         body: Wire = {"id": prompt.id, "text": prompt.text}
         if prompt.files:
             body["files"] = [{"uri": f.url, "name": f.filename} for f in prompt.files]
@@ -362,6 +358,12 @@ class V2(Generation):
                 f"The server holds another text under the id {prompt.id} of this prompt.",
                 "Send the prompt again: it gets another id.",
             )
+
+    def _switched(self, session: Session, prompt: Prompt) -> Flow[None]:
+        """Give a session the agent and the model of a prompt, where it has others."""
+        agent = prompt.agent if prompt.agent != session.agent else None
+        model = prompt.model if prompt.model != session.model else None
+        yield from self.switch(session, agent=agent, model=model)
 
     def abort(self, session: Session) -> Flow[None]:
         """Ask a session to stop. What waits in its inbox stays there."""
@@ -567,9 +569,7 @@ class V2(Generation):
     def commands(self, directory: str | None) -> Flow[tuple[Command, ...]]:
         """The commands of a directory."""
         listed = _data((yield Request("GET", "/api/command", _scope(directory))))
-        return many(
-            "a command", lambda w: Command(needed(w["name"]), string(w.get("description"))), listed
-        )
+        return many("a command", _command, listed)
 
     def skills(self, directory: str | None) -> Flow[tuple[Skill, ...]]:
         """The skills of a directory."""
@@ -618,6 +618,12 @@ class V2(Generation):
         """The request for what the server wrote down of a session, as a stream of frames."""
         path = f"/api/experimental/session/{quote(session, safe='')}/log"
         return Request("GET", path, {"after": after, "follow": "true" if follow else None})
+
+    def entry(self, frame: Any) -> LogEntry | None:
+        """A durable event as a line of its session's log; None of the mark at the log's end."""
+        if not isinstance(frame, dict) or "durable" not in frame:
+            return None
+        return decode("an entry of a log", _entry, frame)
 
     def place(self, frame: Any) -> Place | None:
         """An event's id, and its number if it is durable; numbers rise, and some are never sent."""
@@ -1198,6 +1204,22 @@ def _inbox_item(w: Wire) -> InboxItem:
     )
 
 
+def _entry(w: Wire) -> LogEntry:
+    data = w["data"]
+    item = fields(data.get("item"))
+    payload = fields(item.get("payload"))
+    told = fields(payload.get("metadata")) or fields(data.get("metadata"))
+    return LogEntry(
+        seq=int(w["durable"]["seq"]),
+        kind=w["type"].removeprefix("session."),
+        at=moment(w.get("created")),
+        item=string(data.get("inboxID")),
+        type=string(item.get("type")),
+        text=string(payload.get("text")),
+        metadata=told,
+    )
+
+
 # -- wire to model: what a directory offers --------------------------------------------------------
 
 
@@ -1256,7 +1278,8 @@ def _agents(values: Iterable[Wire]) -> tuple[Agent, ...]:
 
 
 def _command(w: Wire) -> Command:
-    return Command(needed(w["name"]), string(w.get("description")))
+    template = string(w.get("template"))  # before 2.0; the interface of 2.0 to 2.2 has none
+    return Command(needed(w["name"]), string(w.get("description")), template=template)
 
 
 def _skill(w: Wire) -> Skill:

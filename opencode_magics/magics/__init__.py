@@ -11,6 +11,7 @@ from typing import Any
 from traitlets import TraitError
 
 from ..notebook import formatters
+from .commands import CommandMagics
 from .completion import complete, undo_complete
 from .connection import ConnectionMagics
 from .control import ControlMagics
@@ -33,6 +34,7 @@ TOPICS = (
     ConnectionMagics,
     SessionMagics,
     PromptMagics,
+    CommandMagics,
     MapMagics,
     PermissionMagics,
     ControlMagics,

@@ -1,4 +1,4 @@
-"""The magics that talk to an agent: %%oc_prompt, %%oc_command, %oc_turn."""
+"""The magics that talk to an agent: %%oc_prompt and %oc_turn."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
+from IPython.core.magic import line_cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
-from ..errors import OpenCodeError, TurnInterrupted
+from ..errors import TurnInterrupted
 from .context import check_schema_options, followed_up, take_along
-from .options import arguments, check_turn_options, parse, split
-from .state import OpenCodeMagics
+from .options import arguments, parse, split
+from .turns import TurnMagics, check
 
 if TYPE_CHECKING:
     from ..limits import Limits
-    from ..model import Attachment, Session
+    from ..model import Attachment
     from ..notebook.live import View
     from ..once import Wanted
     from ..structured import Schema
@@ -34,12 +34,8 @@ _LARGEST = 20_000_000
 
 
 @magics_class
-class PromptMagics(Magics):
+class PromptMagics(TurnMagics):
     """Talk to an agent"""
-
-    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
-        super().__init__(shell)
-        self.state = state
 
     @no_var_expand
     @arguments
@@ -160,39 +156,6 @@ class PromptMagics(Magics):
         self.state.keep(turn, options.out)
         return turn
 
-    @no_var_expand
-    @arguments
-    @argument("-s", "--session", help="Id, beginning of an id, or title; default: the current one.")
-    @argument("-n", "--new", action="store_true", help="In a new session, which becomes current.")
-    @argument("--title", help="Make a new session with this title, as --new does.")
-    @argument("-m", "--model", help="provider/model; default: the command's, else the session's.")
-    @argument("--agent", help="Who answers; default: the command's, else the session's.")
-    @argument("--variant", help="Variant of the model, such as high or low.")
-    @argument("-o", "--out", help="Variable to keep the turn in.")
-    @argument("--permission", help="ask, once or reject; default: OpenCodeMagics.permission.")
-    @argument("--timeout", type=float, help="End the cell after so many seconds; the turn goes on.")
-    @argument(
-        "--queue", action="store_true", help="Line up if the session works on another prompt."
-    )
-    @argument("--no-wait", action="store_true", help="Only send; the turn runs on the server.")
-    @argument("name", nargs="?", help="The command's name.")
-    @line_cell_magic
-    def oc_command(self, line: str, cell: str | None = None) -> None:
-        """The answer to a command of OpenCode's configuration, live like a prompt's.
-
-        What follows the name, or stands below it in a cell, goes to the command as its arguments,
-        exactly as typed. Everything else is as with %%oc_prompt: what the agent asks is answered
-        here, -o keeps the turn, interrupting stops the agent.
-
-        Example::
-
-            %oc_command explain greet.py
-        """
-        options, text = self._read_command(line, cell)
-        if options is not None:
-            options.file, options.once, options.steer = [], False, False
-            self.ask(options, text, command=options.name)
-
     @arguments
     @line_magic
     def oc_turn(self, line: str) -> Turn | None:
@@ -230,7 +193,7 @@ class PromptMagics(Magics):
             )
         if not text.strip():
             raise UsageError("The prompt is empty. For example: %oc_prompt Explain this project")
-        _check(options)
+        check(options)
         if options.queue and options.steer:
             raise UsageError("--queue comes after the turn that runs, --steer joins it: give one.")
         check_schema_options(options)
@@ -238,31 +201,12 @@ class PromptMagics(Magics):
             raise UsageError("--schema reads the answer, --no-wait doesn't wait for it: give one.")
         return options, expand(text, self.shell.user_ns) if options.expand else text
 
-    def _read_command(self, line: str, cell: str | None) -> tuple[Namespace | None, str]:
-        """The options, which have the command's name in them, and the arguments to send."""
-        if cell is None:
-            options, rest = split(self.oc_command, line, verbatim=True)
-            name, _, text = rest.partition(" ")
-        else:
-            options, text = parse(self.oc_command, line), cell.removesuffix("\n")
-            name = (options and options.name) or ""
-        if options is None:
-            return None, ""
-        if name == "%%oc_command":
-            raise UsageError("%%oc_command has to be the first line of its cell.")
-        if not name:
-            raise UsageError("Name a command. For example: %oc_command review greet.py")
-        _check(options)
-        options.name = name
-        return options, text
-
     def ask(
         self,
         options: Namespace,
         text: str,
         images: tuple[Attachment, ...] = (),
         *,
-        command: str | None = None,
         limits: Limits | None = None,
         shown: View | None = None,
         sent: list[Turn] | None = None,
@@ -273,20 +217,14 @@ class PromptMagics(Magics):
             options: The line's.
             text: What to send.
             images: What goes along besides the files of the line.
-            command: Give the session this command; the text is what follows its name.
             limits: What stops the turn; else what is configured.
             shown: What shows it; else the cell.
             sent: Where the turn is noted if it was sent for it now, however it ends.
         """
-        from .. import once, resend, sessions
-        from ..notebook.cell import conclude, play
+        from .. import once, sessions
 
         files = (*(attachment(name) for name in options.file), *images)
-        names = {
-            "model": options.model or self.state.model or None,
-            "agent": options.agent or self.state.agent or None,
-            "variant": options.variant,
-        }
+        names = self._names(options)
         try:
             wanted = self._wanted(options, text, files, names) if options.once else None
             found = self._recalled(wanted, options, shown) if wanted else None
@@ -300,7 +238,6 @@ class PromptMagics(Magics):
                 files=files,
                 queue=options.queue,
                 steer=options.steer,
-                command=command,
                 limits=limits or self.state.limits,
                 **names,
             )
@@ -308,31 +245,7 @@ class PromptMagics(Magics):
                 once.note(self.state.client, session, wanted, run.prompt.id)
         except KeyboardInterrupt:
             raise TurnInterrupted("Stopped; the prompt had not been sent.") from None
-        try:
-            if options.no_wait:
-                with run:
-                    run.start()
-                    run.prove_stored()
-                print(
-                    f"Sent to session {session.id}; the turn runs on the server. %oc_attach "
-                    "follows it, %oc_turn shows how far it is."
-                )
-                if run.limits.ceilings:
-                    print("Its cost is watched only while a cell follows it.")
-            else:
-                asker = self.state.asker(options.permission)
-                play(run, self.shell, asker, options.timeout, self.state.ui, shown)
-            conclude(run.turn)
-            return run.turn
-        except (OpenCodeError, TurnInterrupted) as error:
-            error.resend = resend.of_turn(run.turn, sent=run.sent)
-            raise
-        finally:
-            if run.sent:
-                self.state.track(session, "prompted")
-                self.state.keep(run.turn, options.out)
-                if sent is not None:
-                    sent.append(run.turn)
+        return self._play(run, options, shown, sent)
 
     def _wanted(
         self,
@@ -365,37 +278,6 @@ class PromptMagics(Magics):
         recall(found.turn, self.shell, shown)
         self.state.keep(found.turn, options.out)
         return found.turn
-
-    def _old_session(self, options: Namespace) -> Session | None:
-        """The session that a prompt goes to, None if one would be made."""
-        from .. import sessions
-
-        if options.session:
-            return sessions.find(self.state.client, options.session)
-        return None if options.new or options.title else self.state.session
-
-    def _no_session(self) -> Session:
-        """A session that is still to be made."""
-        from ..model import Session
-
-        return Session("", directory=self.state.client.directory)
-
-    def _session(self, options: Namespace, names: dict[str, str | None]) -> Session:
-        """The session to send to; a new one is made only for names that the server has."""
-        from .. import sessions
-
-        client = self.state.client
-        if old := self._old_session(options):
-            return old
-        sessions.check_names(client, self._no_session(), **names)
-        self.state.session = sessions.create(client, options.title)
-        return self.state.track(self.state.session, "made")
-
-
-def _check(options: Namespace) -> None:
-    check_turn_options(options)
-    if options.session and (options.new or options.title):
-        raise UsageError("--session names an old session; --new and --title make one.")
 
 
 def expand(text: str, names: dict[str, Any]) -> str:

@@ -22,10 +22,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ..client import USER, Secret
+from . import commands
 from .agent import (
     AGENTS,
     MODELS,
@@ -54,6 +55,10 @@ class Refused(Exception):  # noqa: N818 - an answer
         self.body = {"_tag": tag, "message": message, **more}
 
 
+class BrokenOff(Exception):  # noqa: N818 - a fault that is meant
+    """The connection breaks instead of an answer."""
+
+
 @dataclass(frozen=True)
 class Fault:
     """What goes wrong with one event stream.
@@ -70,6 +75,13 @@ class Fault:
     twice: bool = False
 
 
+Cut = Literal["before", "after"]
+
+
+def _nothing(session: str, when: Cut) -> None:
+    """Nobody comes in between."""
+
+
 class Simulator(World):
     """A running simulated server: `with Simulator() as practice: practice.url`.
 
@@ -78,8 +90,10 @@ class Simulator(World):
         progress: Called with one line for each thing that takes a while.
         booting: For how many seconds it answers 503 at first.
 
-    `faults` are taken by the next event streams, one each. `asked` are the requests that came, as
-    `METHOD /path`.
+    `faults` are taken by the next event streams, one each, `cuts` by the next commands: the
+    connection breaks before the command is run, or after it. `asked` are the requests that came, as
+    `METHOD /path`. `commands` are those that it has; `meanwhile` is called with the session before
+    a command is run and after it, so that another client can come in between.
     """
 
     name = "simulated OpenCode"
@@ -96,6 +110,9 @@ class Simulator(World):
         super().__init__(root, progress=progress)
         self._booting = booting
         self.faults: deque[Fault] = deque()
+        self.cuts: deque[Cut] = deque()
+        self.commands: dict[str, Mapping[str, Any]] = dict(COMMANDS)
+        self.meanwhile: Callable[[str, Cut], None] = _nothing
         self.asked: list[str] = []
         self._password = Secret(secrets.token_urlsafe(24))
         self.shop: Workshop
@@ -114,14 +131,25 @@ class Simulator(World):
         super()._start(closing)
         self.shop = Workshop(self.root, self.model)
         self._say("Starting a simulated OpenCode 2.x with the practice model")
-        self._server = _Server(("127.0.0.1", 0), _Handler)
-        self._server.world = self
+        self._serve(0)
         self._ready = time.monotonic() + self._booting
-        thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        closing.callback(self._server.server_close)
-        closing.callback(self._server.shutdown)
-        closing.callback(self.shop.stop)
+        closing.callback(self._silence)
+
+    def _serve(self, port: int) -> None:
+        self._server = _Server(("127.0.0.1", port), _Handler)
+        self._server.world = self
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def _silence(self) -> None:
+        self.shop.stop()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def restart(self) -> None:
+        """Stop all that runs and begin anew at the same address, with what was written down."""
+        port = self._server.server_port
+        self._silence()
+        self._serve(port)
 
     @property
     def boots(self) -> bool:
@@ -155,6 +183,8 @@ class _Handler(QuietHandler):
             self._send(200, *self._call(url.path, query, raw))
         except Refused as refused:
             self._send(refused.status, refused.body)
+        except BrokenOff:
+            self.close_connection = True
         return None
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _any  # noqa: N815 - the library's names
@@ -388,8 +418,10 @@ class Api:
     @route("GET", "/api/command")
     def commands(self) -> Wire:
         """The commands."""
-        told: Mapping[str, Any] = COMMANDS
-        listed = [{"name": n, "description": c["description"]} for n, c in told.items()]
+        listed = [
+            {"name": n, "description": c.get("description", "")}
+            for n, c in self.world.commands.items()
+        ]
         return self._located(listed)
 
     @route("GET", "/api/skill")
@@ -608,6 +640,23 @@ class Api:
         if self.body.get("resume") is not False:
             self.shop.wake(record)
         return {"data": receipt(record, name)}
+
+    @route("POST", "/api/session/:id/command")
+    def command(self, key: str) -> None:
+        """Run a command. The answer says nothing of what it admitted."""
+        record, name, text = self._session(key), self.body["name"], self.body["text"]
+        command = self.world.commands.get(name)
+        if command is None:
+            raise Refused(404, "CommandNotFoundError", f"Command not found: {name}",
+                          command=name)  # fmt: skip
+        cut = self.world.cuts.popleft() if self.world.cuts else None
+        if cut == "before":
+            raise BrokenOff
+        self.world.meanwhile(key, "before")
+        commands.give(self.shop, record, name, command, text, self.body.get("delivery") or "steer")
+        self.world.meanwhile(key, "after")
+        if cut == "after":
+            raise BrokenOff
 
     @route("POST", "/api/session/:id/compact")
     def compact(self, key: str) -> Wire:

@@ -6,6 +6,7 @@ and one real bug. It is the same on every machine, down to the commit's hash.
 
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +185,7 @@ REVIEWER = {
     "permission": {"edit": "deny"},
 }
 
-COMMANDS = {
+COMMANDS: dict[str, Mapping[str, Any]] = {
     "explain": {
         "description": "Explain a file of the project",
         "template": "Explain $ARGUMENTS",

@@ -1,0 +1,659 @@
+"""Gives a session a command, once, and finds out what came of it.
+
+1.x makes a prompt of it that has our id. 2.x answers without naming anything, and other clients may
+be at work in the same session: what the session's log and its subagents show afterwards is all
+there is. `match` concludes from that. It says "matched" only of what bears a sign of the command,
+and "ambiguous" rather than guess: nothing is then shown as the command's. What was given is kept
+with the session before it is sent, so that it can be found again. It is never sent twice.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NoReturn, TypeVar
+
+from .client import Client
+from .dialects import Prompt, SessionOptions
+from .errors import (
+    NotFoundError,
+    OpenCodeError,
+    ServerConnectionError,
+    StatusError,
+    TurnInterrupted,
+    UnknownNameError,
+)
+from .kept import keep, laid, ours
+from .limits import Limits
+from .model import LogEntry, Message, Session
+from .resend import Resend, ResendSafety, of_request, of_turn
+from .sessions import Run, beside, check_names, choose_command, is_busy, within_session
+from .turn import Turn
+
+Status = Literal["matched", "none", "ambiguous"]
+Thing = TypeVar("Thing", "Input", "Child")
+
+_KIND = "commands"  # of what is kept
+_MOST = 20  # of them, in one session
+_LONG = 2_000  # characters of the arguments that are kept
+_TELLING = 8  # characters from which on arguments are not in another text by chance
+_LATE = 3.0  # seconds in which a command whose answer was lost shows itself
+_ADMITTED = ("user", "compaction", "synthetic")
+
+
+# -- what was given, and what was seen -------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """A command that is given once.
+
+    Attributes:
+        id: Ours. Of an isolated one that isn't in a fork it is the session's id, too.
+        name: The command's.
+        text: Its arguments.
+        marked: The id stands in the arguments that are sent.
+        isolated: It is all that its session is for.
+        description: What the server says of the command; the title of a subagent's session.
+        at: When it was given, in ms since the epoch.
+    """
+
+    id: str
+    name: str
+    text: str = ""
+    marked: bool = False
+    isolated: bool = False
+    description: str = ""
+    at: int | None = None
+
+    @property
+    def sent(self) -> str:
+        """The arguments as they are sent."""
+        return f"{self.text} {self.id}".lstrip() if self.marked else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Something that was admitted to a session. `link` is the subagent's session it tells of."""
+
+    id: str
+    text: str = ""
+    kind: str = "user"
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A session that appeared below, and the prompt that it began with."""
+
+    id: str
+    title: str = ""
+    prompt: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What a command led to, as far as that can be known.
+
+    Attributes:
+        status: matched, none (nothing was admitted), or ambiguous.
+        inputs, children: What is the command's; of no other status than matched.
+        evidence: Why.
+    """
+
+    status: Status
+    inputs: tuple[Input, ...] = ()
+    children: tuple[Child, ...] = ()
+    evidence: tuple[str, ...] = ()
+
+
+def match(
+    asked: Invocation, inputs: Sequence[Input], children: Sequence[Child], *, answered: bool
+) -> Match:
+    """Which of what appeared after a command was noted came of it.
+
+    The id in the arguments proves it. Without it one thing alone must have appeared, the server
+    must have said that the command was run, and there must be a sign: the arguments in the text, or
+    the command's name or description as the title of a subagent's session.
+
+    Args:
+        asked: What was given.
+        inputs: What was admitted to the session since.
+        children: The sessions that appeared below it since.
+        answered: Whether the server's answer came; if not, the command may never have arrived.
+    """
+    own = tuple(i for i in inputs if not i.link)  # a subagent's result is no command's prompt
+    found: tuple[Input | Child, ...] = (*own, *children)
+    if not found:
+        return Match("none", evidence=("nothing was admitted to the session, and none below it",))
+    if asked.isolated:
+        why = "the session is the command's own"
+        return Match("matched", own, () if own else tuple(children), (why,))
+    if asked.marked:
+        return _by_mark(asked, own, children)
+    if not answered:
+        return _unclear(found, "no answer came, and nothing says whose they are")
+    if len(found) > 1:
+        return _unclear(found, "any of them could be the command's")
+    sign = _sign(asked, found[0])
+    if not sign:
+        return _unclear(found, "nothing in it says that it is the command's")
+    return _matched(found[0], (f"nothing else was admitted, and {sign}",))
+
+
+def _by_mark(asked: Invocation, inputs: Sequence[Input], children: Sequence[Child]) -> Match:
+    marked: list[Input | Child] = [i for i in inputs if asked.id in i.text]
+    # A child with the id is the command's only where no prompt is: that one's agent may pass it on.
+    marked = marked or [c for c in children if asked.id in c.text]
+    if len(marked) == 1:
+        others = len(inputs) + len(children) - 1
+        beside = (f"{others} others were admitted, too",) if others else ()
+        return _matched(marked[0], ("it has the invocation's id in it", *beside))
+    having = "none of them has" if not marked else f"{len(marked)} of them have"
+    return _unclear((*inputs, *children), f"{having} the invocation's id in it")
+
+
+def _matched(found: Input | Child, evidence: tuple[str, ...]) -> Match:
+    if isinstance(found, Input):
+        return Match("matched", (found,), evidence=evidence)
+    return Match("matched", children=(found,), evidence=evidence)
+
+
+def _unclear(found: Sequence[Input | Child], why: str) -> Match:
+    return Match("ambiguous", evidence=(*map(_described, found), why))
+
+
+def _described(found: Input | Child) -> str:
+    if isinstance(found, Child):
+        return f"session {found.id} below ({found.title})"
+    return f"{found.id} ({found.kind}: {_short(found.text)})"
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return f"{line[:40]}…" if len(line) > 41 else line
+
+
+def _sign(asked: Invocation, found: Input | Child) -> str:
+    """What says that a single thing is the command's; "" if nothing does."""
+    arguments = asked.text.strip()
+    if len(arguments) >= _TELLING and arguments in found.text:
+        return "the arguments stand in it"
+    if isinstance(found, Child) and found.title in {asked.name, asked.description} - {""}:
+        return "its title is the command's"
+    return ""
+
+
+def echoes(template: str) -> bool:
+    """Whether a template says the arguments in its prompt, and to no shell."""
+    plain = re.sub(r"!`[^`]*`", "", template)
+    return "$ARGUMENTS" in plain and template.count("$ARGUMENTS") == plain.count("$ARGUMENTS")
+
+
+# -- the receipt -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CommandReceipt:
+    """What is known of a command that was given once.
+
+    Attributes:
+        invocation: Its id, with which `%oc_command --recover` finds it again.
+        command: The command's name.
+        session: Where it was given.
+        status: matched (what it led to is known for certain), none (nothing was admitted), or
+            ambiguous (something was, and nothing says whose it is).
+        inputs: Ids of the prompts that it became.
+        children: Ids of the subagents' sessions that it became.
+        evidence: What was seen.
+        turn: What came of it; None of what isn't matched or wasn't followed.
+    """
+
+    invocation: str
+    command: str
+    session: str
+    status: Status
+    inputs: tuple[str, ...] = ()
+    children: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+    turn: Turn | None = None
+
+    def __repr__(self) -> str:
+        became = ", ".join((*self.inputs, *self.children))
+        told = (self.status, became, *self.evidence, self.todo)
+        shown = "; ".join(t for t in told if t)
+        return f"<CommandReceipt /{self.command} {self.invocation}: {shown}>"
+
+    @property
+    def text(self) -> str:
+        """What the agent said at last; "" if nothing is known to be the command's."""
+        return self.turn.text if self.turn else ""
+
+    @property
+    def resend(self) -> Resend:
+        """Whether it can be given again, as far as that is known."""
+        if self.turn is not None:
+            return of_turn(self.turn)
+        if self.status == "matched":
+            return Resend("running", "inspect", self.evidence)
+        safety: ResendSafety = "inspect" if self.status == "ambiguous" else "unknown"
+        return Resend("unknown", safety, self.evidence)
+
+    @property
+    def resend_safety(self) -> ResendSafety:
+        """safe, no_effects_seen, inspect (look at what it did first), or unknown."""
+        return self.resend.resend_safety
+
+    @property
+    def todo(self) -> str:
+        """What to do next; "" if nothing."""
+        if self.status == "matched":
+            return ""
+        again = f"look again: %oc_command --recover {self.invocation}"
+        return again if self.status == "none" else f"{again}; exact is: %oc_command --isolated"
+
+
+# -- giving ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A command that was given, or is as soon as its `run` starts; without a run it isn't known."""
+
+    receipt: CommandReceipt
+    session: Session
+    run: Run | None = None
+
+
+def give(
+    client: Client,
+    session: Session,
+    name: str,
+    text: str,
+    *,
+    model: str | None = None,
+    agent: str | None = None,
+    variant: str | None = None,
+    queue: bool = False,
+    mark: bool = False,
+    isolated: bool = False,
+    fork: bool = False,
+    limits: Limits | None = None,
+) -> Given:
+    """Give a session a command, once.
+
+    Args:
+        client: Its server.
+        session: Which; of an isolated one where it is to be, of a fork what it is made of.
+        name: The command's, with or without a slash.
+        text: Its arguments, sent exactly as they are.
+        model: `provider/model`; None leaves it to the command and the session.
+        agent: Who answers; None leaves it to the command and the session.
+        variant: A variant of the model.
+        queue: Also give it to a session that works; it comes after that turn.
+        mark: Put the invocation's id behind the arguments (2.x), so that what it becomes can be
+            told. Done by itself where the server tells a template that says the arguments.
+        isolated: Give it to a new session that nothing else is done in.
+        fork: Make that one a fork.
+        limits: What stops its turn while it is followed.
+
+    Returns:
+        The receipt. What is matched has a run: `start()` it, and iterate for its turn.
+
+    Raises:
+        UnknownNameError: No such command, model, agent or variant.
+        SessionBusyError: The session works on another prompt.
+        CostLimitError: What may be spent is spent.
+        StatusError: The server refused it.
+        ServerConnectionError: It wasn't sent, or what came of it can't be read.
+    """
+    # Names first: they are checked where the command would be run.
+    chosen, named = check_names(client, session, model, agent, variant)
+    command = choose_command(client.commands(session.directory), name)
+    exact = client.dialect.names_commands or isolated
+    invocation = Invocation(
+        _new_id("ses" if isolated and not fork else "cmd"),
+        command.name,
+        text,
+        marked=not exact and (mark or echoes(command.template)),
+        isolated=isolated,
+        description=command.description,
+        at=int(time.time() * 1000),
+    )
+    prompt = Prompt(
+        client.dialect.new_prompt_id(int(time.time() * 1000)),
+        invocation.sent,
+        named if agent else None,  # else a command's own agent would never be asked
+        chosen,
+        delivery="queue" if queue else None,
+        command=command.name,
+    )
+    busy = not isolated and is_busy(client, session, lined_up=queue)
+    limits = within_session(client, None if isolated else session, limits or Limits())
+    if client.dialect.names_commands:
+        given = _give_named(client, session, prompt, isolated, fork, busy)
+    else:
+        if isolated:
+            session = _own_session(client, session, invocation, fork)
+        with _alone(client, session):
+            given = _give_unnamed(client, session, invocation, prompt, busy)
+    if given.run is not None:
+        given.run.limits = limits
+    return given
+
+
+def _new_id(prefix: str) -> str:
+    return f"{prefix}_{secrets.token_hex(12)}"
+
+
+def _title(name: str, text: str) -> str:
+    return f"/{name} {_short(text)}".rstrip()
+
+
+def _give_named(
+    client: Client, session: Session, prompt: Prompt, isolated: bool, fork: bool, busy: bool
+) -> Given:
+    """A server that takes our id for the prompt it makes: nothing has to be found out."""
+    name = prompt.command or ""
+    if isolated:
+        title = _title(name, prompt.text)
+        session = client.fork(session) if fork else client.create(title, session.directory)
+    run = Run(client, session, prompt, queued=busy)
+    return Given(_named(session, prompt.id, name), session, run)
+
+
+def _named(session: Session, prompt: str, name: str) -> CommandReceipt:
+    why = "the server gave its prompt the id that it was sent with"
+    return CommandReceipt(prompt, name, session.id, "matched", (prompt,), evidence=(why,))
+
+
+def _own_session(client: Client, session: Session, invocation: Invocation, fork: bool) -> Session:
+    """A session for one command; a fork gets to know of it when it is noted."""
+    if fork:
+        return client.fork(session)
+    own = replace(session, id=invocation.id)
+    metadata = laid({}, _KIND, {invocation.id: _record(own, invocation)})
+    title = _title(invocation.name, invocation.text)
+    options = SessionOptions(id=invocation.id, metadata=metadata)
+    return client.create(title, session.directory, options)
+
+
+def _give_unnamed(
+    client: Client, session: Session, invocation: Invocation, prompt: Prompt, busy: bool
+) -> Given:
+    if invocation.id != session.id:  # a session of that id was made with it
+        keep(client, session, _KIND, invocation.id, _record(session, invocation), _MOST)
+    before = client.entries(session)
+    seen = _Seen(
+        after=before[-1].seq if before else None,
+        children=frozenset(c.id for c in client.children(session)),
+    )
+    answered = _post(client, session, invocation, prompt)
+    try:
+        found = _look(client, session, invocation, seen, answered)
+    except OpenCodeError as error:
+        _unread(invocation, error)
+    receipt = _receipt(session, invocation, found)
+    if answered and found.status == "matched":
+        became = {"inputs": receipt.inputs, "children": receipt.children}
+        verdict = _record(session, invocation) | became
+        with suppress(OpenCodeError):  # it is known here; elsewhere it would be concluded again
+            keep(client, session, _KIND, invocation.id, verdict, _MOST)
+    return Given(receipt, session, _follow(client, session, found, busy))
+
+
+_locks: dict[tuple[str, str], threading.Lock] = {}
+_locking = threading.Lock()
+
+
+@contextmanager
+def _alone(client: Client, session: Session) -> Iterator[None]:
+    """One command at a time in a session, as far as this kernel goes."""
+    with _locking:
+        lock = _locks.setdefault((client.url, session.id), threading.Lock())
+    with lock:
+        yield
+
+
+def _post(client: Client, session: Session, invocation: Invocation, prompt: Prompt) -> bool:
+    """Send the command, once; False if no answer says whether the server ran it."""
+    answered: list[bool] = []
+
+    def send() -> None:
+        client.command(session, prompt)
+        answered.append(True)
+
+    # In a thread, so that an interrupt needn't wait for what the command runs first.
+    sending, failed = beside(send)
+    try:
+        while sending.is_alive():
+            sending.join(0.05)
+    except KeyboardInterrupt:
+        stopped = TurnInterrupted(
+            f"Stopped; the command may have been run. %oc_command --recover {invocation.id} shows "
+            "what came of it."
+        )
+        stopped.resend = of_request(f"command {invocation.name}", sent=True)
+        raise stopped from None
+    match failed:
+        case [ServerConnectionError(sent=True)]:
+            return False
+        case [StatusError() as error] if error.status in (502, 503, 504) or not error.name:
+            return False  # something before the server said so
+        case [error]:
+            raise error
+    return bool(answered)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What there was before: the log's last number, and the sessions below."""
+
+    after: int | None
+    children: frozenset[str]
+
+
+def _look(
+    client: Client, session: Session, invocation: Invocation, seen: _Seen, answered: bool
+) -> Match:
+    """What came of a command. One whose answer was lost may still show itself."""
+    deadline = time.monotonic() + (0 if answered else _LATE)
+    while True:
+        inputs = _inputs(client.entries(session, seen.after))
+        new = [c for c in client.children(session) if c.id not in seen.children]
+        children = [_child(client, c) for c in new]
+        found = match(invocation, inputs, children, answered=answered)
+        if found.status == "matched" or time.monotonic() >= deadline:
+            return found
+        time.sleep(0.2)
+
+
+def _inputs(entries: Sequence[LogEntry]) -> list[Input]:
+    admitted = [e for e in entries if e.kind == "inbox.enqueued" and e.type in _ADMITTED]
+    return [Input(e.item, e.text, e.type, _link(e)) for e in admitted]
+
+
+def _link(entry: LogEntry) -> str:
+    told = entry.metadata
+    return str(told.get("childID") or "") if told.get("source") == "subagent" else ""
+
+
+def _child(client: Client, session: Session) -> Child:
+    first = next((i for i in _inputs(client.entries(session)) if i.kind == "user"), Input(""))
+    return Child(session.id, session.title, first.id, first.text)
+
+
+def _unread(invocation: Invocation, error: OpenCodeError) -> NoReturn:
+    told = ServerConnectionError(
+        f"Command {invocation.name} was sent once, and what came of it can't be read: {error.what}",
+        f"Look again later: %oc_command --recover {invocation.id}",
+    )
+    told.resend = of_request(f"command {invocation.name}", sent=True)
+    raise told from error
+
+
+def _receipt(session: Session, invocation: Invocation, found: Match) -> CommandReceipt:
+    return CommandReceipt(
+        invocation.id,
+        invocation.name,
+        session.id,
+        found.status,
+        tuple(i.id for i in found.inputs),
+        tuple(c.id for c in found.children),
+        found.evidence,
+    )
+
+
+def _follow(client: Client, session: Session, found: Match, queued: bool) -> Run | None:
+    """The turn of what was matched, as one that runs already."""
+    if found.inputs:
+        first = found.inputs[0]
+        prompt = Prompt(first.id, first.text)
+        return Run(client, session, prompt, running=True, queued=queued)
+    if found.children and found.children[0].prompt:
+        child = found.children[0]
+        below = client.session(child.id)
+        return Run(client, below, Prompt(child.prompt, child.text), running=True)
+    return None
+
+
+# -- finding again ---------------------------------------------------------------------------------
+
+
+def recover(client: Client, invocation: str, sessions: Sequence[Session] = ()) -> Given:
+    """Find out again what came of a command, whoever gave it. Nothing is sent.
+
+    Args:
+        client: Its server.
+        invocation: The id of its receipt.
+        sessions: Where to look first; then all of the server are looked through.
+
+    Raises:
+        UnknownNameError: No session of this server knows it.
+    """
+    places = _places(client, invocation, sessions)
+    if client.dialect.names_commands:
+        return _recover_named(client, invocation, places)
+    for session in places:
+        entries = client.entries(session)
+        for told in (session.metadata, *(e.metadata for e in reversed(entries))):
+            if record := _noted(session, told).get(invocation):
+                return _recover(client, session, _invocation(invocation, record), record, entries)
+    raise _unknown(invocation)
+
+
+def _noted(session: Session, metadata: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What is kept of a session's own commands."""
+    records = ours(metadata, _KIND).items()
+    return {k: r for k, r in records if isinstance(r, dict) and r.get("session") == session.id}
+
+
+def _places(client: Client, invocation: str, sessions: Sequence[Session]) -> Iterator[Session]:
+    """Sessions that may know of a command; those first that are said to."""
+    for session in sessions:
+        with suppress(NotFoundError):
+            yield client.session(session.id)
+    if invocation.startswith("ses_"):
+        with suppress(NotFoundError):
+            yield client.session(invocation)
+        return
+    tried = {s.id for s in sessions}
+    named = client.dialect.names_commands
+    for session in client.sessions(everywhere=True):
+        if session.id not in tried and (named or invocation in _noted(session, session.metadata)):
+            yield session
+
+
+def _unknown(invocation: str) -> UnknownNameError:
+    return UnknownNameError(
+        f"No session of this server knows of command {invocation!r}.",
+        "%oc_command --given lists those that are kept.",
+    )
+
+
+def _recover_named(client: Client, invocation: str, places: Iterator[Session]) -> Given:
+    for session in places:
+        message: Message | None = None
+        with suppress(NotFoundError):
+            message = client.message(session, invocation)
+        if message is not None:
+            run = Run(client, session, Prompt(message.id, message.text), running=True, queued=True)
+            return Given(_named(session, invocation, ""), session, run)
+    raise _unknown(invocation)
+
+
+def _recover(
+    client: Client,
+    session: Session,
+    invocation: Invocation,
+    record: dict[str, Any],
+    entries: Sequence[LogEntry],
+) -> Given:
+    """What was concluded then; else what can be concluded now."""
+    began = next((e for e in entries if invocation.id in _noted(session, e.metadata)), None)
+    since = [e for e in entries if began is None or e.seq > began.seq]
+    below = [c for c in client.children(session) if _younger(c, began)]
+    inputs, children = _inputs(since), [_child(client, c) for c in below]
+    if record.get("inputs") or record.get("children"):
+        found = Match(
+            "matched",
+            tuple(_by_id(i, inputs) or Input(i) for i in record.get("inputs", ())),
+            tuple(_by_id(c, children) or Child(c) for c in record.get("children", ())),
+            ("it was matched when it was given",),
+        )
+    else:
+        found = match(invocation, inputs, children, answered=False)
+    return Given(
+        _receipt(session, invocation, found), session, _follow(client, session, found, queued=True)
+    )
+
+
+def _by_id(key: str, things: Sequence[Thing]) -> Thing | None:
+    return next((t for t in things if t.id == key), None)
+
+
+def _younger(child: Session, began: LogEntry | None) -> bool:
+    return began is None or (child.created or 0) >= (began.at or 0)
+
+
+def given(sessions: Sequence[Session]) -> tuple[tuple[Invocation, Session, bool], ...]:
+    """The commands that are kept with sessions, latest first; and whether they were matched."""
+    found = [
+        (_invocation(key, record), session, bool(record.get("inputs") or record.get("children")))
+        for session in sessions
+        for key, record in _noted(session, session.metadata).items()
+    ]
+    return tuple(sorted(found, key=lambda f: f[0].at or 0, reverse=True))
+
+
+def _record(session: Session, invocation: Invocation) -> dict[str, Any]:
+    """What is kept of a command, as JSON. A fork may have a copy: it names its session."""
+    return {
+        "session": session.id,
+        "name": invocation.name,
+        "text": invocation.text[:_LONG],
+        "marked": invocation.marked,
+        "isolated": invocation.isolated,
+        "at": invocation.at,
+    }
+
+
+def _invocation(key: str, record: dict[str, Any]) -> Invocation:
+    def told(name: str) -> str:
+        return str(record.get(name) or "")
+
+    at = record.get("at")
+    return Invocation(
+        key,
+        told("name"),
+        told("text"),
+        marked=record.get("marked") is True,
+        isolated=record.get("isolated") is True,
+        at=at if isinstance(at, int) else None,
+    )

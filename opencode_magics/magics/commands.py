@@ -1,0 +1,177 @@
+"""The magic that gives a session a command: %%oc_command."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from IPython.core.error import UsageError
+from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument
+
+from ..errors import TurnInterrupted
+from .options import arguments, parse, split
+from .turns import TurnMagics, check
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..commands import CommandReceipt, Given
+    from ..model import Session
+
+
+@magics_class
+class CommandMagics(TurnMagics):
+    """%%oc_command and %oc_command."""
+
+    @no_var_expand
+    @arguments
+    @argument("-s", "--session", help="Id, beginning of an id, or title; default: the current one.")
+    @argument("-n", "--new", action="store_true", help="In a new session, which becomes current.")
+    @argument("--title", help="Make a new session with this title, as --new does.")
+    @argument("--isolated", action="store_true", help="In a session of its own, which is exact.")
+    @argument("--fork", action="store_true", help="With --isolated: in a fork of the session.")
+    @argument(
+        "--mark",
+        action="store_true",
+        help="Put the invocation's id behind the arguments, to know what becomes of them (2.x).",
+    )
+    @argument("--recover", metavar="INVOCATION", help="Show what came of one; nothing is sent.")
+    @argument("--given", action="store_true", help="List those that can be recovered (2.x).")
+    @argument("-m", "--model", help="provider/model; default: the command's, else the session's.")
+    @argument("--agent", help="Who answers; default: the command's, else the session's.")
+    @argument("--variant", help="Variant of the model, such as high or low.")
+    @argument("-o", "--out", help="Variable to keep the turn in.")
+    @argument("--permission", help="ask, once or reject; default: OpenCodeMagics.permission.")
+    @argument("--timeout", type=float, help="End the cell after so many seconds; the turn goes on.")
+    @argument(
+        "--queue", action="store_true", help="Line up if the session works on another prompt."
+    )
+    @argument("--no-wait", action="store_true", help="Only send; the turn runs on the server.")
+    @argument("name", nargs="?", help="The command's name.")
+    @line_cell_magic
+    def oc_command(
+        self, line: str, cell: str | None = None
+    ) -> CommandReceipt | pd.DataFrame | None:
+        """Give a session a command of OpenCode's configuration; the answer streams into the cell.
+
+        What follows the name, or stands below it in a cell, goes to the command as its arguments,
+        exactly as typed. What the agent asks is answered here, interrupting stops the agent, and
+        `%oc_turn` is the turn afterwards.
+
+        Returns a `CommandReceipt`: `.turn` and `.text` are what came of it, `.invocation` its id,
+        `.status`, `.inputs` and `.children` what it became, `.evidence` how that is known, and
+        `.resend_safety` whether it can be given again. It is sent once, whatever happens.
+
+        OpenCode 1.x names the prompt that it makes of a command: the status is always `matched`.
+        OpenCode 2.x names nothing. What was admitted to the session meanwhile is then the
+        command's only if it says so: by the arguments (8 characters or more) if nothing else was
+        admitted, by the title of a subagent, or for certain by the invocation's id in it (--mark,
+        for commands that repeat their arguments). Else the status is `ambiguous`, or `none`, and
+        nothing is shown as the command's. --isolated is exact for every command: there is nothing
+        else in its session.
+
+        Example::
+
+            %oc_command review greet.py
+            receipt = %oc_command --isolated --fork review greet.py
+            %oc_command --given
+        """
+        options, text = self._read(line, cell)
+        if options is None:
+            return None
+        if options.given:
+            return self._given()
+        if options.recover:
+            return self._recover(options)
+        return self._give(options, text)
+
+    def _read(self, line: str, cell: str | None) -> tuple[Namespace | None, str]:
+        """The options, which have the command's name in them, and the arguments to send."""
+        if cell is None:
+            options, rest = split(self.oc_command, line, verbatim=True)
+            name, _, text = rest.partition(" ")
+        else:
+            options, text = parse(self.oc_command, line), cell.removesuffix("\n")
+            name = (options and options.name) or ""
+        if options is None:
+            return None, ""
+        if name == "%%oc_command":
+            raise UsageError("%%oc_command has to be the first line of its cell.")
+        found_again = options.recover or options.given
+        if name and found_again:
+            raise UsageError("--recover and --given send nothing: no command goes with them.")
+        if not name and not found_again:
+            raise UsageError("Name a command. For example: %oc_command review greet.py")
+        check(options)
+        _check_place(options)
+        options.name = name
+        return options, text
+
+    def _give(self, options: Namespace, text: str) -> CommandReceipt:
+        from .. import commands
+        from ..notebook.interrupts import interruptible
+
+        names = self._names(options)
+        with interruptible():
+            try:
+                session = self._place(options, names)
+                given = commands.give(
+                    self.state.client,
+                    session,
+                    options.name,
+                    text,
+                    queue=options.queue,
+                    mark=options.mark,
+                    isolated=options.isolated,
+                    fork=options.fork,
+                    limits=self.state.limits,
+                    **names,
+                )
+            except TurnInterrupted:
+                raise
+            except KeyboardInterrupt:
+                raise TurnInterrupted("Stopped; the command had not been sent.") from None
+        return self._shown(given, options)
+
+    def _place(self, options: Namespace, names: dict[str, str | None]) -> Session:
+        """The session of a command; of an isolated one where it is to be."""
+        if not options.isolated:
+            return self._session(options, names)
+        if options.fork and not options.session:
+            return self.state.need_session()
+        return self._old_session(options) or self._no_session()
+
+    def _shown(self, given: Given, options: Namespace) -> CommandReceipt:
+        """The receipt, after the turn was played that it tells of."""
+        self.state.track(given.session, "made" if options.isolated else "prompted")
+        if given.run is None:
+            return given.receipt
+        if options.no_wait:
+            self._play(given.run, options)
+            return given.receipt
+        self._play(given.run, options)
+        return replace(given.receipt, turn=given.run.turn)
+
+    def _recover(self, options: Namespace) -> CommandReceipt:
+        from .. import commands, sessions
+
+        client = self.state.client
+        first = [sessions.find(client, options.session)] if options.session else []
+        first = first or [t.session for t in self.state.tracked.values()]
+        return self._shown(commands.recover(client, options.recover, first), options)
+
+    def _given(self) -> pd.DataFrame:
+        from .. import commands, steering
+
+        return steering.given(commands.given(self.state.client.sessions()))
+
+
+def _check_place(options: Namespace) -> None:
+    if options.fork and not options.isolated:
+        raise UsageError("--fork goes with --isolated; %oc_fork makes a fork to go on in.")
+    if options.isolated and (options.new or options.title):
+        raise UsageError("--isolated makes a session of its own: leave out --new and --title.")
+    if options.isolated and options.session and not options.fork:
+        raise UsageError("--isolated takes no session, but for a --fork of it.")
