@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn, TypeVar
 
 from .client import Client
-from .dialects import Prompt, SessionOptions
+from .dialects import Delivery, Prompt, SessionOptions
 from .errors import (
     NotFoundError,
     OpenCodeError,
@@ -27,6 +27,7 @@ from .errors import (
     StatusError,
     TurnInterrupted,
     UnknownNameError,
+    UnsupportedOperation,
 )
 from .kept import keep, laid, ours
 from .limits import Limits
@@ -43,6 +44,7 @@ _MOST = 20  # of them, in one session
 _LONG = 2_000  # characters of the arguments that are kept
 _TELLING = 8  # characters from which on arguments are not in another text by chance
 _LATE = 3.0  # seconds in which a command whose answer was lost shows itself
+_DELIVERY: Delivery = "queue"  # so that it shares no turn with what is there already
 _ADMITTED = ("user", "compaction", "synthetic")
 
 
@@ -79,11 +81,19 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """Something that was admitted to a session. `link` is the subagent's session it tells of."""
+    """Something that was admitted to a session.
+
+    Attributes:
+        delivery: steer or queue, as it was asked for.
+        tagged: It has metadata.
+        link: The subagent's session that it tells the result of.
+    """
 
     id: str
     text: str = ""
     kind: str = "user"
+    delivery: str = ""
+    tagged: bool = False
     link: str = ""
 
 
@@ -119,8 +129,10 @@ def match(
     """Which of what appeared after a command was noted came of it.
 
     The id in the arguments proves it. Without it one thing alone must have appeared, the server
-    must have said that the command was run, and there must be a sign: the arguments in the text, or
-    the command's name or description as the title of a subagent's session.
+    must have said that the command was run, and there must be a sign: the arguments in a prompt
+    that is delivered as the command was, or the command's name or description as the title of a
+    subagent's session. What can't be told apart then is a command that admits nothing, while
+    another client does just that.
 
     Args:
         asked: What was given.
@@ -182,12 +194,19 @@ def _short(text: str) -> str:
 
 def _sign(asked: Invocation, found: Input | Child) -> str:
     """What says that a single thing is the command's; "" if nothing does."""
+    if isinstance(found, Input) and not _plain(found):
+        return ""
     arguments = asked.text.strip()
     if len(arguments) >= _TELLING and arguments in found.text:
         return "the arguments stand in it"
     if isinstance(found, Child) and found.title in {asked.name, asked.description} - {""}:
         return "its title is the command's"
     return ""
+
+
+def _plain(found: Input) -> bool:
+    """Whether a template may have become it: a prompt without metadata, delivered as was asked."""
+    return found.kind == "user" and found.delivery == _DELIVERY and not found.tagged
 
 
 def echoes(template: str) -> bool:
@@ -228,7 +247,12 @@ class CommandReceipt:
         became = ", ".join((*self.inputs, *self.children))
         told = (self.status, became, *self.evidence, self.todo)
         shown = "; ".join(t for t in told if t)
-        return f"<CommandReceipt /{self.command} {self.invocation}: {shown}>"
+        return f"<CommandReceipt {self.what}: {shown}>"
+
+    @property
+    def what(self) -> str:
+        """Command and invocation; of one that 1.x made its prompt of, the prompt alone is known."""
+        return f"/{self.command} {self.invocation}" if self.command else self.invocation
 
     @property
     def text(self) -> str:
@@ -260,6 +284,12 @@ class CommandReceipt:
 
 
 # -- giving ----------------------------------------------------------------------------------------
+
+
+def ended(receipt: CommandReceipt, turn: Turn) -> CommandReceipt:
+    """A receipt with the turn that came of it."""
+    shared = ("its answer is that to a later prompt, too",) if turn.merged else ()
+    return replace(receipt, turn=turn, evidence=(*receipt.evidence, *shared))
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +361,7 @@ def give(
         invocation.sent,
         named if agent else None,  # else a command's own agent would never be asked
         chosen,
-        delivery="queue" if queue else None,
+        delivery=_DELIVERY,
         command=command.name,
     )
     busy = not isolated and is_busy(client, session, lined_up=queue)
@@ -376,7 +406,10 @@ def _named(session: Session, prompt: str, name: str) -> CommandReceipt:
 def _own_session(client: Client, session: Session, invocation: Invocation, fork: bool) -> Session:
     """A session for one command; a fork gets to know of it when it is noted."""
     if fork:
-        return client.fork(session)
+        made, rules = client.fork(session), client.session(session.id).rules
+        if rules != made.rules:
+            client.set_rules(made, rules)  # what is forbidden there is forbidden here
+        return made
     own = replace(session, id=invocation.id)
     metadata = laid({}, _KIND, {invocation.id: _record(own, invocation)})
     title = _title(invocation.name, invocation.text)
@@ -400,7 +433,7 @@ def _give_unnamed(
     except OpenCodeError as error:
         _unread(invocation, error)
     receipt = _receipt(session, invocation, found)
-    if answered and found.status == "matched":
+    if found.status == "matched":
         became = {"inputs": receipt.inputs, "children": receipt.children}
         verdict = _record(session, invocation) | became
         with suppress(OpenCodeError):  # it is known here; elsewhere it would be concluded again
@@ -476,7 +509,7 @@ def _look(
 
 def _inputs(entries: Sequence[LogEntry]) -> list[Input]:
     admitted = [e for e in entries if e.kind == "inbox.enqueued" and e.type in _ADMITTED]
-    return [Input(e.item, e.text, e.type, _link(e)) for e in admitted]
+    return [Input(e.item, e.text, e.type, e.delivery, bool(e.metadata), _link(e)) for e in admitted]
 
 
 def _link(entry: LogEntry) -> str:
@@ -622,11 +655,21 @@ def _younger(child: Session, began: LogEntry | None) -> bool:
     return began is None or (child.created or 0) >= (began.at or 0)
 
 
-def given(sessions: Sequence[Session]) -> tuple[tuple[Invocation, Session, bool], ...]:
-    """The commands that are kept with sessions, latest first; and whether they were matched."""
+def given(client: Client) -> tuple[tuple[Invocation, Session, bool], ...]:
+    """The commands that are kept with a project's sessions, latest first; were they matched?
+
+    Raises:
+        UnsupportedOperation: On 1.x, where a command is the prompt that it became.
+    """
+    if client.dialect.names_commands:
+        raise UnsupportedOperation(
+            "OpenCode 1.x keeps no list of commands: each is a prompt, with an id. OpenCode 2.x "
+            "names none, so there this package keeps one.",
+            "%oc_history lists prompts, and %oc_command --recover takes their ids.",
+        )
     found = [
         (_invocation(key, record), session, bool(record.get("inputs") or record.get("children")))
-        for session in sessions
+        for session in client.sessions()
         for key, record in _noted(session, session.metadata).items()
     ]
     return tuple(sorted(found, key=lambda f: f[0].at or 0, reverse=True))

@@ -476,6 +476,7 @@ class LogEntry:
         item: Of an admitted input: its id.
         type: Of an admitted input: user, synthetic, compaction, ...
         text: Of an admitted input: its text.
+        delivery: Of an admitted input: steer or queue.
         metadata: Of an admitted input, or of the session where that changed.
     """
 
@@ -485,6 +486,7 @@ class LogEntry:
     item: str = ""
     type: str = ""
     text: str = ""
+    delivery: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 

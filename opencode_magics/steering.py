@@ -5,7 +5,7 @@ Columns and dtypes are the same whatever is in them; unknown is NA.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from .commands import Invocation
@@ -137,6 +137,17 @@ EVENTS: Columns = {
     "type": Column(WORD, lambda n: n.type, "The wire's name for it."),
     "summary": Column(TEXT, lambda n: n.summary or None, "What it says, in a few words."),
     "raw": Column(OBJECT, lambda n: n.raw, "The frame as it came, a dict."),
+}
+
+
+# Which magic's frame has which columns.
+FRAMES: Mapping[str, Columns] = {
+    "%oc_status": STATUS,
+    "%oc_end": ENDED,
+    "%oc_command --given": GIVEN,
+    "%oc_children": CHILDREN,
+    "%oc_todo": TODOS,
+    "%oc_watch": EVENTS,
 }
 
 

@@ -12,7 +12,13 @@ from shell import Shell
 
 from opencode_magics import commands
 from opencode_magics.client import Client
-from opencode_magics.errors import SessionBusyError, StatusError, TurnError, UnknownNameError
+from opencode_magics.errors import (
+    SessionBusyError,
+    StatusError,
+    TurnError,
+    UnknownNameError,
+    UnsupportedOperation,
+)
 from opencode_magics.model import Session
 from opencode_magics.turn import Turn
 
@@ -103,6 +109,8 @@ def test_the_receipt_of_a_command_is_exact(shell: Shell, client: Client) -> None
     assert (again.session, again.text) == (receipt.session, "word0 word1 word2")
     with pytest.raises(UnknownNameError):
         shell.run("%oc_command --recover msg_nope")
+    with pytest.raises(UnsupportedOperation, match=r"1\.x .* 2\.x"):
+        shell.run("%oc_command --given")
 
 
 @pytest.mark.parametrize("fork", ["", "--fork"])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import random
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,9 +22,10 @@ from opencode_magics.errors import (
     SessionBusyError,
     StatusError,
     TurnError,
+    TurnInterrupted,
     UnknownNameError,
 )
-from opencode_magics.model import Command, Session
+from opencode_magics.model import Command, Rule, Session
 from opencode_magics.practice.commands import expand
 from opencode_magics.practice.simulator import Cut, Simulator
 from opencode_magics.turn import Turn
@@ -37,7 +40,7 @@ def generation() -> str:
 
 ASKED = Invocation("cmd_1", "explain", "greet.py", description="Explain a file")
 MARKED = Invocation("cmd_1", "explain", "greet.py", marked=True)
-OWN = Input("msg_own", "Explain greet.py")
+OWN = Input("msg_own", "Explain greet.py", delivery="queue")
 OTHER = Input("msg_other", "Fix the tests")
 BELOW = Child("ses_below", "Explain a file", "msg_first", "Explain x")
 
@@ -61,7 +64,15 @@ def test_one_thing_alone_that_has_a_sign_is_the_command_s(alone: Input | Child) 
 
 
 @pytest.mark.parametrize(
-    "alone", [OTHER, Input("msg_c", kind="compaction"), Child("ses_x", "Fix the tests")]
+    "alone",
+    [
+        OTHER,
+        Input("msg_c", kind="compaction"),
+        Child("ses_x", "Fix the tests"),
+        replace(OWN, delivery="steer"),
+        replace(OWN, tagged=True),
+        replace(OWN, kind="synthetic"),
+    ],
 )
 def test_one_thing_alone_without_a_sign_is_nobody_s(alone: Input | Child) -> None:
     assert concluded(ASKED, alone) == ("ambiguous",)
@@ -69,7 +80,7 @@ def test_one_thing_alone_without_a_sign_is_nobody_s(alone: Input | Child) -> Non
 
 def test_short_arguments_are_no_sign() -> None:
     asked = Invocation("cmd_1", "explain", "x")
-    assert concluded(asked, Input("msg_a", "Explain x")) == ("ambiguous",)
+    assert concluded(asked, Input("msg_a", "Explain x", delivery="queue")) == ("ambiguous",)
 
 
 def test_several_things_are_ambiguous_whatever_they_say() -> None:
@@ -136,9 +147,9 @@ ROUNDS = 2_000
 def race(seed: int) -> tuple[Invocation, list[Input], list[Child], bool, set[str]]:
     """A command, what shows in its session, whether it was answered, and what truly is its own.
 
-    Others prompt before, between and after, with the very words of the command among them; one
-    thing alone they don't do: send the arguments in the moment of a command that admits nothing,
-    unmarked, which nobody could tell apart.
+    Others prompt before, between and after, with the very words of the command among them. One
+    thing alone they don't do, which nobody could tell apart: queue the arguments of an unmarked
+    command in the moment in which it admits nothing.
     """
     chance = random.Random(seed)
     shape = chance.choice(SHAPES)
@@ -160,7 +171,9 @@ def race(seed: int) -> tuple[Invocation, list[Input], list[Child], bool, set[str
         text = {"echo": f"Explain {asked.sent}", "silent": "Tidy up."}.get(shape, asked.sent)
         title = asked.description or asked.name
         made = (
-            Child("ses_own", title, "msg_o", text) if shape == "subtask" else Input("msg_own", text)
+            Child("ses_own", title, "msg_o", text)
+            if shape == "subtask"
+            else Input("msg_own", text, delivery="queue")
         )
         own = {made.id}
         seen.insert(chance.randint(0, len(seen)), made)
@@ -174,19 +187,21 @@ def _few(chance: random.Random) -> int:
 
 def strange(chance: random.Random, asked: Invocation, number: int, alike: bool) -> Input | Child:
     """Something that another client does."""
+    delivery = chance.choice(["steer", "queue"])
     texts = ["Fix the tests", "Tidy up.", "Explain notes.txt"]
-    texts += [f"Explain {asked.text}"] if alike else []
+    texts += [f"Explain {asked.text}"] * 2 if alike or delivery == "steer" else []
     titles = ["Fix the tests", *(["explain", "Explain a file"] if alike else [])]
     text = chance.choice(texts)
     match chance.randrange(5):
         case 0:
+            text = text if alike else "Fix the tests"
             return Child(f"ses_{number}", chance.choice(titles), f"msg_f{number}", text)
         case 1:
             return Input(f"msg_{number}", text, "synthetic", link=chance.choice(["", "ses_0"]))
         case 2:
             return Input(f"msg_{number}", kind="compaction")
         case _:
-            return Input(f"msg_{number}", text)
+            return Input(f"msg_{number}", text, delivery=delivery)
 
 
 def test_no_interleaving_leads_to_a_wrong_attribution() -> None:
@@ -331,6 +346,26 @@ def test_a_refusal_is_told_in_the_server_s_words(client: Client, session: Sessio
         commands.give(client, session, "gone", "x")
     assert caught.value.resend
     assert caught.value.resend.resend_safety == "safe"
+
+
+def test_an_interrupt_says_how_to_find_it_again(
+    client: Client, simulator: Simulator, session: Session
+) -> None:
+    simulator.meanwhile = lambda target, when: _thread.interrupt_main()
+    with pytest.raises(TurnInterrupted, match="--recover cmd_") as caught:
+        commands.give(client, session, "explain", "greet.py #text 2", mark=True)
+    assert caught.value.resend
+    assert caught.value.resend.resend_safety == "unknown"
+    invocation = str(caught.value).partition("--recover ")[2].split()[0]
+    client.wait(session)
+    assert again(simulator, invocation).receipt.status == "matched"
+
+
+def test_what_a_session_forbids_its_fork_forbids(client: Client, session: Session) -> None:
+    rules = (Rule("edit", "*", "deny"),)
+    client.set_rules(session, rules)
+    given = commands.give(client, session, "tidy", "", isolated=True, fork=True)
+    assert client.session(given.session.id).rules == rules
 
 
 def test_a_template_that_the_server_tells_has_the_mark_sent(
@@ -567,7 +602,7 @@ def test_the_invocation_is_with_its_session_before_the_command_is_posted(
     kept: list[str] = []
 
     def look(target: str, when: str) -> None:
-        kept.extend(i.id for i, _, _ in commands.given([client.session(target)]))
+        kept.extend(i.id for i, s, _ in commands.given(client) if s.id == target)
 
     simulator.meanwhile = look
     receipt = commands.give(client, session, "tidy", "", isolated=True, fork=fork).receipt

@@ -1216,6 +1216,7 @@ def _entry(w: Wire) -> LogEntry:
         item=string(data.get("inboxID")),
         type=string(item.get("type")),
         text=string(payload.get("text")),
+        delivery=string(item.get("delivery")),
         metadata=told,
     )
 

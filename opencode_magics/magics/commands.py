@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
@@ -145,14 +144,15 @@ class CommandMagics(TurnMagics):
 
     def _shown(self, given: Given, options: Namespace) -> CommandReceipt:
         """The receipt, after the turn was played that it tells of."""
+        from .. import commands
+
         self.state.track(given.session, "made" if options.isolated else "prompted")
         if given.run is None:
             return given.receipt
-        if options.no_wait:
-            self._play(given.run, options)
-            return given.receipt
         self._play(given.run, options)
-        return replace(given.receipt, turn=given.run.turn)
+        if options.no_wait:
+            return given.receipt
+        return commands.ended(given.receipt, given.run.turn)
 
     def _recover(self, options: Namespace) -> CommandReceipt:
         from .. import commands, sessions
@@ -165,7 +165,7 @@ class CommandMagics(TurnMagics):
     def _given(self) -> pd.DataFrame:
         from .. import commands, steering
 
-        return steering.given(commands.given(self.state.client.sessions()))
+        return steering.given(commands.given(self.state.client))
 
 
 def _check_place(options: Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Tells IPython how turns, sessions, requests and diffs look.
+"""Tells IPython how turns, sessions, requests, diffs and results look.
 
 By name, so that nothing is imported until a value of that kind is shown.
 """
@@ -18,6 +18,10 @@ _LOOKS = {
     "opencode_magics.model.Question": ("request", "request"),
     "opencode_magics.model.FileDiff": ("file_diff", "file_diff"),
     "opencode_magics.diffs.Diff": ("whole_diff", "whole_diff"),
+    "opencode_magics.control.EndResult": ("result", "result"),
+    "opencode_magics.control.Stopped": ("result", "result"),
+    "opencode_magics.changes.Change": ("result", "result"),
+    "opencode_magics.commands.CommandReceipt": ("result", "result"),
 }
 
 

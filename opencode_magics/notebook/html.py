@@ -27,8 +27,9 @@ from ..model import (
 )
 from ..patches import Change, changes
 from ..turn import Retry, Settled, Turn
-from . import diff, markdown, words
+from . import diff, markdown, results, words
 from .blocks import Block, Changes, Note, Recap, Request, blocks
+from .results import Result
 from .words import State, clean
 
 # Plain middle tones: JupyterLab drops var(...) from the outputs of a notebook it doesn't trust yet,
@@ -408,6 +409,22 @@ def request(asked: Permission | Question) -> str:
 def settled(answered: Settled) -> str:
     """A permission or question and how it was answered, in one line."""
     return page([_request(Request(answered.request, answered.reply, answered.message))])
+
+
+def result(value: Result) -> str:
+    """What came of something that was done to a session: how it stands, then why, then what next.
+
+    Here the plain text is the value's repr.
+    """
+    told = results.told(value)
+    icon, style = _STATES[told.state]
+    head = f'<b style="font-weight:600">{esc(told.head)}</b> {_code(told.about)}'
+    lines = [f'<div><span style="{style}">{icon}</span> {head}</div>']
+    if why := " · ".join(filter(None, told.why)):
+        lines.append(f'<div style="{_SMALL};{_QUIET};{_INSIDE}">{esc(why)}</div>')
+    if told.todo:
+        lines.append(f'<div style="{_SMALL};{_INSIDE}">{esc(told.todo)}</div>')
+    return page(lines)
 
 
 # -- pieces ----------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from ..patches import Change
 from ..turn import Retry, Settled, Turn
 from . import diff, words
 from .blocks import Block, Changes, Note, Recap, Request, blocks
+from .results import Result
 from .words import State, clean
 
 _STATES: dict[State, str] = {
@@ -234,6 +235,11 @@ def request(asked: Permission | Question) -> str:
 def settled(answered: Settled) -> str:
     """A permission or question and how it was answered, in one line."""
     return words.request_line(Request(answered.request, answered.reply, answered.message))
+
+
+def result(value: Result) -> str:
+    """What came of something that was done to a session: its repr says all."""
+    return clean(repr(value))
 
 
 def _asked(asked: Permission | Question) -> Iterator[str]:
