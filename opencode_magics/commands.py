@@ -479,6 +479,9 @@ def _post(client: Client, session: Session, invocation: Invocation, prompt: Prom
             return False
         case [StatusError() as error] if error.status in (502, 503, 504) or not error.name:
             return False  # something before the server said so
+        case [StatusError(status=status) as error] if status >= 500:
+            error.todo = f"See what it admitted: %oc_command --recover {invocation.id}"
+            raise error
         case [error]:
             raise error
     return bool(answered)

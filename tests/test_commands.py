@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fake import CUT, FakeServer, Seen, two_x
 from IPython.core.error import UsageError
 from shell import Shell
 
@@ -19,6 +20,7 @@ from opencode_magics.commands import Child, Given, Input, Invocation, echoes, ma
 from opencode_magics.dialects import Prompt
 from opencode_magics.errors import (
     NotFoundError,
+    ServerConnectionError,
     SessionBusyError,
     StatusError,
     TurnError,
@@ -469,6 +471,80 @@ def test_g5_04_what_another_client_asked_is_never_the_command_s_answer(
     unmarked = commands.give(client, session, "explain", "greet.py", queue=True)
     assert unmarked.receipt.status == "ambiguous"
     assert unmarked.run is None
+
+
+# -- a server that misbehaves ----------------------------------------------------------------------
+
+ROOT = Session("ses_root01", "root", "/work/p")
+ROUTE = "/api/session/ses_root01/command"
+LOG = "GET /api/experimental/session/ses_root01/log"
+SYNCED = (200, {"content-type": "text/event-stream"}, b'data: {"type":"log.synced","seq":3}\n\n')
+
+
+def offering(**changes: Any) -> dict[str, Any]:
+    """A server with one command and an empty log."""
+    names = [{"name": "explain", "description": "Explain"}]
+    scripted = {"id": "scripted", "providerID": "practice"}
+    return two_x(
+        **{
+            "GET /api/model": {"data": [scripted]},
+            "GET /api/model/default": {"data": scripted},
+            "GET /api/agent": {"data": [{"id": "build", "name": "Build", "mode": "primary"}]},
+            "GET /api/command": {"data": names},
+            "PATCH /api/session/ses_root01": (204, {}, b""),
+            f"POST {ROUTE}": (204, {}, b""),
+            LOG: SYNCED,
+        }
+        | changes
+    )
+
+
+def test_a_server_without_a_log_gets_no_command() -> None:
+    """What would come of it could not be told."""
+    routes = offering(**{LOG: (404, {}, b"")})
+    with FakeServer(routes) as fake, Client(fake.url, directory="/work/p") as client:
+        with pytest.raises(StatusError):
+            commands.give(client, ROOT, "explain", "greet.py")
+        assert not fake.asked(f"POST {ROUTE}")
+
+
+def test_a_server_that_dies_of_a_command_is_not_asked_again_and_says_how_to_go_on() -> None:
+    def dies(seen: Seen) -> Any:
+        fake.dies()
+        return CUT
+
+    with (
+        FakeServer(offering(**{f"POST {ROUTE}": dies})) as fake,
+        Client(fake.url, directory="/work/p") as client,
+    ):
+        with pytest.raises(ServerConnectionError, match="sent once") as caught:
+            commands.give(client, ROOT, "explain", "greet.py")
+        assert "--recover cmd_" in caught.value.todo
+        assert caught.value.resend
+        assert caught.value.resend.resend_safety == "unknown"
+        assert len(fake.asked(f"POST {ROUTE}")) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"), [((502, {}, b""), "none"), ((204, {}, b""), "none"), (CUT, "none")]
+)
+def test_whatever_comes_back_a_command_is_posted_once(answer: Any, status: str) -> None:
+    routes = offering(**{f"POST {ROUTE}": answer})
+    with FakeServer(routes) as fake, Client(fake.url, directory="/work/p") as client:
+        assert commands.give(client, ROOT, "explain", "greet.py").receipt.status == status
+        assert len(fake.asked(f"POST {ROUTE}")) == 1
+
+
+def test_a_command_that_failed_on_the_server_says_how_to_look_at_it() -> None:
+    body = b'{"_tag":"CommandExecutionError","command":"explain","message":"No shell"}'
+    no = (500, {"content-type": "application/json"}, body)
+    routes = offering(**{f"POST {ROUTE}": no})
+    with FakeServer(routes) as fake, Client(fake.url, directory="/work/p") as client:
+        with pytest.raises(StatusError, match="No shell") as caught:
+            commands.give(client, ROOT, "explain", "greet.py")
+        assert caught.value.resend
+        assert caught.value.resend.resend_safety == "unknown"
+        assert "--recover cmd_" in caught.value.todo
 
 
 # -- lost answers, and finding again ---------------------------------------------------------------
