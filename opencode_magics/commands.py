@@ -14,11 +14,11 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn, TypeVar
 
-from .client import Client
+from .client import Client, Stream
 from .dialects import Delivery, Prompt, SessionOptions
 from .errors import (
     NotFoundError,
@@ -32,8 +32,17 @@ from .errors import (
 from .kept import keep, laid, ours
 from .limits import Limits
 from .model import LogEntry, Message, Session
+from .recording import Recorder
 from .resend import Resend, ResendSafety, of_request, of_turn
-from .sessions import Run, beside, check_names, choose_command, is_busy, within_session
+from .sessions import (
+    Run,
+    beside,
+    check_names,
+    choose_command,
+    is_busy,
+    opened,
+    within_session,
+)
 from .turn import Turn
 
 Status = Literal["matched", "none", "ambiguous"]
@@ -427,18 +436,25 @@ def _give_unnamed(
         after=before[-1].seq if before else None,
         children=frozenset(c.id for c in client.children(session)),
     )
-    answered = _post(client, session, invocation, prompt)
-    try:
-        found = _look(client, session, invocation, seen, answered)
-    except OpenCodeError as error:
-        _unread(invocation, error)
-    receipt = _receipt(session, invocation, found)
-    if found.status == "matched":
-        became = {"inputs": receipt.inputs, "children": receipt.children}
-        verdict = _record(session, invocation) | became
-        with suppress(OpenCodeError):  # it is known here; elsewhere it would be concluded again
-            keep(client, session, _KIND, invocation.id, verdict, _MOST)
-    return Given(receipt, session, _follow(client, session, found, busy))
+    with ExitStack() as closing:
+        recorder = Recorder()
+        stream = opened(client, session.directory, recorder.frame)
+        closing.callback(stream.close)
+        answered = _post(client, session, invocation, prompt)
+        try:
+            found = _look(client, session, invocation, seen, answered)
+            run = _follow(client, session, found, busy, stream, recorder)
+        except OpenCodeError as error:
+            _unread(invocation, error)
+        receipt = _receipt(session, invocation, found)
+        if found.status == "matched":
+            became = {"inputs": receipt.inputs, "children": receipt.children}
+            verdict = _record(session, invocation) | became
+            with suppress(OpenCodeError):  # it is known here; elsewhere it is concluded again
+                keep(client, session, _KIND, invocation.id, verdict, _MOST)
+        if run is not None:
+            closing.pop_all()  # the run closes it
+        return Given(receipt, session, run)
 
 
 _locks: dict[tuple[str, str], threading.Lock] = {}
@@ -546,16 +562,44 @@ def _receipt(session: Session, invocation: Invocation, found: Match) -> CommandR
     )
 
 
-def _follow(client: Client, session: Session, found: Match, queued: bool) -> Run | None:
+def _follow(
+    client: Client,
+    session: Session,
+    found: Match,
+    queued: bool,
+    stream: Stream | None = None,
+    recorder: Recorder | None = None,
+) -> Run | None:
     """The turn of what was matched, as one that runs already."""
     if found.inputs:
         first = found.inputs[0]
         prompt = Prompt(first.id, first.text)
-        return Run(client, session, prompt, running=True, queued=queued)
+        return Run(
+            client,
+            session,
+            prompt,
+            running=True,
+            queued=queued,
+            stream=stream,
+            recorder=recorder,
+        )
     if found.children and found.children[0].prompt:
         child = found.children[0]
         below = client.session(child.id)
-        return Run(client, below, Prompt(child.prompt, child.text), running=True)
+        prompt = Prompt(child.prompt, child.text)
+        return Run(client, below, prompt, running=True, stream=stream, recorder=recorder)
+    return None
+
+
+def bring_back(client: Client, given: Given) -> Run | None:
+    """The turn in which a session hears what a command's subagent found; None if none comes."""
+    deadline = time.monotonic() + _LATE
+    while given.receipt.children and time.monotonic() < deadline:
+        for told in _inputs(client.entries(given.session)):
+            if told.link in given.receipt.children:
+                prompt = Prompt(told.id, told.text)
+                return Run(client, given.session, prompt, running=True, queued=True)
+        time.sleep(0.1)
     return None
 
 

@@ -436,7 +436,8 @@ class Run:
     """A turn on the server, followed from here.
 
     `running` says that the server has its prompt already, `queued` that it lines up behind another
-    turn.
+    turn; `stream` is one that is open already, so that nothing of the turn is missed,
+    and `recorder` what keeps its frames.
 
     `start()` sends the prompt; iterate for the states of the turn: one whenever something came,
     and one a tick at least, until it has an outcome. One that passes its `limits` is aborted, and
@@ -453,8 +454,10 @@ class Run:
         running: bool = False,
         queued: bool = False,
         limits: Limits | None = None,
+        stream: Stream | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
-        self.recorder = Recorder()
+        self.recorder = recorder or Recorder()
         self.client = client.tapped(self.recorder.reply)
         self.session = session
         self.turn = Turn(session.id, prompt.id, queued=queued, recorder=self.recorder)
@@ -463,7 +466,7 @@ class Run:
         self.prompt = prompt
         self.limits = limits or Limits()
         self._judged: Turn | None = None
-        self._stream: Stream | None = None
+        self._stream = stream
         self._strangers: set[str] = set()
         self._untold: set[str] = set()
         self._asked: dict[str, float] = {}  # when a request was heard of
@@ -532,7 +535,9 @@ class Run:
             TurnError: It isn't known whether the prompt arrived.
         """
         try:
-            self._open()
+            self._stream = self._stream or opened(
+                self.client, self.session.directory, self.recorder.frame
+            )
         except OpenCodeError as error:
             if not self.sent:
                 self._end("failed", Failure("NotSent", error.what))
@@ -595,25 +600,6 @@ class Run:
         self.sent = False
         self._end("failed", Failure(error.name or type(error).__name__, error.what))
         raise error
-
-    def _open(self) -> None:
-        self._stream = self.client.stream(self.session.directory, self.recorder.frame)
-        deadline = time.monotonic() + _OPEN_WITHIN
-        why = "no answer"
-        while time.monotonic() < deadline:
-            for heard in self._stream.take(TICK):
-                match heard:
-                    case Opened():
-                        return
-                    case Lost(reason):
-                        why = reason
-                    case Unusable(error, fatal=True):
-                        raise error
-        raise ServerConnectionError(
-            f"The event stream of {self.client.url} could not be opened ({why}).",
-            "Is the server still running? %oc_connect asks it.",
-            sent=False,
-        )
 
     def prove_stored(self, cause: Exception | None = None) -> None:
         """Read the prompt back from the server.
@@ -974,6 +960,40 @@ class Run:
         """Take a prompt back that waits in the inbox: what runs there is another turn."""
         waits = any(m.id == self.turn.prompt for m in self.turn.inbox)
         return waits and self.client.cancel(self.session, self.turn.prompt)
+
+
+def opened(client: Client, directory: str, tap: Callable[[str], None] | None = None) -> Stream:
+    """The events of a directory from now on; `tap` gets each frame as it came.
+
+    Raises:
+        ServerConnectionError: They can't be had within 15 s.
+    """
+    stream = client.stream(directory, tap)
+    try:
+        _await_opening(client, stream)
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+def _await_opening(client: Client, stream: Stream) -> None:
+    deadline = time.monotonic() + _OPEN_WITHIN
+    why = "no answer"
+    while time.monotonic() < deadline:
+        for heard in stream.take(TICK):
+            match heard:
+                case Opened():
+                    return
+                case Lost(reason):
+                    why = reason
+                case Unusable(error, fatal=True):
+                    raise error
+    raise ServerConnectionError(
+        f"The event stream of {client.url} could not be opened ({why}).",
+        "Is the server still running? %oc_connect asks it.",
+        sent=False,
+    )
 
 
 def beside(send: Callable[[], None]) -> tuple[threading.Thread, list[OpenCodeError]]:

@@ -16,7 +16,7 @@ from shell import Shell
 
 from opencode_magics import commands
 from opencode_magics.client import Client
-from opencode_magics.commands import Child, Given, Input, Invocation, echoes, match
+from opencode_magics.commands import Child, CommandReceipt, Given, Input, Invocation, echoes, match
 from opencode_magics.dialects import Prompt
 from opencode_magics.errors import (
     NotFoundError,
@@ -275,6 +275,16 @@ def played(given: Given) -> Turn:
     return given.run.turn
 
 
+def receipt_of(
+    client: Client, session: Session, name: str, text: str, **how: Any
+) -> CommandReceipt:
+    """The receipt of a command whose turn nobody follows."""
+    given = commands.give(client, session, name, text, **how)
+    if given.run is not None:
+        given.run.close()
+    return given.receipt
+
+
 def posts(world: Simulator, session: str) -> int:
     return world.asked.count(f"POST /api/session/{session}/command")
 
@@ -314,7 +324,7 @@ def test_a_command_that_admits_nothing_is_none(client: Client, session: Session)
 
 
 def test_the_mark_stands_behind_the_arguments(client: Client, session: Session) -> None:
-    receipt = commands.give(client, session, "explain", "x", mark=True).receipt
+    receipt = receipt_of(client, session, "explain", "x", mark=True)
     client.wait(session)
     assert receipt.status == "matched"
     assert client.messages(session)[0].text == f"Explain x {receipt.invocation}"
@@ -366,8 +376,8 @@ def test_an_interrupt_says_how_to_find_it_again(
 def test_what_a_session_forbids_its_fork_forbids(client: Client, session: Session) -> None:
     rules = (Rule("edit", "*", "deny"),)
     client.set_rules(session, rules)
-    given = commands.give(client, session, "tidy", "", isolated=True, fork=True)
-    assert client.session(given.session.id).rules == rules
+    receipt = receipt_of(client, session, "tidy", "", isolated=True, fork=True)
+    assert client.session(receipt.session).rules == rules
 
 
 def test_a_template_that_the_server_tells_has_the_mark_sent(
@@ -375,7 +385,7 @@ def test_a_template_that_the_server_tells_has_the_mark_sent(
 ) -> None:
     told = (Command("explain", template="Explain $ARGUMENTS"),)
     client.commands = lambda directory=None: told  # type: ignore[method-assign]
-    receipt = commands.give(client, session, "explain", "x").receipt
+    receipt = receipt_of(client, session, "explain", "x")
     assert receipt.status == "matched"
 
 
@@ -389,18 +399,18 @@ def test_an_agent_and_a_model_are_switched_before(client: Client, session: Sessi
 
 def test_two_commands_at_once_take_turns(client: Client, session: Session) -> None:
     """Each of both is still the only one in its own span of the log."""
-    found: list[Given] = []
+    found: list[CommandReceipt] = []
 
     def one(text: str) -> None:
-        found.append(commands.give(client, session, "explain", text, queue=True))
+        found.append(receipt_of(client, session, "explain", text, queue=True))
 
     threads = [threading.Thread(target=one, args=(f"greet.py #text {n}",)) for n in range(2, 6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert [g.receipt.status for g in found] == ["matched"] * 4
-    assert len({g.receipt.inputs for g in found}) == 4
+    assert [r.status for r in found] == ["matched"] * 4
+    assert len({r.inputs for r in found}) == 4
 
 
 # -- others in the same session --------------------------------------------------------------------
@@ -441,6 +451,8 @@ def test_others_in_between_never_get_their_work_attributed(
         assert bool(claimed) == (given.receipt.status == "matched")
         assert (given.receipt.status == "matched") >= mark, seed
         assert posts(simulator, session.id) == 1
+        if given.run:
+            given.run.close()
         results[given.receipt.status] += 1
     assert results["none"] == 0  # each of them admits something
     assert results["matched"] > 60
@@ -531,7 +543,7 @@ def test_a_server_that_dies_of_a_command_is_not_asked_again_and_says_how_to_go_o
 def test_whatever_comes_back_a_command_is_posted_once(answer: Any, status: str) -> None:
     routes = offering(**{f"POST {ROUTE}": answer})
     with FakeServer(routes) as fake, Client(fake.url, directory="/work/p") as client:
-        assert commands.give(client, ROOT, "explain", "greet.py").receipt.status == status
+        assert receipt_of(client, ROOT, "explain", "greet.py").status == status
         assert len(fake.asked(f"POST {ROUTE}")) == 1
 
 
@@ -576,7 +588,7 @@ def again(world: Simulator, invocation: str) -> Given:
 def test_another_notebook_finds_what_came_of_it(
     client: Client, simulator: Simulator, session: Session
 ) -> None:
-    receipt = commands.give(client, session, "explain", "greet.py #text 2").receipt
+    receipt = receipt_of(client, session, "explain", "greet.py #text 2")
     other(client, session.id, "Explain greet.py #text 5")
     found = again(simulator, receipt.invocation)
     assert found.receipt.inputs == receipt.inputs
@@ -588,7 +600,7 @@ def test_a_lost_command_is_found_after_the_server_was_restarted(
     client: Client, simulator: Simulator, session: Session
 ) -> None:
     simulator.cuts.append("after")
-    receipt = commands.give(client, session, "explain", "greet.py #text 2", mark=True).receipt
+    receipt = receipt_of(client, session, "explain", "greet.py #text 2", mark=True)
     client.wait(session)
     simulator.restart()
     found = again(simulator, receipt.invocation)
@@ -598,21 +610,21 @@ def test_a_lost_command_is_found_after_the_server_was_restarted(
 
 
 def test_a_subtask_is_found_again(client: Client, simulator: Simulator, session: Session) -> None:
-    receipt = commands.give(client, session, "review", "greet.py").receipt
+    receipt = receipt_of(client, session, "review", "greet.py")
     assert again(simulator, receipt.invocation).receipt.children == receipt.children
 
 
 def test_what_was_ambiguous_stays_so(
     client: Client, simulator: Simulator, session: Session
 ) -> None:
-    receipt = commands.give(client, session, "tidy", "").receipt
+    receipt = receipt_of(client, session, "tidy", "")
     assert again(simulator, receipt.invocation).receipt.status == "ambiguous"
 
 
 def test_what_comes_late_is_found_by_its_mark(
     client: Client, simulator: Simulator, session: Session
 ) -> None:
-    receipt = commands.give(client, session, "linger", "x", mark=True).receipt
+    receipt = receipt_of(client, session, "linger", "x", mark=True)
     assert receipt.status == "none"
     other(client, session.id, "Linger over x #slow 15 .1")
     client.wait(session)
@@ -622,21 +634,21 @@ def test_what_comes_late_is_found_by_its_mark(
 def test_metadata_that_another_client_replaced_is_found_in_the_log(
     client: Client, session: Session
 ) -> None:
-    receipt = commands.give(client, session, "explain", "greet.py").receipt
+    receipt = receipt_of(client, session, "explain", "greet.py")
     client.set_metadata(session, {"theirs": 1})
     assert commands.recover(client, receipt.invocation, [session]).receipt.inputs == receipt.inputs
 
 
 def test_what_others_keep_with_a_session_stays(client: Client, session: Session) -> None:
     client.set_metadata(session, {"theirs": 1})
-    commands.give(client, session, "explain", "greet.py")
+    receipt_of(client, session, "explain", "greet.py")
     assert client.session(session.id).metadata["theirs"] == 1
 
 
 def test_a_fork_does_not_answer_for_the_session_it_is_a_copy_of(
     client: Client, simulator: Simulator, session: Session
 ) -> None:
-    receipt = commands.give(client, session, "ponder", "").receipt
+    receipt = receipt_of(client, session, "ponder", "")
     copy = client.fork(session)
     client.set_metadata(copy, client.session(session.id).metadata)  # some servers copy it
     other(client, copy.id, "Fix the tests")
@@ -681,7 +693,7 @@ def test_the_invocation_is_with_its_session_before_the_command_is_posted(
         kept.extend(i.id for i, s, _ in commands.given(client) if s.id == target)
 
     simulator.meanwhile = look
-    receipt = commands.give(client, session, "tidy", "", isolated=True, fork=fork).receipt
+    receipt = receipt_of(client, session, "tidy", "", isolated=True, fork=fork)
     assert kept[0] == receipt.invocation
 
 
@@ -691,14 +703,14 @@ def test_one_of_its_own_whose_answer_was_lost_is_found_again(
     client: Client, simulator: Simulator, session: Session, fork: bool, cut: Cut
 ) -> None:
     simulator.cuts.append(cut)
-    receipt = commands.give(client, session, "tidy", "", isolated=True, fork=fork).receipt
+    receipt = receipt_of(client, session, "tidy", "", isolated=True, fork=fork)
     assert receipt.status == ("none" if cut == "before" else "matched")
     assert again(simulator, receipt.invocation).receipt.inputs == receipt.inputs
 
 
 def test_one_that_was_deleted_meanwhile_is_unknown(client: Client, simulator: Simulator) -> None:
     place = Session("", directory=str(simulator.directory))
-    receipt = commands.give(client, place, "tidy", "", isolated=True).receipt
+    receipt = receipt_of(client, place, "tidy", "", isolated=True)
     client.wait(Session(receipt.session))
     client.delete(Session(receipt.session))
     with pytest.raises(UnknownNameError):
@@ -724,6 +736,13 @@ def test_the_magic_streams_the_turn_and_gives_a_receipt(shell: Shell) -> None:
     assert (shown.value.status, shown.value.text) == ("matched", "word0 word1 word2")
     assert shell.user_ns["turn"] == shown.value.turn == shell.run("%oc_turn").value
     assert shown.value.resend_safety == "no_effects_seen"
+
+
+def test_a_subtask_is_over_when_the_session_has_heard_of_it(shell: Shell) -> None:
+    receipt = shell.run("%oc_command -o turn review greet.py").value
+    assert receipt.children == (receipt.turn.session,)
+    assert shell.user_ns["turn"] == receipt.turn == shell.run("%oc_turn").value
+    assert shell.run("%oc_prompt #text 1").error is None
 
 
 def test_what_a_command_asks_is_answered_while_it_runs(shell: Shell, simulator: Simulator) -> None:

@@ -152,7 +152,12 @@ class CommandMagics(TurnMagics):
         self._play(given.run, options)
         if options.no_wait:
             return given.receipt
-        return commands.ended(given.receipt, given.run.turn)
+        turn = given.run.turn
+        if turn.outcome != "running" and (after := commands.bring_back(self.state.client, given)):
+            # The next cell would find the session at work.
+            self._play(after, options)
+            self.state.keep(turn, options.out)
+        return commands.ended(given.receipt, turn)
 
     def _recover(self, options: Namespace) -> CommandReceipt:
         from .. import commands, sessions
