@@ -14,7 +14,7 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn, TypeVar
 
@@ -436,25 +436,34 @@ def _give_unnamed(
         after=before[-1].seq if before else None,
         children=frozenset(c.id for c in client.children(session)),
     )
-    with ExitStack() as closing:
-        recorder = Recorder()
-        stream = opened(client, session.directory, recorder.frame)
-        closing.callback(stream.close)
-        answered = _post(client, session, invocation, prompt)
-        try:
-            found = _look(client, session, invocation, seen, answered)
-            run = _follow(client, session, found, busy, stream, recorder)
-        except OpenCodeError as error:
-            _unread(invocation, error)
-        receipt = _receipt(session, invocation, found)
-        if found.status == "matched":
-            became = {"inputs": receipt.inputs, "children": receipt.children}
-            verdict = _record(session, invocation) | became
-            with suppress(OpenCodeError):  # it is known here; elsewhere it is concluded again
-                keep(client, session, _KIND, invocation.id, verdict, _MOST)
-        if run is not None:
-            closing.pop_all()  # the run closes it
-        return Given(receipt, session, run)
+    recorder = Recorder()
+    stream = opened(client, session.directory, recorder.frame)
+    run: Run | None = None
+    try:
+        with _told_if_stopped(invocation):
+            answered = _post(client, session, invocation, prompt)
+            try:
+                found = _look(client, session, invocation, seen, answered)
+                run = _follow(client, session, found, busy, stream, recorder)
+            except OpenCodeError as error:
+                _unread(invocation, error)
+            receipt = _receipt(session, invocation, found)
+            _note_match(client, session, invocation, receipt)
+            return Given(receipt, session, run)
+    finally:
+        if run is None:  # else the run closes it
+            stream.close()
+
+
+def _note_match(
+    client: Client, session: Session, invocation: Invocation, receipt: CommandReceipt
+) -> None:
+    """Keep what was found out. Where that fails it is concluded again when it is asked for."""
+    if receipt.status == "matched":
+        became = {"inputs": receipt.inputs, "children": receipt.children}
+        with suppress(OpenCodeError):
+            record = _record(session, invocation) | became
+            keep(client, session, _KIND, invocation.id, record, _MOST)
 
 
 _locks: dict[tuple[str, str], threading.Lock] = {}
@@ -470,6 +479,20 @@ def _alone(client: Client, session: Session) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _told_if_stopped(invocation: Invocation) -> Iterator[None]:
+    """Say of an interrupt from now on that the command may have been run, and where to look."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        stopped = TurnInterrupted(
+            f"Stopped; the command may have been run. %oc_command --recover {invocation.id} shows "
+            "what came of it."
+        )
+        stopped.resend = of_request(f"command {invocation.name}", sent=True)
+        raise stopped from None
+
+
 def _post(client: Client, session: Session, invocation: Invocation, prompt: Prompt) -> bool:
     """Send the command, once; False if no answer says whether the server ran it."""
     answered: list[bool] = []
@@ -480,16 +503,8 @@ def _post(client: Client, session: Session, invocation: Invocation, prompt: Prom
 
     # In a thread, so that an interrupt needn't wait for what the command runs first.
     sending, failed = beside(send)
-    try:
-        while sending.is_alive():
-            sending.join(0.05)
-    except KeyboardInterrupt:
-        stopped = TurnInterrupted(
-            f"Stopped; the command may have been run. %oc_command --recover {invocation.id} shows "
-            "what came of it."
-        )
-        stopped.resend = of_request(f"command {invocation.name}", sent=True)
-        raise stopped from None
+    while sending.is_alive():
+        sending.join(0.05)
     match failed:
         case [ServerConnectionError(sent=True)]:
             return False

@@ -373,6 +373,22 @@ def test_an_interrupt_says_how_to_find_it_again(
     assert again(simulator, invocation).receipt.status == "matched"
 
 
+def test_an_interrupt_while_the_log_is_read_does_not_say_that_nothing_was_sent(
+    shell: Shell, simulator: Simulator
+) -> None:
+    simulator.cuts.append("after")  # then the log is read for a while
+    timers: list[threading.Timer] = []
+
+    def stop_soon(target: str, when: Cut) -> None:
+        if when == "after":
+            timers.append(threading.Timer(0.5, _thread.interrupt_main))
+            timers[0].start()
+
+    simulator.meanwhile = stop_soon
+    assert "--recover cmd_" in shell.fails("%oc_command tidy").text
+    timers[0].join()
+
+
 def test_what_a_session_forbids_its_fork_forbids(client: Client, session: Session) -> None:
     rules = (Rule("edit", "*", "deny"),)
     client.set_rules(session, rules)

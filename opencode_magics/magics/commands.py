@@ -69,13 +69,15 @@ class CommandMagics(TurnMagics):
         admitted, by the title of a subagent, or for certain by the invocation's id in it (--mark,
         for commands that repeat their arguments). Else the status is `ambiguous`, or `none`, and
         nothing is shown as the command's. --isolated is exact for every command: there is nothing
-        else in its session.
+        else in its session. Of a subtask `.turn` is the subagent's, and the session's own turn
+        about it is played below.
 
         Example::
 
             %oc_command review greet.py
             receipt = %oc_command --isolated --fork review greet.py
             %oc_command --given
+            %oc_command --recover cmd_f779cdc303640a78c9b930d7
         """
         options, text = self._read(line, cell)
         if options is None:
