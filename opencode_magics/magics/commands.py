@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @magics_class
 class CommandMagics(TurnMagics):
-    """%%oc_command and %oc_command."""
+    """Commands of OpenCode"""
 
     @no_var_expand
     @arguments
@@ -53,7 +53,7 @@ class CommandMagics(TurnMagics):
     def oc_command(
         self, line: str, cell: str | None = None
     ) -> CommandReceipt | pd.DataFrame | None:
-        """Give a session a command of OpenCode's configuration; the answer streams into the cell.
+        """The answer to a command of OpenCode's configuration, live like a prompt's, and its receipt.
 
         What follows the name, or stands below it in a cell, goes to the command as its arguments,
         exactly as typed. What the agent asks is answered here, interrupting stops the agent, and
