@@ -53,7 +53,7 @@ class CommandMagics(TurnMagics):
     def oc_command(
         self, line: str, cell: str | None = None
     ) -> CommandReceipt | pd.DataFrame | None:
-        """The answer to a command of OpenCode's configuration, live like a prompt's, and its receipt.
+        """The answer to a command of OpenCode's configuration, live, and its receipt.
 
         What follows the name, or stands below it in a cell, goes to the command as its arguments,
         exactly as typed. What the agent asks is answered here, interrupting stops the agent, and
