@@ -5,6 +5,7 @@ A recording is JSONL. Each turn begins with a head, `{"recording": 1, ...}`; eve
 
     {"t": 0.31, "frame": {...}}                  a frame of the event stream, as the server sent it
     {"t": 0.52, "reply": "GET /path?query", "body": ...}    what the server answered; only if new
+    {"t": 0.52, "reply": "GET /path?query", "text": "..."}  the same of what is no JSON: a log
     {"t": 0.52, "read": true}                    the store was read: the replies so far are folded
     {"t": 4.10, "answer": "per_1", "session": "ses_1", "given": "once", "message": ""}
     {"t": 5.00, "note": "Connection lost."}      how the connection was; "" if well again

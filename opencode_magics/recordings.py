@@ -95,8 +95,10 @@ def _lines(recorder: Recorder, dialect: Dialect, tree: frozenset[str]) -> Iterat
                         seen |= {place.id} if place else set()
                         yield {"t": at, "frame": frame}
             case "reply", [request, body]:
-                with suppress(ValueError, RecursionError):
+                try:
                     yield {"t": at, "reply": request, "body": dialects.loads(body)}
+                except (ValueError, RecursionError):  # a log is a stream
+                    yield {"t": at, "reply": request, "text": dialect.excerpt(body)}
             case "read", _:
                 yield {"t": at, "read": True}
             case "answer", [session, request, given, message]:
@@ -121,7 +123,7 @@ def _says(dialect: Dialect, frame: Any) -> bool:
 def _trimmed(lines: list[Line], prompt: str) -> list[Line]:
     """The same without the messages before the turn: a conversation may be long."""
     return [
-        line | {"body": _from_prompt(line["body"], prompt)} if "reply" in line else line
+        line | {"body": _from_prompt(line["body"], prompt)} if "body" in line else line
         for line in lines
     ]
 

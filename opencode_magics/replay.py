@@ -40,11 +40,12 @@ class Archive(Client):
         dialect = dialects.of_generation(head["generation"])
         server = Server(head["generation"], str(head.get("server", "")))
         self.__dict__["_detected"] = (server, dialect)
-        self._replies: dict[str, list[tuple[float, Any]]] = {}
+        self._replies: dict[str, list[tuple[float, bytes]]] = {}
         for line in recording.lines:
             if isinstance(line.get("reply"), str):
-                body = (float(line["t"]), line.get("body"))
-                self._replies.setdefault(line["reply"], []).append(body)
+                text = line.get("text")
+                body = text.encode() if isinstance(text, str) else dialects.dumps(line.get("body"))
+                self._replies.setdefault(line["reply"], []).append((float(line["t"]), body))
         self.clock: Callable[[], float] = lambda: math.inf
 
     def _ask(self, request: Request) -> Reply:
@@ -54,7 +55,7 @@ class Archive(Client):
         soon = [body for at, body in told if now < at <= now + _SOON]
         if request.method != "GET" or not (known or soon):
             raise RecordingError(f"The recording doesn't say what the server answers: {request}.")
-        return Reply(request, 200, {}, dialects.dumps(known[-1] if known else soon[0]))
+        return Reply(request, 200, {}, known[-1] if known else soon[0])
 
 
 class Replay(Run):

@@ -387,6 +387,9 @@ class Dialect(Protocol):
     def log(self, session: str, after: int | None, follow: bool) -> Request:
         """The request for the durable events of a session, as a stream of frames."""
 
+    def excerpt(self, log: str) -> str:
+        """The part of a log, read as one reply, that `transcript` needs."""
+
     def entry(self, frame: Any) -> LogEntry | None:
         """A frame of a session's log as a line of it; None of one that is none."""
 
@@ -503,6 +506,10 @@ class Generation:
     def log(self, session: str, after: int | None, follow: bool) -> Request:
         """The request for the durable events of a session."""
         raise self._missing("log of a session")
+
+    def excerpt(self, log: str) -> str:
+        """The part of a log that `transcript` needs: none."""
+        return ""
 
     def entry(self, frame: Any) -> LogEntry | None:
         """A frame of a session's log as a line of it: there is no log."""

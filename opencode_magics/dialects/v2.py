@@ -619,6 +619,10 @@ class V2(Generation):
         path = f"/api/experimental/session/{quote(session, safe='')}/log"
         return Request("GET", path, {"after": after, "follow": "true" if follow else None})
 
+    def excerpt(self, log: str) -> str:
+        """What `transcript` reads of a log: the lines that tell of an interruption."""
+        return b"\n".join(_lines_of_ends(log.encode())).decode()
+
     def entry(self, frame: Any) -> LogEntry | None:
         """A durable event as a line of its session's log; None of the mark at the log's end."""
         if not isinstance(frame, dict) or "durable" not in frame:
@@ -694,16 +698,19 @@ def _told_in(pages: Iterable[Reply]) -> tuple[list[Wire], dict[str, str]]:
     """The rows in the pages of a session, and what its log, if it is there, says of its ends."""
     logs = [page for page in pages if page.request.path.endswith("/log")]
     rows = _rows(page for page in pages if page not in logs)
-    ends = (frame for log in logs for frame in _frames(log.body, b".interrupted"))
+    ends = (frame for log in logs for frame in _ends(log.body))
     return rows, dict(_reasons(ends))
 
 
-def _frames(body: bytes, word: bytes) -> Iterator[Any]:
-    """The frames of a stream that has ended, those with a word in them; each is a line of JSON."""
-    for line in body.replace(b"\r", b"\n").split(b"\n"):
+def _ends(body: bytes) -> Iterator[Any]:
+    """The frames of a log that tell of an interruption; each is a line of JSON."""
+    for line in _lines_of_ends(body):
         with suppress(ValueError, RecursionError):
-            if word in line:
-                yield loads(line.removeprefix(b"data:").decode("utf-8", "replace"))
+            yield loads(line.removeprefix(b"data:").decode("utf-8", "replace"))
+
+
+def _lines_of_ends(body: bytes) -> list[bytes]:
+    return [x for x in body.replace(b"\r", b"\n").split(b"\n") if b".interrupted" in x]
 
 
 def _reasons(frames: Iterable[Any]) -> Iterator[tuple[str, str]]:
