@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 _LIMIT = 1 << 30  # bytes
 _AT_ONCE = 4 << 20  # bytes of new rows that wait to be written
-_SCHEMA = 2
+_SCHEMA = 3
 _BUSY = 5.0  # seconds to wait for another kernel
 _TABLE = """
 create table if not exists rows (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from array import array
 from itertools import accumulate, pairwise
-from math import isnan, nan
+from math import nan
 from typing import Any, NamedTuple
 
 from .frames import COUNT, NUMBER, OBJECT, TEXT, TIME, WORD, Columns, Lists
@@ -34,34 +34,41 @@ class Pack(NamedTuple):
 
 
 def pack(columns: Columns, lists: Lists) -> Pack:
-    """Columns as they are written."""
-    plan: dict[str, Any] = {}
-    numbers = bytearray()
-    words: list[str] = []
+    """Columns as they are written: those of one kind one after another."""
+    same: dict[str, Any] = {}
+    plain: dict[str, list[Any]] = {}
+    whole: dict[str, array[int]] = {}
+    real: dict[str, array[float]] = {}
+    long: dict[str, list[int | None]] = {}
+    short: dict[str, list[str | None]] = {}
+    texts: list[str] = []
     for name, values in lists.items():
         column = columns[name]
         if values and column.dtype != OBJECT and values.count(values[0]) == len(values):
-            plan[name] = {"all": values[0]}
-        elif column.dtype in _WHOLE and (whole := _whole(values)) is not None:
-            plan[name] = "whole"
-            numbers += whole
+            same[name] = values[0]
+        elif column.dtype in _WHOLE and (numbers := _whole(values)) is not None:
+            whole[name] = numbers
         elif column.dtype == NUMBER:
-            plan[name] = "real"
-            numbers += array("d", [nan if v is None else v for v in values]).tobytes()
+            real[name] = array("d", [nan if v is None else v for v in values])
         elif column.long:
-            plan[name] = {"lengths": [None if v is None else len(v) for v in values]}
-            words += [v for v in values if v is not None]
-        elif column.dtype in _SHORT and (joined := _joined(values)) is not None:
-            plan[name] = {"joined": len(joined)}
-            words.append(joined)
+            long[name] = [None if v is None else len(v) for v in values]
+            texts += [v for v in values if v is not None]
+        elif column.dtype in _SHORT and _is_plain(values):
+            short[name] = values
         else:
-            plan[name] = values
+            plain[name] = values
+    joined = _BETWEEN.join([_NONE if v is None else v for vs in short.values() for v in vs])
     rows = len(next(iter(lists.values())))
-    return Pack(json.dumps((rows, plan), ensure_ascii=False), bytes(numbers), "".join(words))
+    plan = (rows, len(joined), same, plain, [*whole], [*real], [*short], long)
+    return Pack(
+        json.dumps(plan, ensure_ascii=False),
+        b"".join([*whole.values(), *real.values()]),
+        "".join([joined, *texts]),
+    )
 
 
 def unpack(written: Pack) -> Lists:
-    """The columns again.
+    """The columns again, in any order.
 
     Raises:
         ValueError: It is not what `pack` wrote.
@@ -73,40 +80,39 @@ def unpack(written: Pack) -> Lists:
 
 
 def _unpacked(written: Pack) -> Lists:
-    rows, plan = json.loads(written.plan)
-    lists: Lists = {}
-    at = said = 0
-    for name, column in plan.items():
-        if isinstance(column, list):
-            lists[name] = column
-        elif isinstance(column, str):
-            end = at + 8 * rows
-            lists[name] = _numbers(written.numbers[at:end], whole=column == "whole")
-            at = end
-        elif "all" in column:
-            lists[name] = [column["all"]] * rows
-        elif "joined" in column:
-            end = said + column["joined"]
-            lists[name] = _split(written.words[said:end])
-            said = end
-        else:
-            lists[name], said = _texts(written.words, column["lengths"], said)
+    lists: Lists
+    rows, end, same, lists, whole, real, short, long = json.loads(written.plan)
+    for name, value in same.items():
+        lists[name] = [value] * rows
+    numbers, middle = memoryview(written.numbers), 8 * rows * len(whole)
+    _deal(lists, whole, rows, _wholes(numbers[:middle]))
+    _deal(lists, real, rows, _reals(numbers[middle:]))
+    _deal(lists, short, rows, _split(written.words[:end]) if short and rows else [])
+    for name, lengths in long.items():
+        lists[name], end = _texts(written.words, lengths, end)
     if any(len(values) != rows for values in lists.values()):
         raise ValueError("columns of different lengths")
     return lists
 
 
-def _whole(values: list[int | None]) -> bytes | None:
+def _deal(lists: Lists, names: list[str], rows: int, values: list[Any]) -> None:
+    """Columns that stand one after another, each to its name."""
+    if len(values) != len(names) * rows:
+        raise ValueError("columns of different lengths")
+    for n, name in enumerate(names):
+        lists[name] = values[n * rows : (n + 1) * rows]
+
+
+def _whole(values: list[int | None]) -> array[int] | None:
     try:
-        return array("q", [_ABSENT if v is None else v for v in values]).tobytes()
+        return array("q", [_ABSENT if v is None else v for v in values])
     except OverflowError:  # absurd counts, added up
         return None
 
 
-def _joined(values: list[str | None]) -> str | None:
-    joined = _BETWEEN.join([_NONE if v is None else v for v in values])
-    safe = joined.count(_BETWEEN) == len(values) - 1 and joined.count(_NONE) == values.count(None)
-    return joined if safe else None
+def _is_plain(values: list[str | None]) -> bool:
+    text = "".join([v for v in values if v is not None])
+    return _BETWEEN not in text and _NONE not in text
 
 
 def _split(joined: str) -> list[str | None]:
@@ -114,13 +120,14 @@ def _split(joined: str) -> list[str | None]:
     return [None if v == _NONE else v for v in told] if _NONE in joined else told
 
 
-def _numbers(written: bytes, whole: bool) -> list[Any]:
-    values = array("q" if whole else "d")
-    values.frombytes(written)
-    if whole:
-        told: list[Any] = values.tolist()
-        return [None if v == _ABSENT else v for v in told] if _ABSENT in values else told
-    return [None if isnan(v) else v for v in values]
+def _wholes(written: memoryview) -> list[int | None]:
+    values: list[int | None] = [*written.cast("q").tolist()]
+    return [None if v == _ABSENT else v for v in values] if _ABSENT in values else values
+
+
+def _reals(written: memoryview) -> list[float | None]:
+    # Not a number is the one that is not equal to itself.
+    return [v if v == v else None for v in written.cast("d").tolist()]
 
 
 def _texts(words: str, lengths: list[int | None], start: int) -> tuple[list[str | None], int]:
