@@ -66,11 +66,21 @@ def test_a_web_page_in_place_of_an_answer_is_told(alone: Shell) -> None:
         fails(alone, "%oc_sessions", StatusError, "answered text/html where JSON was expected")
 
 
-@pytest.mark.parametrize("route", ["status", "agent", "providers", "config"])
-def test_an_answer_of_another_shape_is_told(alone: Shell, route: str) -> None:
+@pytest.mark.parametrize(
+    ("route", "options"),
+    [
+        ("status", ""),
+        ("agent", "--agent plan"),
+        ("providers", "--model practice/scripted"),
+        ("config", "--variant high"),
+    ],
+)
+def test_an_answer_of_another_shape_is_told(alone: Shell, route: str, options: str) -> None:
+    """Where it is needed: what nobody named need not be looked up."""
     with FakeServer(one_x(**{route: ["something", "else"]})) as fake:
         alone.run(f"%oc_connect {fake.url};")
-        fails(alone, "%%oc_prompt -s ses_root01\nhello", OpenCodeError, "can't be read")
+        prompt = f"%%oc_prompt -s ses_root01 {options}\nhello"
+        fails(alone, prompt, OpenCodeError, "can't be read")
         assert fake.asked("POST /session/ses_root01/prompt_async") == []
 
 
