@@ -22,8 +22,9 @@ from opencode_magics.practice.world import Practice
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "notebooks"
 COSTS, STEERING = FOLDER / "costs.ipynb", FOLDER / "steering.ipynb"
-APPROVALS = FOLDER / "approvals.ipynb"
-LESSONS = (COSTS, STEERING, APPROVALS)
+APPROVALS, ANATOMY = FOLDER / "approvals.ipynb", FOLDER / "anatomy.ipynb"
+CLASSROOM = FOLDER / "classroom.ipynb"
+LESSONS = (COSTS, STEERING, APPROVALS, ANATOMY, CLASSROOM)
 
 
 def environment(practice: Practice | Simulator, home: Path) -> dict[str, str]:
