@@ -45,7 +45,6 @@ REFUSED: dict[tuple[str, str], type[Exception]] = {
     # What 2.x has not.
     ("oc_share", "2.x"): UnsupportedOperation,
     ("oc_todo", "2.x"): UnsupportedOperation,
-    ("oc_command", "2.x"): UnsupportedOperation,
 }
 
 
@@ -158,7 +157,8 @@ def stage(theatre: Shell, world: Practice | Simulator) -> Shell:
     reset_workspace(world.directory)
     with Client(world.url, directory=str(world.directory), password=world.password) as client:
         for session in client.sessions():
-            client.delete(session)
+            if session.parent is None:  # subagents go with it
+                client.delete(session)
     theatre.run("%reset -f\n%reload_ext opencode_magics\n%oc_connect;\n%oc_new Fix the login page;")
     theatre.run("%oc_prompt --permission once #edit")
     return theatre

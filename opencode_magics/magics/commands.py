@@ -75,9 +75,9 @@ class CommandMagics(TurnMagics):
         Example::
 
             %oc_command review greet.py
+
             receipt = %oc_command --isolated --fork review greet.py
-            %oc_command --given
-            %oc_command --recover cmd_f779cdc303640a78c9b930d7
+            receipt
         """
         options, text = self._read(line, cell)
         if options is None:
