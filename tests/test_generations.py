@@ -59,6 +59,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     '#usage {"prompt_tokens": 100, "completion_tokens": 20}': {},
     "#todo": {},
     '#plan [{"text": "One."}, {"calls": [["bash", {"command": "true"}]]}, {"text": "Two."}]': {},
+    'Say what it is; it fits this JSON Schema: ```json\n{"type": "string"}\n```': {},
     "Hello": {},
     "Explain greet.py.": {},
     "Write a farewell.": {},

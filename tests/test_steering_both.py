@@ -62,7 +62,7 @@ def test_a_wait_ends_when_the_work_does(shell: Shell, workspace: Path) -> None:
 
 @both
 def test_only_what_is_at_work_in_a_directory_is_shown(shell: Shell, workspace: Path) -> None:
-    shell.run("%oc_prompt --no-wait #slow 20 .2")
+    shell.run("%oc_prompt --no-wait #slow 400 .1")
     until(shell, "running")
     assert [*shell.run(f"%oc_status -d {workspace}").value["title"]] == ["steered"]
     assert len(shell.run("%oc_status -d /").value) == 0

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 from fake import CUT, FakeServer, frame, one_x
 from IPython.core.error import UsageError
+from recorded import V1_FLOWS, recording
 from shell import Shell
 
 from opencode_magics.client import Client
-from opencode_magics.dialects import Prompt, loads
+from opencode_magics.dialects import Prompt
 from opencode_magics.dialects.v1 import V1
 from opencode_magics.watch import Noted, noted, watch
 
-RECORDINGS = Path(__file__).parent / "recordings" / "v1"
-
 
 def rows(scenario: str) -> list[Noted]:
-    lines = (RECORDINGS / scenario / "frames.sse").read_text(encoding="utf-8").splitlines()
-    frames = [loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+    frames = [line["frame"] for line in recording(f"v1/{scenario}").lines if "frame" in line]
     return [r for n, f in enumerate(frames) if (r := noted(V1(), f, n))]
 
 
-@pytest.mark.parametrize("scenario", sorted(p.name for p in RECORDINGS.iterdir() if p.is_dir()))
+@pytest.mark.parametrize("scenario", V1_FLOWS)
 def test_every_recorded_frame_is_a_row_that_names_its_session(scenario: str) -> None:
     for row in rows(scenario):
         assert row.type

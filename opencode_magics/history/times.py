@@ -39,7 +39,7 @@ def _here() -> ZoneInfo:
     import tzlocal
 
     try:
-        return tzlocal.get_localzone()
+        return tzlocal.reload_localzone()  # TZ may be another one than before
     except (KeyError, ValueError, OSError) as error:  # TZ=UTC+3 is none that has a calendar
         raise UnknownNameError(
             "The time zone of this machine can't be told.",
