@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -147,3 +148,10 @@ def test_a_command_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main([])
     assert "COMMAND" in capsys.readouterr().err
+
+
+def test_every_notebook_is_in_the_wheel() -> None:
+    root = Path(__file__).parents[1]
+    build = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]
+    included = build["targets"]["wheel"]["force-include"]
+    assert {f"notebooks/{p.name}" for p in root.glob("notebooks/*.ipynb")} == included.keys()
