@@ -190,10 +190,15 @@ def archive(client: Client, session: Session, *, undo: bool = False) -> Change:
 
 
 def share(client: Client, session: Session, *, undo: bool = False) -> Change:
-    """Make a session public at an address of OpenCode's, or take it back."""
+    """Make a session public at an address of OpenCode's, or take it back.
+
+    That it is taken back nothing shows: 1.18.33 goes on naming the address in the session, and says
+    yes to an undo of what was never public, and where sharing is turned off.
+    """
     if undo:
         client.unshare(session)
-        return Change(client.session(session.id), "not public any more, says the server")
+        told = "not public any more, says the server; open its address to be sure"
+        return Change(client.session(session.id), told, confirmed=False)
     address = client.share(session)
     what = f"public at {address}" if address else "to be public"
     return Change(client.session(session.id), what, address is not None, "%oc_share --undo")

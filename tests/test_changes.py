@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake import SESSION, FakeServer, assistant, one_x, user
 from IPython.core.error import UsageError
-from shell import Shell
+from shell import Shell, take_practice_server
 
 from opencode_magics import changes
 from opencode_magics.changes import Change
@@ -20,6 +21,7 @@ from opencode_magics.errors import (
     UnsupportedOperation,
 )
 from opencode_magics.model import Session
+from opencode_magics.practice.world import Practice
 
 ROOT = Session("ses_root01", "root", "/work/p")
 TALK = [user("msg_1"), assistant("msg_2", "msg_1", "hi"), user("msg_3"), user("msg_4")]
@@ -171,6 +173,56 @@ def test_a_person_is_asked_before_what_can_not_be_undone(
         shell.run("%oc_share")
     with pytest.raises(StatusError):
         shell.run("%oc_share")
+
+
+class Sharing(Practice):
+    """A practice world whose OpenCode publishes sessions, at a place of ours."""
+
+    def __init__(self, place: str, command: Path) -> None:
+        super().__init__(command=command)
+        self._place = place
+
+    @property
+    def env(self) -> dict[str, str]:
+        told = {"share": "manual", "enterprise": {"url": self._place}}
+        kept = {k: v for k, v in super().env.items() if k != "OPENCODE_DISABLE_SHARE"}
+        return kept | {"OPENCODE_CONFIG_CONTENT": json.dumps(told)}
+
+
+def test_a_session_is_public_at_its_address_and_nothing_shows_that_it_is_taken_back(
+    bare: Shell, opencode: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = "http://127.0.0.1:9/share/shr_1"
+    routes = {
+        "POST /api/share": {"id": "shr_1", "url": address, "secret": "s"},
+        "POST /api/share/shr_1/sync": {},
+        "DELETE /api/share/shr_1": {},
+    }
+    with FakeServer(routes) as place, Sharing(place.url, opencode) as world:
+        take_practice_server(bare, world, monkeypatch)
+        session = value(bare, "%oc_new to be read by all")
+        shared = value(bare, "%oc_share --yes")
+        assert (shared.confirmed, shared.what) == (True, f"public at {address}")
+        assert place.asked("POST /api/share")[0].body == {"sessionID": session.id}
+        back = value(bare, "%oc_share --undo")
+        assert place.asked("DELETE /api/share/shr_1")
+        # Nothing that this server tells shows it.
+        assert not back.confirmed
+        told = world_says(world, session)
+        assert told["share"]["url"] == address
+
+
+def world_says(world: Practice, session: Session) -> dict[str, Any]:
+    with Client(world.url, directory=str(world.directory), password=world.password) as client:
+        found: dict[str, Any] = client._http.get(f"/session/{session.id}").json()
+        return found
+
+
+@pytest.mark.parametrize("answer", [True, {"id": "ses_root01", "share": {"url": "http://x"}}])
+def test_an_address_that_the_session_does_not_show_is_none(answer: Any) -> None:
+    routes = one_x() | {"POST /session/ses_root01/share": answer}
+    with FakeServer(routes) as fake, Client(fake.url) as client:
+        assert not changes.share(client, ROOT).confirmed
 
 
 @pytest.mark.parametrize("line", ["%oc_rename", "%oc_revert --commit msg_1"])

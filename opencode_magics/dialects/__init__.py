@@ -276,7 +276,7 @@ class Dialect(Protocol):
         """The list that the session's agent keeps."""
 
     def share(self, session: Session) -> Flow[str | None]:
-        """Make a session public; its address, None where the server doesn't tell one."""
+        """Make a session public; its address as read back, None where the session has none."""
 
     def unshare(self, session: Session) -> Flow[None]:
         """Take a session back from the public."""

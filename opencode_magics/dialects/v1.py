@@ -375,7 +375,8 @@ class V1(Generation):
 
     def share(self, session: Session) -> Flow[str | None]:
         """Make a session public. Where sharing is disabled, 1.18.33 answers a bare 500."""
-        reply = yield Request("POST", _path(session.id, "share"), _scope(session.directory), {})
+        yield Request("POST", _path(session.id, "share"), _scope(session.directory), {})
+        reply = yield Request("GET", _path(session.id))
         return string(fields((json_object(reply) or {}).get("share")).get("url")) or None
 
     def unshare(self, session: Session) -> Flow[None]:
