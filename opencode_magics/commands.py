@@ -439,8 +439,8 @@ def _give_unnamed(
     recorder = Recorder()
     stream = opened(client, session.directory, recorder.frame)
     run: Run | None = None
-    try:
-        with _told_if_stopped(invocation):
+    with _told_if_stopped(invocation):  # outermost: a second interrupt may hit the closing
+        try:
             answered = _post(client, session, invocation, prompt)
             try:
                 found = _look(client, session, invocation, seen, answered)
@@ -450,9 +450,9 @@ def _give_unnamed(
             receipt = _receipt(session, invocation, found)
             _note_match(client, session, invocation, receipt)
             return Given(receipt, session, run)
-    finally:
-        if run is None:  # else the run closes it
-            stream.close()
+        finally:
+            if run is None:  # else the run closes it
+                stream.close()
 
 
 def _note_match(

@@ -15,7 +15,7 @@ from IPython.core.error import UsageError
 from shell import Shell
 
 from opencode_magics import commands
-from opencode_magics.client import Client
+from opencode_magics.client import Client, Stream
 from opencode_magics.commands import Child, CommandReceipt, Given, Input, Invocation, echoes, match
 from opencode_magics.dialects import Prompt
 from opencode_magics.errors import (
@@ -371,6 +371,20 @@ def test_an_interrupt_says_how_to_find_it_again(
     invocation = str(caught.value).partition("--recover ")[2].split()[0]
     client.wait(session)
     assert again(simulator, invocation).receipt.status == "matched"
+
+
+def test_a_second_interrupt_does_not_say_that_nothing_was_sent(
+    client: Client, simulator: Simulator, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closes(stream: Stream) -> None:
+        close(stream)
+        raise KeyboardInterrupt
+
+    close = Stream.close
+    monkeypatch.setattr(Stream, "close", closes)
+    simulator.meanwhile = lambda target, when: _thread.interrupt_main()
+    with pytest.raises(TurnInterrupted, match="--recover cmd_"):
+        commands.give(client, session, "explain", "greet.py #text 2")
 
 
 def test_an_interrupt_while_the_log_is_read_does_not_say_that_nothing_was_sent(

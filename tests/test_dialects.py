@@ -16,6 +16,7 @@ from opencode_magics.dialects import (
     dumps,
     failure,
     loads,
+    many,
     mend,
 )
 from opencode_magics.dialects.v1 import V1, _message_with_parts, _session
@@ -287,6 +288,13 @@ def test_unknown_kinds_pass_and_malformed_known_ones_are_named():
     for properties in (None, {}, {"info": None}, {"info": {"role": "user"}}, {"info": []}):
         with pytest.raises(StreamError, match=r"message\.updated"):
             list(V1().events({"type": "message.updated", "properties": properties}))
+
+
+@pytest.mark.parametrize("answer", [{}, "", {"error": "no"}])
+def test_what_is_no_list_is_not_an_empty_one(answer):
+    """Nothing is known then: not that no permission waits, nor that a turn is over."""
+    with pytest.raises(OpenCodeError, match="a list was expected"):
+        many("a permission", dict, answer)
 
 
 def test_an_answer_in_another_shape_is_an_error_that_names_it():

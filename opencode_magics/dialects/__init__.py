@@ -50,6 +50,7 @@ from ..model import (
     Status,
     Todo,
 )
+from .values import elements
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -709,7 +710,7 @@ def _mended(value: Any) -> Any:
 
 def many(what: str, read: Callable[[Any], Decoded], values: Any) -> tuple[Decoded, ...]:
     """Read a list of wire values, as `decode` does."""
-    return decode(what, lambda vs: tuple(read(v) for v in vs), values)
+    return decode(what, lambda vs: tuple(read(v) for v in elements(vs)), values)
 
 
 def decode(what: str, read: Callable[[Any], Decoded], value: Any) -> Decoded:
