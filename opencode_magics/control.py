@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from .client import Client
-from .errors import NotFoundError, OpenCodeError
+from .errors import NotFoundError, OpenCodeError, UnsupportedOperation
 from .model import Message, Session
 from .sessions import STOP_WITHIN, descendants, put_away, quieten, reject, waiting
 from .status import Reading
 
 Action = Literal["delete", "archive"]
+Cleanup = Literal["complete", "unconfirmed"]
 _NEWEST = 2  # messages that tell whether a turn is open
 _ROUNDS = 3  # times that a session may be set to work again while it is being ended
 
@@ -69,7 +70,7 @@ class EndResult:
     action: Action | None = None
     aborted_running_turn: bool | None = None
     rejected: tuple[str, ...] = ()
-    cleanup: Literal["complete", "unconfirmed"] = "complete"
+    cleanup: Cleanup = "complete"
     evidence: str = ""
     elapsed: float = 0.0
     todo: str = ""
@@ -118,12 +119,33 @@ def _stop(client: Client, session: Session, within: float) -> Stopped:
         why = f"{', '.join(left)} still waits although it was rejected"
         return Stopped(session, "unconfirmed", waited, evidence=why)
     if was_idle:
-        return Stopped(session, "was_idle", waited, evidence="its last turn is finished")
+        seen = _with_parked("its last turn is finished", client, session)
+        return Stopped(session, "was_idle", waited, evidence=seen)
     after = _newest(client, session)
     if not busy and after == newest:
         why = "it did not seem at work, but its last turn has no end; aborted all the same"
-        return Stopped(session, "was_idle", waited, _kept(after), why)
-    return Stopped(session, "stopped", waited, _kept(after), "seen idle twice")
+        return Stopped(
+            session, "was_idle", waited, _kept(after), _with_parked(why, client, session)
+        )
+    seen = _with_parked("seen idle twice", client, session)
+    return Stopped(session, "stopped", waited, _kept(after), seen)
+
+
+def _parked(client: Client, session: Session) -> str:
+    """What a session's inbox (2.x) still has: it is not stopped with a turn, but runs later."""
+    try:
+        waits = len(client.inbox(session))
+    except (NotFoundError, UnsupportedOperation):
+        return ""
+    except OpenCodeError as error:
+        return f"what waits in its inbox is not known: {error.what}"
+    what = "1 prompt waits" if waits == 1 else f"{waits} prompts wait"
+    return f"{what} in its inbox and will run with the next one: %oc_inbox" if waits else ""
+
+
+def _with_parked(seen: str, client: Client, session: Session) -> str:
+    parked = _parked(client, session)
+    return f"{seen}; {parked}" if parked else seen
 
 
 def _tree(client: Client, session: Session) -> Callable[[], frozenset[str]]:
@@ -153,7 +175,9 @@ def _waiting(client: Client, session: Session) -> set[str]:
 
 def _kept(newest: tuple[Message, ...] | None) -> str:
     """What a stopped turn leaves."""
-    answer = next((m for m in reversed(newest or ()) if m.role == "assistant"), None)
+    if newest is None:
+        return "kept nothing: it was deleted meanwhile"
+    answer = next((m for m in reversed(newest) if m.role == "assistant"), None)
     if answer is None:
         return "nothing was answered yet"
     done = sum(t.status == "completed" for t in answer.tools)
@@ -220,7 +244,8 @@ def _away(client: Client, session: Session, result: EndResult) -> EndResult:
     if result.action == "archive":
         done = put_away(client, session, int(time.time() * 1000)).archived is not None
     else:
-        client.delete(session)
+        with suppress(NotFoundError):  # somebody else did it in this moment
+            client.delete(session)
         done = _newest(client, session) is None and _is_gone(client, session)
     if not done:
         return _unproved(result, f"the server took the {result.action}, but it shows no effect")
@@ -228,8 +253,12 @@ def _away(client: Client, session: Session, result: EndResult) -> EndResult:
         quiet = quieten(client, session, tree, STOP_WITHIN)
         if not quiet:
             return _unproved(result, "it was set to work just before, and works on although ended")
-    seen = "seen archived" if result.action == "archive" else "the server has it no more"
-    return replace(result, status="ended", evidence=seen)
+    if result.action == "delete":
+        return replace(result, status="ended", evidence="the server has it no more")
+    parked = _parked(client, session)
+    seen = f"seen archived; {parked}" if parked else "seen archived"
+    cleanup: Cleanup = "unconfirmed" if parked else "complete"
+    return replace(result, status="ended", cleanup=cleanup, evidence=seen)
 
 
 def _is_gone(client: Client, session: Session) -> bool:

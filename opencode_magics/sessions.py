@@ -1027,11 +1027,11 @@ def quieten(
         try:
             busy = tree() & client.statuses(session.directory).keys()
             quiet = 0 if busy else quiet + 1
-            if quiet < 2:
-                client.abort(session)
-            if session.id not in busy:
-                for other in busy:
-                    client.abort(Session(other, directory=session.directory))
+            below = () if session.id in busy else busy
+            aborted = (session.id,) if quiet < 2 else ()
+            for one in (*aborted, *below):
+                with suppress(NotFoundError):  # deleted meanwhile: whether it works is seen
+                    client.abort(Session(one, directory=session.directory))
         except ServerConnectionError:
             quiet, misses = 0, misses + 1
     return quiet == 2

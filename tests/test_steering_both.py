@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,11 @@ import pytest
 from both import both
 from shell import Shell
 
+from opencode_magics import control
 from opencode_magics.client import Client
+from opencode_magics.dialects import Prompt
 from opencode_magics.errors import NotFoundError, UnsupportedOperation
+from opencode_magics.model import Session
 
 
 @pytest.fixture
@@ -99,6 +103,57 @@ def test_a_revert_is_made_final_on_2_x(shell: Shell, client: Client, workspace: 
 def test_what_2_x_has_not_is_said(shell: Shell, line: str) -> None:
     with pytest.raises(UnsupportedOperation, match=r"2\.x"):
         shell.run(line)
+
+
+@pytest.mark.parametrize("generation", ["2.x"])
+def test_prompts_that_an_abort_leaves_in_the_inbox_are_told(shell: Shell, client: Client) -> None:
+    """They run with the next prompt."""
+    for how in ("", "--queue", "--queue"):
+        shell.run(f"%oc_prompt --no-wait {how} #slow 100 .1")
+    until(shell, "running")
+    stopped = shell.run("%oc_abort").value
+    assert stopped.status == "stopped"
+    assert "2 prompts wait in its inbox" in stopped.evidence
+    assert "2 prompts wait in its inbox" in shell.run("%oc_abort").value.evidence
+    ended = shell.run("%oc_end --archive").value
+    assert (ended.status, ended.cleanup) == ("ended", "unconfirmed")
+    assert "2 prompts wait in its inbox" in ended.evidence
+
+
+@pytest.mark.parametrize("generation", ["2.x"])
+def test_one_that_is_deleted_while_it_is_being_ended_is_seen_gone(
+    client: Client, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.prompt(session, Prompt(f"msg_{uuid4().hex}", "#slow 100 .1"))
+    abort = client.abort
+
+    def too_late(one: Session) -> None:
+        if client.statuses():
+            abort(one)
+            client.delete(one)
+        abort(one)
+
+    monkeypatch.setattr(client, "abort", too_late)
+    stopped = control.stop(client, session)
+    assert (stopped.status, stopped.kept) == ("stopped", "kept nothing: it was deleted meanwhile")
+    assert control.stop(client, session).status == "not_found"
+
+
+@pytest.mark.parametrize("generation", ["2.x"])
+def test_three_clients_at_once_agree_that_a_session_is_gone(
+    client: Client, session: Session
+) -> None:
+    client.prompt(session, Prompt(f"msg_{uuid4().hex}", "#slow 100 .1"))
+    results: list[control.EndResult] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(control.end(client, session, "delete")))
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {r.status for r in results} <= {"ended", "not_found"}, results
 
 
 @both

@@ -525,7 +525,7 @@ class Api:
             running.interrupt("user")
             running.join(5)
         self.shop.say("deleted", record)
-        del self.shop.sessions[key]
+        self.shop.sessions.pop(key, None)  # another one may have been quicker
 
     @route("POST", "/api/session/:id/fork")
     def fork(self, key: str) -> Wire:
