@@ -13,9 +13,10 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any, Literal, NoReturn, TypeVar
 
 from .client import Client, Stream
@@ -52,6 +53,7 @@ _KIND = "commands"  # of what is kept
 _MOST = 20  # of them, in one session
 _LONG = 2_000  # characters of the arguments that are kept
 _TELLING = 8  # characters from which on arguments are not in another text by chance
+_OPEN = 60_000  # ms in which a command without an answer may still arrive
 _LATE = 3.0  # seconds in which a command whose answer was lost shows itself
 _DELIVERY: Delivery = "queue"  # so that it shares no turn with what is there already
 _ADMITTED = ("user", "compaction", "synthetic")
@@ -133,21 +135,30 @@ class Match:
 
 
 def match(
-    asked: Invocation, inputs: Sequence[Input], children: Sequence[Child], *, answered: bool
+    asked: Invocation,
+    inputs: Sequence[Input],
+    children: Sequence[Child],
+    *,
+    answered: bool,
+    rivals: Collection[str] = (),
+    at_work: bool = False,
 ) -> Match:
     """Which of what appeared after a command was noted came of it.
 
     The id in the arguments proves it. Without it one thing alone must have appeared, the server
-    must have said that the command was run, and there must be a sign: the arguments in a prompt
-    that is delivered as the command was, or the command's name or description as the title of a
-    subagent's session. What can't be told apart then is a command that admits nothing, while
-    another client does just that.
+    must have said that the command was run, no other command may have been given meanwhile, and
+    there must be a sign: the arguments in a prompt that is delivered as the command was, or the
+    command's name or description as the title of a subagent's session, where no agent was at work
+    that opens its own. What can't be told apart then is a command that admits nothing, while
+    another program does just that.
 
     Args:
         asked: What was given.
         inputs: What was admitted to the session since.
         children: The sessions that appeared below it since.
         answered: Whether the server's answer came; if not, the command may never have arrived.
+        rivals: Ids of other commands that were given to the session at that time.
+        at_work: Whether an agent worked in the session.
     """
     own = tuple(i for i in inputs if not i.link)  # a subagent's result is no command's prompt
     found: tuple[Input | Child, ...] = (*own, *children)
@@ -162,6 +173,10 @@ def match(
         return _unclear(found, "no answer came, and nothing says whose they are")
     if len(found) > 1:
         return _unclear(found, "any of them could be the command's")
+    if rivals:
+        return _unclear(found, f"it could be that of {', '.join(sorted(rivals))}, too")
+    if children and at_work:
+        return _unclear(found, "an agent was at work in the session, and may have opened it")
     sign = _sign(asked, found[0])
     if not sign:
         return _unclear(found, "nothing in it says that it is the command's")
@@ -432,10 +447,7 @@ def _give_unnamed(
     if invocation.id != session.id:  # a session of that id was made with it
         keep(client, session, _KIND, invocation.id, _record(session, invocation), _MOST)
     before = client.entries(session)
-    seen = _Seen(
-        after=before[-1].seq if before else None,
-        children=frozenset(c.id for c in client.children(session)),
-    )
+    seen = _Seen(before, frozenset(c.id for c in client.children(session)))
     recorder = Recorder()
     stream = opened(client, session.directory, recorder.frame)
     run: Run | None = None
@@ -448,21 +460,25 @@ def _give_unnamed(
             except OpenCodeError as error:
                 _unread(invocation, error)
             receipt = _receipt(session, invocation, found)
-            _note_match(client, session, invocation, receipt)
+            _note_found(client, session, invocation, receipt, answered)
             return Given(receipt, session, run)
         finally:
             if run is None:  # else the run closes it
                 stream.close()
 
 
-def _note_match(
-    client: Client, session: Session, invocation: Invocation, receipt: CommandReceipt
+def _note_found(
+    client: Client,
+    session: Session,
+    invocation: Invocation,
+    receipt: CommandReceipt,
+    answered: bool,
 ) -> None:
     """Keep what was found out. Where that fails it is concluded again when it is asked for."""
-    if receipt.status == "matched":
-        became = {"inputs": receipt.inputs, "children": receipt.children}
+    if answered or receipt.status == "matched":
+        found = {"inputs": receipt.inputs, "children": receipt.children, "settled": True}
         with suppress(OpenCodeError):
-            record = _record(session, invocation) | became
+            record = _record(session, invocation) | found
             keep(client, session, _KIND, invocation.id, record, _MOST)
 
 
@@ -520,10 +536,15 @@ def _post(client: Client, session: Session, invocation: Invocation, prompt: Prom
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What there was before: the log's last number, and the sessions below."""
+    """What there was before: the log, and the sessions below."""
 
-    after: int | None
+    log: tuple[LogEntry, ...]
     children: frozenset[str]
+
+    @property
+    def after(self) -> int | None:
+        """The log's last number."""
+        return self.log[-1].seq if self.log else None
 
 
 def _look(
@@ -532,18 +553,58 @@ def _look(
     """What came of a command. One whose answer was lost may still show itself."""
     deadline = time.monotonic() + (0 if answered else _LATE)
     while True:
-        inputs = _inputs(client.entries(session, seen.after))
+        since = client.entries(session, seen.after)
         new = [c for c in client.children(session) if c.id not in seen.children]
         children = [_child(client, c) for c in new]
-        found = match(invocation, inputs, children, answered=answered)
+        found = match(
+            invocation,
+            _inputs(since),
+            children,
+            answered=answered,
+            rivals=_rivals(session, seen.log, since) - {invocation.id},
+            at_work=_at_work(seen.log, since),
+        )
         if found.status == "matched" or time.monotonic() >= deadline:
             return found
         time.sleep(0.2)
 
 
+def _rivals(
+    session: Session, before: Sequence[LogEntry], since: Sequence[LogEntry]
+) -> frozenset[str]:
+    """The commands that were noted since, or shortly before and without an answer by then."""
+    first: dict[str, int] = {}
+    settled: set[str] = set()
+    for entry in before:
+        for key, record in _noted(session, entry.metadata).items():
+            first.setdefault(key, entry.at or 0)
+            if record.get("settled"):  # whatever another notebook, which had read it before, writes
+                settled.add(key)
+    recent = (before[-1].at or 0) - _OPEN if before else 0
+    unsettled = {key for key, at in first.items() if at >= recent} - settled
+    # What a command becomes comes after its note: one noted later did not become this.
+    earlier = takewhile(lambda e: not _is_admitted(e) or _link(e), since)
+    new = {key for entry in earlier for key in _noted(session, entry.metadata)} - first.keys()
+    return frozenset(unsettled | new)
+
+
+def _at_work(before: Sequence[LogEntry], since: Sequence[LogEntry]) -> bool:
+    """Whether an agent worked in the session, and not only on what a subagent told it."""
+    turns = [e.kind for e in before if e.kind.startswith("execution.")]
+    if turns and turns[-1] == "execution.started":
+        return True
+    new = (e for e in since if _link(e) or e.kind == "execution.started")
+    first = next(new, None)
+    return first is not None and not _link(first)
+
+
 def _inputs(entries: Sequence[LogEntry]) -> list[Input]:
-    admitted = [e for e in entries if e.kind == "inbox.enqueued" and e.type in _ADMITTED]
+    admitted = [e for e in entries if _is_admitted(e)]
     return [Input(e.item, e.text, e.type, e.delivery, bool(e.metadata), _link(e)) for e in admitted]
+
+
+def _is_admitted(entry: LogEntry) -> bool:
+    return entry.kind == "inbox.enqueued" and entry.type in _ADMITTED
 
 
 def _link(entry: LogEntry) -> str:

@@ -6,6 +6,7 @@ import _thread
 import random
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from shell import Shell
 from opencode_magics import commands
 from opencode_magics.client import Client, Stream
 from opencode_magics.commands import Child, CommandReceipt, Given, Input, Invocation, echoes, match
-from opencode_magics.dialects import Prompt
+from opencode_magics.dialects import Prompt, SessionOptions
 from opencode_magics.errors import (
     NotFoundError,
     ServerConnectionError,
@@ -103,6 +104,20 @@ def test_a_subagent_that_was_told_the_mark_is_the_agent_s_not_the_command_s() ->
     told = Child("ses_x", "Explain", "msg_x", "Explain greet.py cmd_1")
     assert concluded(MARKED, own, told) == ("matched", "msg_own")
     assert concluded(MARKED, told) == ("matched", "ses_x")
+
+
+def test_nothing_is_matched_that_another_command_may_have_become() -> None:
+    for seen in ([OWN], []), ([], [BELOW]):
+        found = match(ASKED, *seen, answered=True, rivals=["cmd_2"])
+        assert found.status == "ambiguous"
+        assert "cmd_2" in found.evidence[-1]
+    own = Input("msg_own", "Explain greet.py cmd_1")
+    assert match(MARKED, [own], [], answered=True, rivals=["cmd_2"]).status == "matched"
+
+
+def test_a_session_below_that_an_agent_may_have_opened_is_nobody_s() -> None:
+    assert match(ASKED, [], [BELOW], answered=True, at_work=True).status == "ambiguous"
+    assert match(ASKED, [OWN], [], answered=True, at_work=True).status == "matched"
 
 
 def test_without_an_answer_only_the_mark_counts() -> None:
@@ -441,6 +456,76 @@ def test_two_commands_at_once_take_turns(client: Client, session: Session) -> No
         thread.join(30)
     assert [r.status for r in found] == ["matched"] * 4
     assert len({r.inputs for r in found}) == 4
+
+
+@contextmanager
+def notebook(world: Simulator) -> Iterator[Client]:
+    """A client that shares no lock with that of the tests, as another kernel's doesn't."""
+    url = world.url.replace("127.0.0.1", "localhost")
+    with Client(url, directory=str(world.directory), password=world.password) as client:
+        yield client
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_two_notebooks_at_once_never_take_each_other_s(
+    client: Client, simulator: Simulator, session: Session, seed: int
+) -> None:
+    """Also where the command of one admits nothing, and the arguments are the same."""
+    names = random.Random(seed).choice(
+        [("ponder", "explain"), ("ponder", "review"), ("explain", "review"), ("ponder", "ponder")]
+    )
+    found: dict[str, CommandReceipt] = {}
+
+    def one(by: Client, name: str) -> None:
+        found[name] = receipt_of(by, session, name, "greet.py", queue=True)
+
+    with notebook(simulator) as second:
+        both = (client, second)
+        threads = [threading.Thread(target=one, args=a) for a in zip(both, names, strict=True)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    for name, receipt in found.items():
+        if receipt.status == "matched":
+            assert name != "ponder", receipt
+            assert bool(receipt.children) == (name == "review"), receipt
+
+
+def test_what_was_given_before_and_is_answered_is_in_nobody_s_way(
+    client: Client, simulator: Simulator, session: Session
+) -> None:
+    with notebook(simulator) as second:
+        receipt_of(second, session, "ponder", "")
+        receipt_of(second, session, "tidy", "")
+    client.wait(session)
+    assert receipt_of(client, session, "explain", "greet.py").status == "matched"
+
+
+def test_one_that_got_no_answer_may_still_arrive(
+    client: Client, simulator: Simulator, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulator.cuts.append("before")
+    assert receipt_of(client, session, "explain", "greet.py").status == "none"
+    assert receipt_of(client, session, "explain", "greet.py").status == "ambiguous"
+    client.wait(session)
+    monkeypatch.setattr(commands, "_OPEN", 0)
+    assert receipt_of(client, session, "explain", "greet.py").status == "matched"
+
+
+def test_a_session_that_the_agent_opens_meanwhile_is_not_the_command_s(
+    client: Client, simulator: Simulator, session: Session
+) -> None:
+    """With the very title that the command's would have."""
+    other(client, session.id, "#slow 60 .05")
+    simulator.meanwhile = lambda target, when: opens(client, target) if when == "after" else None
+    assert receipt_of(client, session, "ponder", "", queue=True).status == "ambiguous"
+    client.abort(session)
+
+
+def opens(client: Client, session: str) -> None:
+    """A session below another, as an agent opens one."""
+    client.create(COMMANDS["ponder"]["description"], options=SessionOptions(parent=session))
 
 
 # -- others in the same session --------------------------------------------------------------------

@@ -65,12 +65,12 @@ class CommandMagics(TurnMagics):
 
         OpenCode 1.x names the prompt that it makes of a command: the status is always `matched`.
         OpenCode 2.x names nothing. What was admitted to the session meanwhile is then the
-        command's only if it says so: by the arguments (8 characters or more) if nothing else was
-        admitted, by the title of a subagent, or for certain by the invocation's id in it (--mark,
-        for commands that repeat their arguments). Else the status is `ambiguous`, or `none`, and
-        nothing is shown as the command's. --isolated is exact for every command: there is nothing
-        else in its session. Of a subtask `.turn` is the subagent's, and the session's own turn
-        about it is played below.
+        command's only if it says so: by the arguments (8 characters or more) or by the title of a
+        subagent, if nothing else was admitted and no notebook gave another command just then; or
+        for certain by the invocation's id in it (--mark, for commands that repeat their
+        arguments). Else the status is `ambiguous`, or `none`, and nothing is shown as the
+        command's. --isolated is exact for every command: there is nothing else in its session.
+        Of a subtask `.turn` is the subagent's, and the session's own turn about it is played below.
 
         Example::
 
