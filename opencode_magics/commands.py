@@ -618,9 +618,11 @@ def _child(client: Client, session: Session) -> Child:
 
 
 def _unread(invocation: Invocation, error: OpenCodeError) -> NoReturn:
+    again = f"Look again later: %oc_command --recover {invocation.id}"
+    gone = "Was the session deleted meanwhile? Then nothing tells any more what came of it."
     told = ServerConnectionError(
         f"Command {invocation.name} was sent once, and what came of it can't be read: {error.what}",
-        f"Look again later: %oc_command --recover {invocation.id}",
+        gone if isinstance(error, NotFoundError) else again,
     )
     told.resend = of_request(f"command {invocation.name}", sent=True)
     raise told from error
@@ -670,12 +672,13 @@ def _follow(
 def bring_back(client: Client, given: Given) -> Run | None:
     """The turn in which a session hears what a command's subagent found; None if none comes."""
     deadline = time.monotonic() + _LATE
-    while given.receipt.children and time.monotonic() < deadline:
-        for told in _inputs(client.entries(given.session)):
-            if told.link in given.receipt.children:
-                prompt = Prompt(told.id, told.text)
-                return Run(client, given.session, prompt, running=True, queued=True)
-        time.sleep(0.1)
+    with suppress(NotFoundError):  # deleted meanwhile: it hears nothing any more
+        while given.receipt.children and time.monotonic() < deadline:
+            for told in _inputs(client.entries(given.session)):
+                if told.link in given.receipt.children:
+                    prompt = Prompt(told.id, told.text)
+                    return Run(client, given.session, prompt, running=True, queued=True)
+            time.sleep(0.1)
     return None
 
 

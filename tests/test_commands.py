@@ -823,6 +823,41 @@ def test_one_of_its_own_whose_answer_was_lost_is_found_again(
     assert again(simulator, receipt.invocation).receipt.inputs == receipt.inputs
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("isolated", [True, False])
+def test_a_session_that_is_deleted_while_its_command_is_run_tells_nothing(
+    client: Client, simulator: Simulator, session: Session, when: Cut, isolated: bool
+) -> None:
+    def deletes(target: str, now: Cut) -> None:
+        if now == when:
+            client.delete(Session(target))
+
+    simulator.meanwhile = deletes
+    with pytest.raises(ServerConnectionError, match="sent once") as caught:
+        commands.give(client, session, "explain", "greet.py #slow 30 .1", isolated=isolated)
+    assert "Was the session deleted meanwhile?" in caught.value.todo
+    assert caught.value.resend
+    assert caught.value.resend.resend_safety == "unknown"
+
+
+def test_a_session_that_is_deleted_while_its_command_is_followed_has_not_succeeded(
+    client: Client, session: Session
+) -> None:
+    given = commands.give(client, session, "explain", "greet.py #slow 50 .1")
+    client.delete(session)
+    outcome = played(given).outcome
+    assert outcome in ("aborted", "interrupted", "unknown"), outcome
+
+
+def test_a_deleted_session_hears_no_more_of_its_command_s_subagent(
+    client: Client, session: Session
+) -> None:
+    given = commands.give(client, session, "review", "greet.py")
+    played(given)
+    client.delete(session)
+    assert commands.bring_back(client, given) is None
+
+
 def test_one_that_was_deleted_meanwhile_is_unknown(client: Client, simulator: Simulator) -> None:
     place = Session("", directory=str(simulator.directory))
     receipt = receipt_of(client, place, "tidy", "", isolated=True)
