@@ -120,7 +120,12 @@ def unrevert(client: Client, session: Session) -> Change:
         return Change(before, "nothing was taken back, so nothing came back")
     client.unrevert(session)
     now = client.session(session.id)
-    return Change(now, f"what was from {before.revert} on is back", now.revert is None)
+    back = now.revert is None and _has(client, session, before.revert)
+    return Change(now, f"what was from {before.revert} on is back", back)
+
+
+def _has(client: Client, session: Session, message: str) -> bool:
+    return any(m.id == message for m in client.messages(session))
 
 
 def commit(client: Client, session: Session) -> Change:
@@ -129,9 +134,13 @@ def commit(client: Client, session: Session) -> Change:
     Raises:
         UnsupportedOperation: On 1.x, where the next prompt does it.
     """
+    before = client.session(session.id)
+    if before.revert is None:
+        return Change(before, "nothing was taken back, so nothing is gone")
     client.commit_revert(session)
     now = client.session(session.id)
-    return Change(now, "what was taken back is gone for good", now.revert is None)
+    gone = now.revert is None and not _has(client, session, before.revert)
+    return Change(now, "what was taken back is gone for good", gone)
 
 
 def compact(client: Client, session: Session, model: str | None = None) -> Change:

@@ -12,7 +12,8 @@ import pytest
 from both import both
 from shell import Shell
 
-from opencode_magics import control
+from opencode_magics import changes, control
+from opencode_magics.changes import Change
 from opencode_magics.client import Client
 from opencode_magics.dialects import Prompt
 from opencode_magics.errors import NotFoundError, UnsupportedOperation
@@ -90,11 +91,35 @@ def test_a_session_is_forked_reverted_renamed_and_archived(
     assert done.confirmed, done
 
 
+def commit(shell: Shell) -> Change:
+    done: Change = shell.run("%oc_revert --commit --yes").value
+    return done
+
+
+@pytest.mark.parametrize("generation", ["2.x"])
+def test_what_a_server_says_it_made_final_or_brought_back_is_looked_for(
+    client: Client, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another client may do the opposite in the same moment."""
+    client.prompt(session, Prompt(f"msg_{uuid4().hex}", "#text 3"))
+    client.wait(session)
+    for change, other in (("commit_revert", "unrevert"), ("unrevert", "commit_revert")):
+        changes.revert(client, session)
+        with monkeypatch.context() as patched:
+            patched.setattr(client, change, getattr(client, other))
+            done = {"commit_revert": changes.commit, "unrevert": changes.unrevert}[change]
+            assert not done(client, session).confirmed
+
+
 @pytest.mark.parametrize("generation", ["2.x"])
 def test_a_revert_is_made_final_on_2_x(shell: Shell, client: Client, workspace: Path) -> None:
     shell.run("%oc_prompt #text 3")
     shell.run("%oc_revert")
-    assert shell.run("%oc_revert --commit --yes").value.confirmed
+    shell.run("%oc_unrevert")
+    assert "nothing is gone" in commit(shell).what
+    shell.run("%oc_revert")
+    assert commit(shell).confirmed
+    assert "nothing is gone" in commit(shell).what
     assert not [m for m in client.messages(shell.run("%oc_session").value) if m.role == "user"]
 
 
