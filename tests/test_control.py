@@ -16,7 +16,7 @@ from opencode_magics import control, status
 from opencode_magics.client import Client
 from opencode_magics.control import EndResult
 from opencode_magics.dialects import Prompt
-from opencode_magics.errors import NotFoundError
+from opencode_magics.errors import NotFoundError, TurnInterrupted
 from opencode_magics.model import Session
 
 ROOT = Session("ses_root01", "root", "/work/p")
@@ -287,6 +287,39 @@ def test_a_running_shell_is_stopped(shell: Shell, client: Client) -> None:
     result = shell.run("%oc_end").value
     assert (result.status, result.aborted_running_turn) == ("ended", True)
     shell_run.join(timeout=10)
+
+
+def test_an_interrupted_end_tells_how_far_it_came_and_is_finished_later(
+    shell: Shell, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = current(shell)
+    second = shell.run("%oc_new second").value
+    end = control.end
+
+    def stopped_at_the_second(by: Client, session: Session, *how: Any, **options: Any) -> EndResult:
+        if session.id == second.id:
+            raise KeyboardInterrupt
+        return end(by, session, *how, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(control, "end", stopped_at_the_second)
+        shown = shell.fails(f"%oc_end {first.id} {second.id}")
+    assert isinstance(shown.error, TurnInterrupted)
+    assert f"{first.id}: ended" in shown.text
+    assert [*shell.run("%oc_status").value["state"]] == ["ending"]
+    assert shell.run(f"%oc_end {second.id}").value.status == "ended"
+
+
+def test_an_interrupted_abort_does_not_say_that_it_stopped(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(control, "stop", stop)
+    shown = shell.fails("%oc_abort")
+    assert isinstance(shown.error, TurnInterrupted)
+    assert "is not known" in shown.text
 
 
 def test_two_clients_at_once_end_a_session_once_and_agree_that_it_is_gone(

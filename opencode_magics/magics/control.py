@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -145,7 +147,9 @@ class ControlMagics(Magics):
         if options is None:
             return None
         session = self.state.chosen(" ".join(options.session))
-        return control.stop(self.state.client, session, options.timeout)
+        what = f"Stopped looking; whether {_name(session)} stopped is not known: %oc_status"
+        with _told_if_stopped(lambda: what):
+            return control.stop(self.state.client, session, options.timeout)
 
     @no_var_expand
     @arguments
@@ -178,7 +182,10 @@ class ControlMagics(Magics):
             "delete" if options.delete else "archive" if options.archive else None
         )
         names = each_session(options.session) or [self.state.need_session().id]
-        ended = [self._end(name, action, options.force) for name in dict.fromkeys(names)]
+        ended: list[EndResult] = []
+        with _told_if_stopped(lambda: _so_far(ended)):
+            for name in dict.fromkeys(names):
+                ended.append(self._end(name, action, options.force))
         return ended[0] if len(ended) == 1 else steering.ended(ended)
 
     def _end(self, name: str, action: Action | None, force: bool) -> EndResult:
@@ -273,6 +280,25 @@ class ControlMagics(Magics):
         counts = f"{len(waited.ready)} ready, {len(waited.pending)} pending"
         board.close(f"{counts} after {seconds(waited.elapsed)}{ended}")
         return waited
+
+
+@contextmanager
+def _told_if_stopped(told: Callable[[], str]) -> Iterator[None]:
+    """Say of an interrupt how far it came."""
+    from ..notebook.interrupts import interruptible
+
+    with interruptible():
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise TurnInterrupted(told()) from None
+
+
+def _so_far(ended: list[EndResult]) -> str:
+    """What became of those sessions that an end came to before it was interrupted."""
+    known = [f"{e.session}: {e.status}" for e in ended]
+    rest = "what was begun is tracked as ending (%oc_status): the same line finishes it"
+    return f"Stopped. {'; '.join((*known, rest))}."
 
 
 def _check_wait(options: Any) -> None:
