@@ -8,19 +8,27 @@ for wherever it stands in an answer, but what it says is never repaired.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_origin
 
+from .dialects import mended
 from .errors import OpenCodeError, UnfitAnswer, UnknownNameError
 from .turn import Turn
 
 JsonSchema = dict[str, Any]
-_FENCED = re.compile(r"^[ \t]*(```+)[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)
+_FENCED = re.compile(
+    r"^[ \t]*(?P<fence>`{3,20})(?!`)[^\n]*\n(?P<text>.*?)^[ \t]*(?P=fence)[ \t]*$",
+    re.DOTALL | re.MULTILINE,
+)
 _TYPES = {"string", "number", "integer", "boolean", "null", "array", "object"}
 _ASK = "Answer with JSON that fits this JSON Schema, and with nothing else:"
+_LONGEST = 500  # characters of a reason: it may quote the whole answer
+# One value of each kind: what can't be checked with these can't be checked.
+_KINDS: tuple[Any, ...] = ({}, [], "", 0, True, None)
 _AGAIN = "That answer can't be used: {reason} Give the whole answer again. " + _ASK
 
 
@@ -58,7 +66,7 @@ class Schema:
         Raises:
             ValueError: It has none that fits; the message is a sentence that says why.
         """
-        found = list(_values(answer))
+        found = [mended(value) for value in _values(answer)]
         if not found:
             raise ValueError("There is no JSON in it.")
         reasons = [self._reason(value) for value in found]
@@ -71,11 +79,15 @@ class Schema:
         """Why a value doesn't fit, the most telling reason; "" if it does."""
         from jsonschema.exceptions import best_match
 
-        worst = best_match(_validator(self.json).iter_errors(value))
+        try:
+            worst = best_match(_validator(self.json).iter_errors(value))
+        except (OverflowError, RecursionError):  # 10**400, or a tree of a thousand levels
+            return "A number in it is too large to check, or it is too deep."
         if worst is None:
             return ""
         where = "" if worst.json_path == "$" else f"At {worst.json_path}: "
-        return f"{where}{worst.message.rstrip('.')}."
+        reason = f"{where}{worst.message.rstrip('.')}"
+        return f"{reason[:_LONGEST]}…" if len(reason) > _LONGEST else f"{reason}."
 
 
 def _validator(schema: JsonSchema) -> Any:
@@ -130,7 +142,10 @@ def of(model: Any) -> Schema:
     if isinstance(model, dict) and _is_schema(model):
         return _finished(model)
     if isinstance(model, dict | list) and model:
-        return _finished(_of_example(model))
+        try:
+            return _finished(_of_example(model))
+        except RecursionError:
+            raise OpenCodeError("An example of an answer can't have itself in it.") from None
     hint = " Give its class." if is_dataclass(model) else ""
     raise OpenCodeError(
         f"A value of type {type(model).__name__} is no schema.{hint}",
@@ -157,26 +172,35 @@ def _closed(schema: JsonSchema) -> JsonSchema:
 
 
 def _finished(schema: JsonSchema, build: Callable[[Any], Any] = lambda value: value) -> Schema:
+    """A schema as the prompt tells it, once it is sure that answers can be checked with it."""
     from jsonschema.exceptions import SchemaError
     from referencing.exceptions import Unresolvable
 
     try:
+        schema = mended(json.loads(json.dumps(schema, allow_nan=False)))
         _validator(schema).check_schema(schema)
         _check_references(schema)
-    except (SchemaError, Unresolvable) as error:
-        if isinstance(error, SchemaError):
-            why = f"at {error.json_path}, {error.message}"
-        else:
-            why = f"it refers to what is not in it, {error.ref}"
-        raise OpenCodeError(
-            f"That is no JSON Schema to check answers with: {why}.",
-            "Correct it, or give an example of the answer instead.",
-        ) from None
-    rows = _rows(schema)
+        rows = _rows(schema)
+    except SchemaError as error:
+        raise _no_schema(f"at {error.json_path}, {error.message}") from None
+    except Unresolvable as error:
+        raise _no_schema(f"it refers to what is not in it, {error.ref}") from None
+    except RecursionError:
+        raise _no_schema("it refers to itself without end") from None
+    except (ValueError, TypeError, AttributeError, LookupError) as error:  # a $ref to no schema
+        raise _no_schema(str(error)) from None
     return Schema(schema, _framed(tuple(rows.get("properties") or ())) if rows else build)
 
 
+def _no_schema(why: str) -> OpenCodeError:
+    return OpenCodeError(
+        f"That is no JSON Schema to check answers with: {why}.",
+        "Correct it, or give an example of the answer instead.",
+    )
+
+
 def _check_references(schema: JsonSchema) -> None:
+    """Follow every reference, and check with it: of some it shows only then that they are none."""
     from referencing import Registry
     from referencing.jsonschema import DRAFT202012
 
@@ -185,6 +209,10 @@ def _check_references(schema: JsonSchema) -> None:
     resolver = Registry().with_resource(home, whole).crawl().resolver(home)
     for reference in _references(schema):
         resolver.lookup(reference)
+    checks = _validator(schema)
+    for part in (schema, *({"$ref": reference} for reference in _references(schema))):
+        for value in _KINDS:
+            any(checks.descend(value, part))
 
 
 def _references(value: Any) -> Iterator[str]:
@@ -268,9 +296,9 @@ def _framed(columns: tuple[str, ...]) -> Callable[[Any], Any]:
 def _values(answer: str) -> Iterator[Any]:
     """The JSON values of an answer: all of it, else what is fenced, else what begins somewhere."""
     yielded = False
-    for text in (answer, *(m[2] for m in reversed(list(_FENCED.finditer(answer))))):
+    for text in (answer, *(m["text"] for m in reversed(list(_FENCED.finditer(answer))))):
         try:
-            value = json.loads(text, parse_constant=_no_json)
+            value = json.loads(text, parse_constant=_no_json, parse_float=_number)
         except (ValueError, RecursionError):  # too deep
             continue
         yielded = True
@@ -281,7 +309,7 @@ def _values(answer: str) -> Iterator[Any]:
 
 def _bare(answer: str) -> Iterator[Any]:
     """Objects and arrays that stand between other words."""
-    decoder, at = json.JSONDecoder(parse_constant=_no_json), 0
+    decoder, at = json.JSONDecoder(parse_constant=_no_json, parse_float=_number), 0
     while found := re.compile(r"[{\[]").search(answer, at):
         try:
             value, at = decoder.raw_decode(answer, found.start())
@@ -295,6 +323,13 @@ def _bare(answer: str) -> Iterator[Any]:
 
 def _no_json(constant: str) -> Any:
     raise ValueError(f"{constant} is no JSON")
+
+
+def _number(text: str) -> float:
+    """A number with a point or an exponent; 1e999 is larger than any."""
+    if math.isinf(number := float(text)):
+        raise ValueError(f"{text} is too large")
+    return number
 
 
 # -- asking ----------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def test_a_dataclass_gives_instances() -> None:
 
 
 def test_a_json_schema_gives_what_json_has() -> None:
-    assert structured.of(POINT).json is POINT
+    assert structured.of(POINT).json == POINT
     assert structured.of(POINT).read('{"x": 1.5, "y": 2}') == {"x": 1.5, "y": 2}
 
 
@@ -96,6 +96,48 @@ def test_a_schema_may_refer_to_itself() -> None:
     assert structured.of(tree).read('{"in": {"in": {}}}') == {"in": {"in": {}}}
 
 
+ITSELF: dict[str, Any] = {}
+ITSELF["me"] = ITSELF
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ({"$ref": "#"}, "without end"),
+        (
+            {
+                "type": "object",
+                "properties": {"x": {"$ref": "#/$defs/a"}},
+                "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}},
+            },
+            "without end",
+        ),
+        ({"type": "object", "$dynamicRef": "http://127.0.0.1:9/none.json"}, "what is not in it"),
+        (
+            {"type": "object", "title": "x", "properties": {"a": {"$ref": "#/title"}}},
+            "no JSON Schema",
+        ),
+        ({"type": "object", "allOf": [{}], "items": {"$ref": "#/allOf/x"}}, "no JSON Schema"),
+        ({"type": "object", "$schema": ["x"]}, "no JSON Schema"),
+        ({"type": "object", "$id": 3}, "no JSON Schema"),
+        ({"type": "object", "default": b"x"}, "not JSON serializable"),
+        ({"type": "number", "minimum": float("nan")}, "not JSON compliant"),
+        ({"type": "object", "properties": {"x": ITSELF}}, "Circular"),
+        (ITSELF, "can't have itself in it"),
+    ],
+)
+def test_a_schema_that_nothing_can_be_checked_with_is_said_at_once(schema: Any, why: str) -> None:
+    with pytest.raises(OpenCodeError, match=why):
+        structured.of(schema)
+
+
+def test_keys_of_a_schema_are_those_that_the_prompt_tells() -> None:
+    schema = structured.of({"type": "object", "properties": {1: {"type": "string"}, "\ud800": {}}})
+    assert schema.fields == ("1", "\ufffd")
+    with pytest.raises(ValueError, match="not of type 'string'"):
+        schema.read('{"1": 1}')
+
+
 # -- answers ---------------------------------------------------------------------------------------
 
 
@@ -125,6 +167,8 @@ def test_json_is_found_wherever_it_stands(answer: str) -> None:
         ('{"x": 1,}', "There is no JSON"),
         ('{"x": NaN}', "There is no JSON"),
         ('{"x": "1"}', "'1' is not of type 'number'"),
+        ('{"x": 1e999}', "There is no JSON"),
+        ("".join("`" * (n + 3) + "\n" for n in range(300)), "There is no JSON"),
         ("[1]", "is not of type 'object'"),
         ("{}", "'x' is a required property"),
     ],
@@ -132,6 +176,28 @@ def test_json_is_found_wherever_it_stands(answer: str) -> None:
 def test_values_are_never_repaired(answer: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         structured.of(POINT).read(answer)
+
+
+@pytest.mark.parametrize(
+    ("schema", "answer", "why"),
+    [
+        ({"type": "number", "multipleOf": 0.1}, "1" + "0" * 400, "too large to check"),
+        (
+            {"$ref": "#/$defs/a", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}},
+            "[" * 400 + "]" * 400,
+            "too deep",
+        ),
+        ({"type": "string", "maxLength": 1}, f'"{"x" * 9_000}"', "^'x{499}…$"),
+    ],
+)
+def test_an_answer_that_cannot_be_checked_does_not_fit(schema: Any, answer: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        structured.of(schema).read(answer)
+
+
+def test_a_frame_takes_half_a_character() -> None:
+    frame = structured.of([{"a": ""}]).read('[{"a": "\\ud800"}]')
+    assert frame["a"].tolist() == ["\ufffd"]
 
 
 def test_a_plain_value_is_json_too() -> None:

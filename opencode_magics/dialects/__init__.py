@@ -681,7 +681,7 @@ def loads(text: str) -> Any:
     Servers do send them (anomalyco/opencode#13988) and every later encoder would fail.
     """
     value = json.loads(text)
-    return _mended(value) if _SURROGATE.search(text) else value
+    return mended(value) if _SURROGATE.search(text) else value
 
 
 def dumps(value: Any) -> bytes:
@@ -696,14 +696,15 @@ def mend(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _mended(value: Any) -> Any:
+def mended(value: Any) -> Any:
+    """A JSON value without lone surrogates."""
     match value:
         case str():
             return mend(value)
         case list():
-            return [_mended(v) for v in value]
+            return [mended(v) for v in value]
         case dict():
-            return {mend(k): _mended(v) for k, v in value.items()}
+            return {mend(k): mended(v) for k, v in value.items()}
         case _:
             return value
 
