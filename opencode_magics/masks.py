@@ -14,25 +14,35 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 HIDDEN = "********"
 
 _WORD = (
-    r"(?P<name>passw(?:or)?d|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key"
+    r"(?P<name>passw(?:or)?d|passphrase|(?<![a-z])pass(?![a-z])|secret|token|api[_-]?key|access[_-]?key|private[_-]?key"
     r"|credentials?)"
 )
 _NAMED = re.compile(
-    rf"{_WORD}[\w.-]{{0,40}}\\?[\"']?\s{{0,3}}:?[=:]\s{{0,3}}(?P<quote>\\?[\"']?)"
-    r"(?P<value>[^\s\"'\\,;&<>(){}\[\]`]{3,400})",
+    rf"{_WORD}[\w.-]{{0,40}}\\{{0,7}}[\"']?\s{{0,3}}:?[=:]>?\s{{0,3}}"
+    r"(?:(?P<quote>\\{0,7}[\"'])(?P<quoted>(?:(?!(?P=quote))[^\r\n]){3,400})(?=(?P=quote)|\Z)"
+    r"|\\{0,7}(?P<opened>[\"']?)(?P<value>[^\s\"'\\,;&<>(){}\[\]`]{3,400}))",
     re.I,
 )
 _KEY = re.compile(rf"{_WORD}|authorization|cookie", re.I)
+_COUNTED = re.compile(r"token|pass(?![wp])", re.I)  # tokens of a model, tests that pass
 _VALUES = tuple(
     re.compile(pattern)
     for pattern in (
         r"(?i)--(?:[a-z]{1,20}-)?(?:passw(?:or)?d|token|secret|api-?key)\s+(?P<value>[^\s\"'-]\S{2,})",
         r"(?:(?<=\s)-u|--user)\s+[\w.@-]{1,80}:(?P<value>[^\s\"']+)",
         r"://[^\s/:@\"']{0,100}:(?P<value>[^\s/@\"']{1,200})@",
+        r"://(?P<value>(?=[^\s/:@\"']{0,200}\d)[\w-]{12,200})@",
+        r"(?i)\bpassword\s+(?:is\s+)?[\"']?(?P<value>(?=[^\s\"']{0,100}\d)[^\s\"']{6,100})",
+        r"(?i)<[\w:-]{0,40}(?:password|secret|token|api-?key)\s?>(?P<value>[^<>\s]{3,400})</",
+        r"(?i)\bauthorization\s{0,2}[:=]\s{0,2}(?:[a-z]{1,20}\s+)?"
+        r"(?P<value>(?=[^\s\"']{0,300}[\d=+/])[A-Za-z0-9._~+/=-]{8,})",
+        r"(?:\b[A-Z][A-Z0-9_]{0,60}_KEY|AccountKey)[\"']?\s{0,3}[=:]\s{0,3}[\"']?"
+        r"(?P<value>(?=[^\s\"']{0,300}\d)[\w./+=-]{12,})",
         r"(?i)\b(?:bearer|basic)\s+(?P<value>(?=[^\s\"']{0,300}[\d=+/])[A-Za-z0-9._~+/=-]{8,})",
         r"(?i)\bcookie\s{0,2}:\s{0,2}(?P<value>[^\r\n\"']{3,})",
         r"(?P<value>-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*KEY-----|\Z))",
@@ -47,8 +57,10 @@ _HOMES = re.compile(
 )
 # Names that say nothing of a person, and that other things are called as well.
 _ANYBODY = {"root", "user", "admin", "jovyan", "ubuntu", "debian", "runner", "home", "guest"}
-# What a reader of the wire goes by: words of its own, never a person's.
+# What a reader of the wire goes by: words of its own, never a person's. Tools have fields that are
+# called so as well, with anything in them.
 _STRUCTURE = {"type", "role", "status", "id", "tool", "action", "generation", "finish", "reason"}
+_WIRE_WORD = re.compile(r"[\w.:-]{1,100}")
 
 
 class Edit(NamedTuple):
@@ -72,6 +84,7 @@ class Mask:
         self, home: str | None = None, user: str = "", environment: Mapping[str, str] | None = None
     ) -> None:
         homes = {h.rstrip("/\\") for h in (home, home and os.path.realpath(home)) if h}
+        homes |= {written for h in homes for written in (quote(h, safe=""), h.replace("/", r"\/"))}
         self._home = _any_of(homes - {""}, r"(?<![\w.~-])", r"(?![\w-])")
         personal = len(user) > 2 and user.lower() not in _ANYBODY
         self._user = _any_of({user}, r"(?<![\w])", r"(?![\w])") if personal else None
@@ -112,16 +125,19 @@ class Mask:
             case list():
                 return [self.value(v, key) for v in value]
             case dict():
-                return {self.text(k): self.value(v, k) for k, v in value.items()}
+                return {self.text(k): self.value(v, name) for k, name, v in _called(value, key)}
+            case int() | float() if _KEY.search(key) and not _COUNTED.search(key):
+                return HIDDEN
             case _:
                 return value
 
     def text(self, text: str, key: str = "") -> str:
         """A text, masked."""
-        if key in _STRUCTURE or key.endswith("ID"):
-            return text
         if text and _KEY.search(key):
             return HIDDEN
+        of_the_wire = (key in _STRUCTURE or key.endswith("ID")) and _WIRE_WORD.fullmatch(text)
+        if of_the_wire and not any(_secrets(text)):
+            return text
         return "".join(self.pieces([text]))
 
     def pieces(self, pieces: list[str]) -> list[str]:
@@ -162,7 +178,9 @@ class Mask:
 
 def _secrets(text: str) -> Iterator[Edit]:
     for found in _NAMED.finditer(text):
-        if _is_value(found["name"], found["quote"], found["value"]):
+        if found["quoted"]:
+            yield Edit(*found.span("quoted"), HIDDEN)
+        elif _is_value(found["name"], found["opened"], found["value"]):
             yield Edit(*found.span("value"), HIDDEN)
     for pattern in _VALUES:
         for found in pattern.finditer(text):
@@ -190,8 +208,18 @@ def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
             for each in value:
                 yield from _texts(each, key)
         case dict():
-            for name, each in value.items():
+            for _, name, each in _called(value, key):
                 yield from _texts(each, name)
+
+
+def _called(value: dict[str, Any], key: str) -> Iterator[tuple[str, str, Any]]:
+    """What is in an object, each with its key and what it is called: the object may be a secret,
+    or tell the name of its value beside it.
+    """
+    for name, each in value.items():
+        beside = value.get("name", value.get("key")) if name == "value" else None
+        named = next((n for n in (key, beside) if isinstance(n, str) and _KEY.search(n)), name)
+        yield name, named, each
 
 
 def _any_of(texts: set[str], before: str = "", after: str = "") -> re.Pattern[str] | None:

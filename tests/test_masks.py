@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,16 @@ SECRETS = [
     ("{}", "xoxb-123456789012-abcdef"),
     ("{}", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc_def"),
     ("{}", "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----"),
+    ("DB_PASS={}", "s3cret!"),
+    ('password = "{}"', "correct horse, it's & battery"),
+    ("'password' => '{}'", "hunter"),
+    (r"{{\\\"password\\\":\\\"{}\\\"}}", "hunter"),
+    ("<Password>{}</Password>", "hunter"),
+    ("machine x login joe password {}", "s3cr3t-77"),
+    ("OPENAI_KEY={}", "abc123abc123"),
+    ("https://{}@github.com/x", "s3cr3ts3cr3t9"),
+    ("Authorization: {}", "s3cr3ts3cr3t9"),
+    ("Authorization: token {}", "s3cr3ts3cr3t9"),
     ("it is {} there", "tok-from-the-environment"),
 ]
 
@@ -58,6 +69,10 @@ def test_a_secret_is_hidden(text: str, secret: str) -> None:
         "mariana and banana",
         "path/home/of/x and ~/home/y",
         "class Basic understanding",
+        "git clone ssh://git@github.com/x",
+        "tests that pass: 1234567, fail: 0",
+        "SORT_KEY=created_at_first",
+        "if token == other: pass",
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:
@@ -70,6 +85,8 @@ def test_what_is_no_secret_stays(text: str) -> None:
         ("/home/ana/p/x.py", "~/p/x.py"),
         ("cat /home/ana", "cat ~"),
         ("file:///home/ana/p", "file://~/p"),
+        ("GET /x?directory=%2Fhome%2Fana%2Fp", "GET /x?directory=~%2Fp"),
+        (r'{"cwd":"\/home\/ana\/p"}', r'{"cwd":"~\/p"}'),
         ("/home/anabel/p", "~/p"),
         ("/Users/bob/p", "~/p"),
         (r"C:\Users\Bob\p", r"~\p"),
@@ -87,6 +104,47 @@ def test_words_of_the_wire_are_never_a_name() -> None:
         "status": "completed",
         "text": "user",
     }
+
+
+@pytest.mark.parametrize("name", ["reason", "action", "status", "type", "tool", "id", "userID"])
+def test_a_field_of_a_tool_that_is_called_like_a_word_of_the_wire_is_masked(name: str) -> None:
+    told = {name: "curl -u joe:p4ssw0rd http://x > /home/ana/x"}
+    assert MASK.value(told) == {name: f"curl -u joe:{HIDDEN} http://x > ~/x"}
+    assert MASK.value({name: "ghp_0123456789abcdefghijABCDEFGHIJ"}) == {name: HIDDEN}
+
+
+@pytest.mark.parametrize(
+    ("told", "masked"),
+    [
+        ({"accessKeyID": "abc"}, {"accessKeyID": HIDDEN}),
+        ({"password": 12345678}, {"password": HIDDEN}),
+        ({"secret": {"value": "abc"}}, {"secret": {"value": HIDDEN}}),
+        ({"name": "DB_PASSWORD", "value": "abc"}, {"name": "DB_PASSWORD", "value": HIDDEN}),
+        ({"max_tokens": 4096, "pass": 3}, {"max_tokens": 4096, "pass": 3}),
+    ],
+)
+def test_what_is_called_a_secret_in_any_way_is_one(told: object, masked: object) -> None:
+    assert MASK.value(told) == masked
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "password ",
+        "token=",
+        'token="',
+        "<password>",
+        "A_KEY=",
+        "A_",
+        "://a",
+        "authorization:",
+        "a-",
+    ],
+)
+def test_a_long_text_is_masked_in_no_time(piece: str) -> None:
+    began = time.monotonic()
+    MASK.text(piece * (200_000 // len(piece)))
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("name", ["password", "apiKey", "authToken", "client_secret"])
