@@ -19,7 +19,6 @@ A reader of version 1 leaves out lines of kinds that it doesn't know.
 from __future__ import annotations
 
 import json
-import math
 import time
 import zlib
 from collections import deque
@@ -34,6 +33,7 @@ VERSION = 1
 MARK = "recording"  # the key of a head that has the version
 
 _LARGEST = 32_000_000  # bytes, packed, of one turn: some hundred megabytes of frames
+_LATEST = 1e10  # seconds of a turn: a clock that has to show more stands still
 _BLOCK = 256_000  # characters that are packed together
 
 Line = dict[str, Any]
@@ -210,7 +210,7 @@ def _line(text: str) -> Line | None:
     if not isinstance(line, dict):
         return None
     at = line.get("t")
-    timed = isinstance(at, int | float) and not isinstance(at, bool) and math.isfinite(at)
+    timed = isinstance(at, int | float) and not isinstance(at, bool) and abs(at) < _LATEST
     return line if MARK in line or timed else None
 
 

@@ -184,8 +184,20 @@ def _put(value: Any, old: str, new: str) -> Any:
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """A path with its `~` written out."""
-    return Path(os.path.expanduser(path))
+    """A path with its `~` written out.
+
+    Raises:
+        RecordingError: It is none that a file could have here.
+    """
+    try:
+        named = Path(os.path.expanduser(path))
+        os.stat(named)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:  # too long, in a closed folder, or with a NUL in it
+        why = getattr(error, "strerror", None) or error
+        raise RecordingError(f"{os.fspath(path)!r} can't be a recording: {why}.") from error
+    return named
 
 
 def check_target(path: Path) -> None:
@@ -212,7 +224,7 @@ def _check_recording(path: Path) -> None:
         raise RecordingError(f"{path} is no file.", "Name a file, such as lesson.jsonl.")
     try:
         with path.open("rb") as file:
-            beginning = file.readline(1_000_000)
+            beginning = file.readline(_LARGEST)
     except OSError as error:
         raise _not_written(path, error) from error
     if beginning.strip():

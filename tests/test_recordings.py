@@ -67,6 +67,13 @@ def test_saving_replaces_a_recording_and_appending_adds_to_it(tmp_path: Path) ->
     assert os.listdir(tmp_path) == ["it.jsonl"]
 
 
+def test_a_recording_of_a_long_prompt_can_be_added_to(tmp_path: Path) -> None:
+    path = tmp_path / "it.jsonl"
+    for text in ("x" * 2_000_000, "two"):
+        save(heard(prompt=text), path, append=True)
+    assert [len(r.text) for r in load(path)] == [2_000_000, 3]
+
+
 @pytest.mark.parametrize("append", [False, True])
 def test_a_file_of_another_kind_is_left_alone(tmp_path: Path, append: bool) -> None:
     path = tmp_path / "thesis.ipynb"
@@ -77,7 +84,7 @@ def test_a_file_of_another_kind_is_left_alone(tmp_path: Path, append: bool) -> N
 
 
 @pytest.mark.parametrize("append", [False, True])
-@pytest.mark.parametrize("name", ["", "no/such/folder/it.jsonl"])
+@pytest.mark.parametrize("name", ["", "no/such/folder/it.jsonl", "x" * 300])
 def test_what_can_not_be_written_is_said(tmp_path: Path, name: str, append: bool) -> None:
     with pytest.raises(RecordingError) as told:
         save(heard(), tmp_path / name, append=append)

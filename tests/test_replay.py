@@ -481,6 +481,12 @@ def test_what_is_no_file_is_said(alone: Shell, path: str) -> None:
     assert one_line_and_what_to_do(alone.fails(f"%oc_replay {path}"))
 
 
+@pytest.mark.parametrize("path", ["x" * 300, "x" * 300 + "/it.jsonl", "a\0b", "~a\0b", "a\ud800b"])
+def test_what_no_file_can_be_called_is_said(path: str) -> None:
+    with pytest.raises(RecordingError, match="can't be a recording"):
+        load(path)
+
+
 def test_a_file_that_is_too_large_is_not_read(alone: Shell, tmp_path: Path) -> None:
     path = tmp_path / "it.jsonl"
     with path.open("wb") as file:
@@ -506,7 +512,7 @@ def test_of_a_head_alone_nothing_is_known() -> None:
     assert played(replace(recording("v1/text"), lines=())).outcome == "unknown"
 
 
-@pytest.mark.parametrize("when", ["NaN", "Infinity", "-Infinity", '"soon"', "true"])
+@pytest.mark.parametrize("when", ["NaN", "Infinity", "-1e16", "1e16", "9" * 400, '"soon"', "true"])
 def test_a_time_that_is_none_breaks_the_recording_there(tmp_path: Path, when: str) -> None:
     path = tmp_path / "it.jsonl"
     head = (RECORDINGS / "v1/text.jsonl").read_text().splitlines()[0]
