@@ -12,6 +12,7 @@ import json
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import Any
 
 from .errors import OpenCodeError, UnknownNameError
@@ -19,6 +20,7 @@ from .model import Attachment
 
 LARGEST = 8_000  # characters of one variable
 _ROWS = 5
+_INSTEAD = "Make a text, a dict or a DataFrame of it and give that."
 _WIDEST = 100  # characters of a text in a table
 
 
@@ -67,7 +69,7 @@ def describe(name: str, names: Mapping[str, Any], limit: int = LARGEST) -> Descr
 
     Raises:
         UnknownNameError: There is no such variable.
-        OpenCodeError: It is nothing that could be told.
+        OpenCodeError: It is nothing that could be told, or its own code fails when it is to tell.
     """
     if not name.isidentifier():
         raise OpenCodeError(
@@ -80,13 +82,20 @@ def describe(name: str, names: Mapping[str, Any], limit: int = LARGEST) -> Descr
         )
     value = names[name]
     kind = _kind(value)
-    if kind == "figure":
-        return _figure(name, value)
-    what, text = _TELL[kind](value)
+    try:
+        if kind == "figure":
+            return _figure(name, value)
+        what, text = _TELL[kind](value)
+    except Exception as error:  # anybody's: of a repr, of what a figure is to draw
+        raise OpenCodeError(
+            f"--var {name}: its type, {type(value).__name__}, can't be told of: "
+            f"{shorten(f'{type(error).__name__}: {error}', 200)}.",
+            _INSTEAD,
+        ) from error
     if not text.strip():
         raise OpenCodeError(
             f"--var {name}: its type, {type(value).__name__}, says nothing about itself as text.",
-            "Make a text, a dict or a DataFrame of it and give that.",
+            _INSTEAD,
         )
     shown = _cut(text, limit)
     return Described(name, what, shown, max(0, len(text) - limit))

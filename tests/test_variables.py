@@ -99,6 +99,43 @@ def test_what_says_nothing_is_refused_and_not_touched(value: object) -> None:
         told(value)
 
 
+class Silent:
+    def __repr__(self) -> str:
+        raise RuntimeError("not\nme")
+
+
+UNDRAWABLE = Figure()
+UNDRAWABLE.text(0, 0, r"$\bad{$")
+GONE = Figure().add_subplot()
+GONE.remove()
+DEEP: list[object] = []
+for _ in range(3_000):
+    DEEP = [DEEP]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Silent(),
+        [Silent()],
+        pd.DataFrame({"x": [Silent()]}),
+        pd.Series([Silent()]),
+        np.array([Silent()]),
+        10**5000,
+        DEEP,
+        UNDRAWABLE,
+        GONE,
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_fails_when_it_is_to_tell_is_a_sentence(value: object) -> None:
+    with pytest.raises(
+        OpenCodeError, match=r"^--var it: its type, \w+, can't be told of: .*\.\n"
+    ) as e:
+        told(value)
+    assert "\n" not in e.value.what
+
+
 @pytest.mark.parametrize("name", ["df.head()", "df[0]", "1", ""])
 def test_nothing_is_evaluated(name: str) -> None:
     with pytest.raises(OpenCodeError, match="takes the name of a variable"):
