@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from string import Formatter
-from typing import TYPE_CHECKING, Any
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .dialects import mend
 from .errors import OpenCodeError, UnfitAnswer, UnknownNameError
 from .history.frames import COUNT, FLAG, NUMBER, TEXT, WORD, Column, Columns, frame
 from .limits import spent
@@ -91,11 +94,13 @@ def prompts(table: pd.DataFrame, template: str, row: str | None = None) -> list[
 
     Raises:
         UnknownNameError: The table has no such column.
-        OpenCodeError: It is no template, or there is nothing in it to fill in.
+        OpenCodeError: It is no template, there is nothing in it to fill in, it isn't clear with
+            what, or a value can't be written so.
     """
     pieces = _pieces(template)
     columns = {str(c): place for place, c in enumerate(table.columns)}
-    named = [p for p in pieces if p[1] is not None]
+    several = {name for name, n in Counter(map(str, table.columns)).items() if n > 1}
+    named = [p for p in pieces if p.name is not None]
     if not named:
         raise OpenCodeError(
             "Every row would get the same prompt: the template has no {column} in it.",
@@ -103,43 +108,75 @@ def prompts(table: pd.DataFrame, template: str, row: str | None = None) -> list[
         )
     if row is not None and row in columns:
         raise OpenCodeError(f"--as {row}: the table has a column of that name. Take another.")
-    for _, name, _ in named:
+    for name in (p.name for p in named):
+        twice = several if name == row else several & {_column(name, row)}
+        if twice:
+            raise OpenCodeError(
+                f"The table has several columns called {min(twice)!r}.", "Rename all but one."
+            )
         if name != row and _column(name, row) not in columns:
             raise UnknownNameError(
                 f"The table has no column {name!r}. It has: {', '.join(columns)}.",
                 "Braces that are none of its columns are written {{ and }}.",
             )
-    return ["".join(_filled(pieces, columns, values, row)) for values in table.itertuples(False)]
+    rows = zip(table.index, table.itertuples(False), strict=True)
+    return [_prompt(pieces, columns, values, row, label) for label, values in rows]
 
 
-def _pieces(template: str) -> list[tuple[str, str | None, str]]:
-    """Stretches of text, each with the name that follows it and its format."""
+class Piece(NamedTuple):
+    """A stretch of text, and the name that follows it, with its format and conversion."""
+
+    text: str
+    name: str | None
+    form: str
+    conversion: str | None
+
+
+def _pieces(template: str) -> list[Piece]:
     try:
         parsed = list(Formatter().parse(template))
     except ValueError as error:
         raise OpenCodeError(
             f"The template can't be read: {error}.", "Write {{ and }} for braces."
         ) from None
-    return [(text, name, form or "") for text, name, form, _ in parsed]
+    return [Piece(text, name, form or "", conversion) for text, name, form, conversion in parsed]
 
 
 def _column(name: str | None, row: str | None) -> str:
     return (name or "").removeprefix(f"{row}." if row else "")
 
 
+def _prompt(
+    pieces: list[Piece], columns: dict[str, int], values: Sequence[Any], row: str | None, label: Any
+) -> str:
+    try:
+        return mend("".join(_filled(pieces, columns, values, row)))
+    except Exception as error:  # a format that is none for this value, or the value's own code
+        raise OpenCodeError(
+            f"The template can't be filled in for row {label}: "
+            f"{shorten(f'{type(error).__name__}: {error}', 200)}.",
+            "Nothing was sent.",
+        ) from error
+
+
 def _filled(
-    pieces: list[tuple[str, str | None, str]],
-    columns: dict[str, int],
-    values: tuple[Any, ...],
-    row: str | None,
+    pieces: list[Piece], columns: dict[str, int], values: Sequence[Any], row: str | None
 ) -> Iterator[str]:
-    for text, name, form in pieces:
+    for text, name, form, conversion in pieces:
         yield text
         if name is not None and name == row:
-            told = {column: values[place] for column, place in columns.items()}
+            told = {column: _known(values[place]) for column, place in columns.items()}
             yield json.dumps(told, default=str, ensure_ascii=False)
         elif name is not None:
-            yield format(values[columns[_column(name, row)]], form)
+            value = values[columns[_column(name, row)]]
+            yield format(Formatter().convert_field(value, conversion), form)
+
+
+def _known(value: Any) -> Any:
+    """A value for JSON, which has no NaN: what is missing is null."""
+    import pandas as pd
+
+    return None if pd.api.types.is_scalar(value) and pd.isna(value) else value
 
 
 # -- what came of it -------------------------------------------------------------------------------
@@ -156,10 +193,18 @@ def results(
     frame_ = frame(COLUMNS, answers)
     if schema is not None:
         told = _values(schema, answers)
-        taken = {name: f"answer_{name}" if name in COLUMNS else name for name in told}
+        taken = {name: _free(name, told) for name in told}
         for place, (name, values) in enumerate(told.items(), list(COLUMNS).index("answer") + 1):
             frame_.insert(place, taken[name], values)
     return frame_.set_axis(table.index[: len(answers)], axis="index")
+
+
+def _free(name: str, names: Collection[str]) -> str:
+    """What the column of a field is called: nothing else is called so."""
+    column = name
+    while column in COLUMNS or (column != name and column in names):
+        column = f"answer_{column}"
+    return column
 
 
 def _values(schema: Schema, answers: list[Answered]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +12,12 @@ from both import both
 from notebook_turns import CHILD, SESSION, answer, running, says, tool, turn
 from shell import Shell, one_line_and_what_to_do
 from test_sessions import prompted
+from traitlets import TraitError
 
 from opencode_magics.client import Client
 from opencode_magics.errors import CostLimitError, TurnError
 from opencode_magics.limits import Ceiling, Limits, loops, usd
+from opencode_magics.magics.state import OpenCodeMagics
 from opencode_magics.model import Message, Session, StepStart, Text, Usage
 from opencode_magics.turn import Turn
 
@@ -208,6 +211,14 @@ def test_the_guard_is_an_option(shell: Shell) -> None:
     assert shell.user_ns["turn"].outcome == "succeeded"
     shell.run("%config OpenCodeMagics.loop_guard = True")
     assert "loop_guard" in shell.fails(f"%%oc_prompt -n\n{looping(7)}").text
+
+
+@pytest.mark.parametrize("name", ["max_cost", "max_session_cost"])
+def test_a_ceiling_that_nothing_passes_is_refused(name: str) -> None:
+    state = OpenCodeMagics(None)
+    with pytest.raises(TraitError, match=f"{name} takes USD, not NaN"):
+        setattr(state, name, math.nan)
+    assert getattr(state, name) is None
 
 
 def test_a_ceiling_that_could_not_hold_a_turn_is_said(shell: Shell) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,32 @@ def test_what_is_no_template_is_said(template: str) -> None:
         mapping.prompts(TRIPS, template)
 
 
+@pytest.mark.parametrize(
+    "template", ["{n:zz}", "{n:{n}}", "{n!q}", "{n:>9999999999999999999}", "{o:>5}"]
+)
+def test_a_value_that_cannot_be_written_so_is_said(template: str) -> None:
+    table = pd.DataFrame({"n": ["a"], "o": [object()]}, index=["x"])
+    with pytest.raises(OpenCodeError, match="can't be filled in for row x"):
+        mapping.prompts(table, template)
+
+
+def test_a_column_that_is_there_twice_is_not_guessed() -> None:
+    table = pd.DataFrame([[1, 2, 3]], columns=[1, "1", "a"])
+    assert mapping.prompts(table, "{a!r:>2}") == [" 3"]
+    for template in ("{1}", "{row}", "{row.1}"):
+        with pytest.raises(OpenCodeError, match="several columns called '1'"):
+            mapping.prompts(table, template, "row")
+
+
+def test_what_json_lacks_is_null_and_half_a_character_is_none() -> None:
+    table = pd.DataFrame(
+        {"a": [float("nan")], "b": [pd.NaT], "c": pd.Series(["\ud800"], dtype=object)}
+    )
+    assert mapping.prompts(table, "{row} {c}", "row") == [
+        '{"a": null, "b": null, "c": "\ufffd"} \ufffd'
+    ]
+
+
 # -- results ---------------------------------------------------------------------------------------
 
 
@@ -74,6 +101,15 @@ def test_an_objects_fields_are_columns_that_hide_no_other() -> None:
     assert list(frame.columns)[:4] == ["prompt", "answer", "sunny", "answer_cost"]
     assert frame["sunny"].dtype == "boolean"
     assert frame["answer_cost"].tolist() == [3, pd.NA]
+
+
+def test_no_two_fields_become_one_column() -> None:
+    value = {"prompt": 1, "answer_prompt": 2, "answer": 3}
+    frame = mapping.results(
+        TRIPS, [Answered("one", (), "succeeded", value), Answered("two")], structured.of(value)
+    )
+    told = ["answer_answer_prompt", "answer_prompt", "answer_answer"]
+    assert frame[told].iloc[0].tolist() == [1, 2, 3]
 
 
 def test_what_is_no_object_is_one_column() -> None:
@@ -210,6 +246,24 @@ def test_an_interrupt_keeps_what_is_done(
     assert shell.run("%oc_map").value is shell.user_ns["out"]
 
 
+def test_a_class_that_fails_keeps_what_is_paid(shell: Shell, trips: pd.DataFrame) -> None:
+    @dataclass
+    class Picky:
+        score: int
+
+        def __post_init__(self) -> None:
+            built.append(self.score)
+            if len(built) == 2:
+                raise RuntimeError("not twice")
+
+    built: list[int] = []
+    shell.user_ns["Picky"] = Picky
+    shown = shell.fails("%%oc_map trips --schema Picky -o out\nRate {n}")
+    assert isinstance(shown.error, RuntimeError)
+    assert shell.user_ns["out"]["cost"].notna().tolist() == [True, True, False]
+    assert shell.user_ns["out"]["error"].iloc[1] == "not twice"
+
+
 @pytest.mark.parametrize(
     ("cell", "why"),
     [
@@ -219,6 +273,9 @@ def test_an_interrupt_keeps_what_is_done(
         ("%%oc_map trips\nsame", "the same prompt"),
         ("%%oc_map trips --as n\n{n}", "Take another"),
         ("%%oc_map trips -s abc\n{n}", "--same-session"),
+        ("%%oc_map trips --max-cost nan\n{n}", "a number from 0 on"),
+        ("%%oc_map trips --max-cost=-1\n{n}", "a number from 0 on"),
+        ("%%oc_map trips\n{n:zz}", "can't be filled in for row"),
         ("%%oc_map trips --schema nowhere\n{n}", "no variable 'nowhere'"),
         ("%oc_map trips", "stands below"),
         ("%oc_map", "No %%oc_map ran yet"),

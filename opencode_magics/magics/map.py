@@ -12,7 +12,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
-from ..errors import OpenCodeError, TurnError, TurnInterrupted
+from ..errors import TurnError, TurnInterrupted
 from .context import check_schema_options, followed_up
 from .options import arguments, check_turn_options, parse
 from .prompt import PromptMagics
@@ -101,6 +101,8 @@ class MapMagics(Magics):
 
         check_turn_options(options)
         check_schema_options(options)
+        if options.max_cost is not None and not options.max_cost >= 0:  # NaN would be no ceiling
+            raise UsageError("--max-cost takes USD, a number from 0 on")
         if options.session and not options.same_session:
             raise UsageError("--session goes with --same-session: each row has a new one else.")
         table = self.shell.user_ns.get(options.table)
@@ -120,7 +122,7 @@ class MapMagics(Magics):
         with self._current_session_kept():
             try:
                 rows.answer([str(label) for label in table.index], prompts)
-            except (KeyboardInterrupt, OpenCodeError) as error:
+            except (KeyboardInterrupt, Exception) as error:  # whatever it is, rows were paid
                 stopped = error
         done = rows.done + [mapping.Answered(p) for p in prompts[len(rows.done) :]]
         self._last = mapping.results(table, done, schema)
@@ -198,7 +200,7 @@ class _Rows:
             turn = self._prompts.answered(
                 options, prompt, self._schema, limits=limits, shown=shown, sent=self._sent
             )
-        except (KeyboardInterrupt, OpenCodeError) as error:
+        except (KeyboardInterrupt, Exception) as error:
             turns = getattr(error, "turns", None) or tuple(self._sent[before:])
             self.done.append(mapping.failed(prompt, turns, error))
             if not isinstance(error, TurnError):

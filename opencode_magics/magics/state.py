@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from IPython.core.error import UsageError
-from traitlets import Bool, Enum, Float, Unicode
+from traitlets import Bool, Enum, Float, TraitError, Unicode, validate
 from traitlets.config import Configurable
 
 from ..errors import AuthenticationError, RecordingError
@@ -120,6 +121,12 @@ class OpenCodeMagics(Configurable):
         True,
         help="Stop a turn whose model gives six equal answers within ten seconds.",
     ).tag(config=True)
+
+    @validate("max_cost", "max_session_cost")
+    def _is_a_ceiling(self, proposal: Any) -> Any:
+        if proposal.value is not None and math.isnan(proposal.value):
+            raise TraitError(f"{proposal.trait.name} takes USD, not NaN, which nothing passes.")
+        return proposal.value
 
     def __init__(self, shell: Any) -> None:
         super().__init__(parent=shell)
