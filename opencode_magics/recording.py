@@ -160,7 +160,9 @@ def dumps(recording: Recording) -> str:
     )
 
 
-def loads(lines: Iterable[str], name: str) -> tuple[Recording, ...]:
+def loads(
+    lines: Iterable[str], name: str, decode: Callable[[str], Any] = json.loads
+) -> tuple[Recording, ...]:
     """The recorded turns in the lines of a file.
 
     The last line of a turn may be broken, as a kernel leaves it that died: the turn is `cut` there.
@@ -168,6 +170,7 @@ def loads(lines: Iterable[str], name: str) -> tuple[Recording, ...]:
     Args:
         lines: The lines.
         name: What the file is called in an error.
+        decode: Reads the JSON of a line.
 
     Raises:
         RecordingError: It is no recording, or one of another version.
@@ -179,7 +182,7 @@ def loads(lines: Iterable[str], name: str) -> tuple[Recording, ...]:
     for number, text in enumerate(lines, 1):
         if not text.strip():
             continue
-        line = _line(text)
+        line = _line(text, decode)
         if line is not None and MARK in line:
             if head is not None:
                 turns.append(_turn(head, told))
@@ -201,10 +204,10 @@ def _turn(head: Line, told: list[Line]) -> Recording:
     return Recording(head, tuple(told), cut=not any("outcome" in line for line in told[-1:]))
 
 
-def _line(text: str) -> Line | None:
+def _line(text: str, decode: Callable[[str], Any]) -> Line | None:
     """A line as a dict; None if it is none of a recording's."""
     try:
-        line = json.loads(text)
+        line = decode(text)
     except (ValueError, RecursionError):
         return None
     if not isinstance(line, dict):

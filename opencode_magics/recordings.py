@@ -319,7 +319,7 @@ def load(path: str | os.PathLike[str]) -> tuple[Recording, ...]:
                 "Record the turns into several files.",
             )
         with file.open(encoding="utf-8", errors="replace", newline="\n") as lines:
-            return loads(lines, str(file))
+            return loads(lines, str(file), dialects.loads)
     except OSError as error:
         what = f"{file} can't be read: {error.strerror or error}."
         raise RecordingError(what) from error

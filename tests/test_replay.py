@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 import re
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -572,3 +573,50 @@ def test_a_line_that_says_nonsense_is_left_out(line: dict[str, Any]) -> None:
     found = played(replace(told, lines=(line, *told.lines)))
     if "end" not in line:
         assert found.outcome == "succeeded"
+
+
+def fields(value: Any, *above: str | int) -> Iterator[tuple[str | int, ...]]:
+    """Where something stands in a JSON value."""
+    if above:
+        yield above
+    if isinstance(value, dict | list):
+        for name, each in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from fields(each, *above, name)
+
+
+def exchanged(value: Any, where: tuple[str | int, ...], new: Any) -> Any:
+    """A JSON value with another one in a place of it."""
+    name, *below = where
+    changed = value.copy()
+    changed[name] = exchanged(value[name], tuple(below), new) if below else new
+    return changed
+
+
+@pytest.mark.parametrize("odd", [7, [None], {"a": 1}, None], ids=repr)
+@pytest.mark.parametrize(
+    "name",
+    ["v1/two_one_rejected", "v1/question_answered", "v1/write", "v2/permission", "v2/question"],
+)
+def test_no_field_of_any_frame_can_break_a_replay(name: str, odd: Any) -> None:
+    """What is of another kind than it should be is absent, or its frame can't be read."""
+    told, seen = recording(name), set()
+    for n, line in enumerate(told.lines):
+        for where in fields(line.get("frame")):
+            kind = line["frame"]["type"], *(w for w in where if isinstance(w, str))
+            if kind in seen:
+                continue
+            seen.add(kind)
+            changed = line | {"frame": exchanged(line["frame"], where, odd)}
+            turn = played(replace(told, lines=(*told.lines[:n], changed, *told.lines[n + 1 :])))
+            assert html.turn(turn)
+
+
+def test_half_a_character_anywhere_in_a_recording_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "it.jsonl"
+    text = (RECORDINGS / "v1/write.jsonl").read_text()
+    session = json.loads(text.splitlines()[0])["session"]["id"]
+    path.write_text(text.replace(session, "\\ud800"))
+    (told,) = load(path)
+    turn = played(told)
+    assert turn.session == "\ufffd"
+    assert html.turn(turn)

@@ -553,14 +553,14 @@ def _message(w: Wire, parts: tuple[Part, ...] = (), unread: tuple[str, ...] = ()
     summary = w.get("summary")
     return Message(
         id=needed(w["id"]),
-        session=w.get("sessionID") or "",
+        session=string(w.get("sessionID")),
         role=role,
         created=moment(time.get("created")),
         completed=moment(time.get("completed")),
-        parent=w.get("parentID"),
-        agent=w.get("agent"),
+        parent=word(w.get("parentID")),
+        agent=word(w.get("agent")),
         model=_ref(provider, model_id, variant) if provider and model_id else None,
-        finish=w.get("finish"),
+        finish=word(w.get("finish")),
         error=_failure(w["error"]) if w.get("error") else None,
         reported=call_usage(w) if role == "assistant" else None,
         summary=summary is True,
@@ -675,12 +675,13 @@ def _tool_edits(state: Wire) -> tuple[FileDiff, ...]:
     meta, given = state.get("metadata") or {}, state.get("input") or {}
     if state.get("status") != "completed":
         return ()
-    if "exists" not in meta or "filepath" not in meta:
+    file = string(meta.get("filepath"))
+    if "exists" not in meta or not file:
         return _tool_diffs(meta)
     if meta["exists"]:  # a write over a file: what was there before is not told
-        return (FileDiff(meta["filepath"], status="modified"),)
+        return (FileDiff(file, status="modified"),)
     made = _compared({"before": "", "after": given.get("content")})
-    return (FileDiff(meta["filepath"], made, status="added"),)
+    return (FileDiff(file, made, status="added"),)
 
 
 def _compared(w: Wire) -> str:
@@ -783,23 +784,24 @@ def _permission(w: Wire) -> Permission:
     return Permission(
         id=needed(w["id"]),
         session=needed(w["sessionID"]),
-        action=w.get("permission") or w["type"],
+        action=needed(w.get("permission") or w["type"]),
         patterns=(patterns,) if isinstance(patterns, str) else tuple(map(str, patterns)),
         always=tuple(map(str, w.get("always") or ())),
         command=string(meta.get("command")) or None,
-        diff=FileDiff(meta.get("filepath") or "", diff) if isinstance(diff, str) else None,
-        call=tool.get("callID"),
-        message=tool.get("messageID"),
+        diff=FileDiff(string(meta.get("filepath")), diff) if isinstance(diff, str) else None,
+        call=word(tool.get("callID")),
+        message=word(tool.get("messageID")),
     )
 
 
 def _question(w: Wire) -> Question:
     items = tuple(
         QuestionItem(
-            question=q["question"],
-            header=q.get("header") or "",
+            question=needed(q["question"]),
+            header=string(q.get("header")),
             options=tuple(
-                Option(o["label"], o.get("description") or "") for o in q.get("options") or ()
+                Option(needed(o["label"]), string(o.get("description")))
+                for o in q.get("options") or ()
             ),
             multiple=bool(q.get("multiple")),
             custom=q.get("custom") is not False,
@@ -808,9 +810,8 @@ def _question(w: Wire) -> Question:
         for q in w["questions"]
     )
     tool = w.get("tool") or {}
-    return Question(
-        needed(w["id"]), needed(w["sessionID"]), items, tool.get("callID"), tool.get("messageID")
-    )
+    call, message = word(tool.get("callID")), word(tool.get("messageID"))
+    return Question(needed(w["id"]), needed(w["sessionID"]), items, call, message)
 
 
 def _models(body: Wire, default: str | None) -> Iterator[Model]:
@@ -887,7 +888,7 @@ def _mcp_servers(body: Wire) -> tuple[McpServer, ...]:
 
 
 def _session_failed(p: Wire) -> Event:
-    return SessionFailed(p.get("sessionID") or "", _failure(p.get("error") or {}))
+    return SessionFailed(string(p.get("sessionID")), _failure(p.get("error") or {}))
 
 
 def _message_changed(p: Wire) -> Event:
@@ -896,36 +897,50 @@ def _message_changed(p: Wire) -> Event:
 
 def _part_changed(p: Wire) -> Event:
     w = p["part"]
-    return PartChanged(w.get("sessionID") or p["sessionID"], w["messageID"], _part(w))
+    session = needed(w.get("sessionID") or p["sessionID"])
+    return PartChanged(session, needed(w["messageID"]), _part(w))
 
 
 def _delta(p: Wire) -> Event:
     # Deltas of reasoning have the field "text" too; the part's own kind tells them apart.
     text = string(p["delta"]) if p.get("field") == "text" else ""
-    return PartDelta(p["sessionID"], p["messageID"], p["partID"], text)
+    return PartDelta(*_place_of(p), text)
 
 
 def _permission_replied(p: Wire) -> Event:
-    request = p.get("requestID") or p["permissionID"]
-    return RequestReplied(p["sessionID"], request, p.get("reply") or p["response"])
+    request = needed(p.get("requestID") or p["permissionID"])
+    return RequestReplied(needed(p["sessionID"]), request, needed(p.get("reply") or p["response"]))
+
+
+def _settled(p: Wire, reply: str) -> Event:
+    return RequestReplied(needed(p["sessionID"]), needed(p["requestID"]), reply)
+
+
+def _status_changed(p: Wire, status: Status) -> Event:
+    return StatusChanged(needed(p["sessionID"]), status)
+
+
+def _place_of(p: Wire) -> tuple[str, str, str]:
+    """Where a part is: in which session and message, and its id."""
+    return needed(p["sessionID"]), needed(p["messageID"]), needed(p["partID"])
 
 
 _EVENTS: dict[str, Callable[[Wire], Event]] = {
     "session.created": lambda p: SessionChanged(_session(p["info"])),
     "session.updated": lambda p: SessionChanged(_session(p["info"])),
-    "session.deleted": lambda p: SessionDeleted(p.get("sessionID") or p["info"]["id"]),
-    "session.status": lambda p: StatusChanged(p["sessionID"], _status(p["status"])),
-    "session.idle": lambda p: StatusChanged(p["sessionID"], Status("idle")),
+    "session.deleted": lambda p: SessionDeleted(needed(p.get("sessionID") or p["info"]["id"])),
+    "session.status": lambda p: _status_changed(p, _status(p["status"])),
+    "session.idle": lambda p: _status_changed(p, Status("idle")),
     "session.error": _session_failed,
     "message.updated": _message_changed,
-    "message.removed": lambda p: MessageRemoved(p["sessionID"], p["messageID"]),
+    "message.removed": lambda p: MessageRemoved(needed(p["sessionID"]), needed(p["messageID"])),
     "message.part.updated": _part_changed,
     "message.part.delta": _delta,
-    "message.part.removed": lambda p: PartRemoved(p["sessionID"], p["messageID"], p["partID"]),
+    "message.part.removed": lambda p: PartRemoved(*_place_of(p)),
     "permission.asked": lambda p: PermissionAsked(_permission(p)),
     "permission.updated": lambda p: PermissionAsked(_permission(p)),
     "permission.replied": _permission_replied,
     "question.asked": lambda p: QuestionAsked(_question(p)),
-    "question.replied": lambda p: RequestReplied(p["sessionID"], p["requestID"], "answered"),
-    "question.rejected": lambda p: RequestReplied(p["sessionID"], p["requestID"], "dismissed"),
+    "question.replied": lambda p: _settled(p, "answered"),
+    "question.rejected": lambda p: _settled(p, "dismissed"),
 }

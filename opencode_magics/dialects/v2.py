@@ -95,6 +95,7 @@ from .values import (
     number,
     string,
     usage,
+    word,
 )
 
 Wire = dict[str, Any]
@@ -649,7 +650,10 @@ class V2(Generation):
             log.warning("The server sent %s, which this package does not know.", kind)
 
 
-_TEXTS = ("id", "sessionID", "messageID", "assistantMessageID", "inboxID", "text")
+_TEXTS = (
+    *("id", "sessionID", "messageID", "assistantMessageID", "inboxID", "requestID"),
+    *("text", "title", "name", "reply"),
+)
 
 
 def _spelt(d: Wire) -> Wire:
@@ -974,7 +978,7 @@ def _content(content: Iterable[Wire], done: int | None) -> Iterator[Part]:
     """The parts of a step. A text has no times of its own: it is closed when the step is."""
     counts = {"text": 0, "reasoning": 0}
     for w in content:
-        kind = w["type"]
+        kind = needed(w["type"])
         if kind == "tool":
             yield _tool(w)
         elif kind in counts:
@@ -993,7 +997,7 @@ def _tool(w: Wire) -> ToolCall:
     given = state.get("input")
     return ToolCall(
         id=f":tool:{w['id']}",
-        call=w["id"],
+        call=needed(w["id"]),
         tool=string(w["name"]),
         status="pending" if state["status"] == "streaming" else string(state["status"]),
         input=given if isinstance(given, dict) else {},
@@ -1038,7 +1042,7 @@ def _file(place: int, w: Wire) -> Attachment:
     source = fields(w.get("source"))
     address = string(w.get("uri")) or string(source.get("uri")) or string(source.get("path"))
     url = "" if address.startswith("data:") else address
-    return Attachment(f":file:{place}", string(w.get("mime")), w.get("name"), url)
+    return Attachment(f":file:{place}", string(w.get("mime")), word(w.get("name")), url)
 
 
 def _diffs(values: Any) -> tuple[FileDiff, ...]:
@@ -1102,22 +1106,21 @@ def _permission(w: Wire) -> Permission:
     return Permission(
         id=needed(w["id"]),
         session=needed(w["sessionID"]),
-        action=w["action"],
+        action=needed(w["action"]),
         patterns=resources,
         always=tuple(map(str, w.get("save") or ())),
         saves=bool(w.get("save")),
         command=" && ".join(resources) if shell and resources else None,
-        call=source.get("id"),
-        message=source.get("messageID"),
+        call=word(source.get("id")),
+        message=word(source.get("messageID")),
     )
 
 
 def _form(w: Wire) -> Question:
     tool = fields(fields(w.get("metadata")).get("tool"))
     items = tuple(_field(f) for f in w["fields"] if not f.get("hidden"))
-    return Question(
-        needed(w["id"]), needed(w["sessionID"]), items, tool.get("id"), tool.get("messageID")
-    )
+    call, message = word(tool.get("id")), word(tool.get("messageID"))
+    return Question(needed(w["id"]), needed(w["sessionID"]), items, call, message)
 
 
 def _field(w: Wire) -> QuestionItem:
@@ -1131,7 +1134,7 @@ def _field(w: Wire) -> QuestionItem:
     title, description = string(w.get("title")), string(w.get("description"))
     least, most = (_bound(w, *names) for names in _BOUNDS)
     return QuestionItem(
-        question=description or title or w["key"],
+        question=description or title or needed(w["key"]),
         header=title if description else "",
         options=tuple(options),
         multiple=several,
@@ -1146,7 +1149,7 @@ def _field(w: Wire) -> QuestionItem:
         format=string(w.get("format")),
         url=string(w.get("url")),
         when=tuple(
-            (c["key"], c["op"], _told(c["value"]))
+            (needed(c["key"]), c["op"], _told(c["value"]))
             for c in w.get("when") or ()
             if c["op"] in ("eq", "neq")  # by what nobody knows nothing is hidden
         ),
@@ -1161,7 +1164,8 @@ def _bound(w: Wire, *names: str) -> float | None:
 
 
 def _option(w: Wire) -> Option:
-    return Option(string(w.get("label")) or w["value"], string(w.get("description")), w["value"])
+    value = needed(w["value"])
+    return Option(string(w.get("label")) or value, string(w.get("description")), value)
 
 
 def _told(value: Any) -> str:
@@ -1374,7 +1378,7 @@ def _on_part(part: type[Text] | type[Reasoning], closed: bool) -> _Read:
 
     def read(d: Wire, f: Wire) -> Iterator[Event]:
         start, end = (None, _at(f)) if closed else (_at(f), None)
-        text = d["text"] if closed else ""
+        text = string(d["text"]) if closed else ""
         new = part(f":{kind}:{d['ordinal']}", text, start, end)
         yield PartChanged(d["sessionID"], d["assistantMessageID"], new)
 
@@ -1396,7 +1400,7 @@ def _on_tool(status: Literal["pending", "running", "completed", "error"]) -> _Re
         call = ToolCall(
             id=f":tool:{d['id']}",
             call=d["id"],
-            tool=d["name"] if status == "pending" else "",
+            tool=string(d["name"]) if status == "pending" else "",
             status=status,
             input=given if isinstance(given, dict) else {},
             start=_at(f) if "input" in d else None,
@@ -1465,6 +1469,10 @@ def _on_usage(d: Wire, f: Wire) -> Iterator[Event]:
 def _on_selected(d: Wire, f: Wire) -> Iterator[Event]:
     agent = string(d.get("agent")) or None
     yield SessionChanged(Session(d["sessionID"], agent=agent, model=_ref(d.get("model"))))
+
+
+def _settled(d: Wire, request: Any, reply: Any) -> Event:
+    return RequestReplied(needed(d["sessionID"]), needed(request), needed(reply))
 
 
 def _on_compacting(d: Wire, f: Wire) -> Iterator[Event]:
@@ -1541,8 +1549,8 @@ _EVENTS: dict[str, _Read] = {
     "session.compaction.ended": _on_compacted,
     "session.compaction.failed": _on_compacted,
     "permission.asked": lambda d, f: [PermissionAsked(_permission(d))],
-    "permission.replied": lambda d, f: [RequestReplied(d["sessionID"], d["requestID"], d["reply"])],
+    "permission.replied": lambda d, f: [_settled(d, d["requestID"], d["reply"])],
     "form.created": lambda d, f: [QuestionAsked(_form(d["form"]))],
-    "form.replied": lambda d, f: [RequestReplied(d["sessionID"], d["id"], "answered")],
-    "form.cancelled": lambda d, f: [RequestReplied(d["sessionID"], d["id"], "dismissed")],
+    "form.replied": lambda d, f: [_settled(d, d["id"], "answered")],
+    "form.cancelled": lambda d, f: [_settled(d, d["id"], "dismissed")],
 }
