@@ -149,7 +149,8 @@ class Recording:
     def label(self) -> str:
         """When it was recorded, and with what."""
         when = str(self.head.get("at", ""))[:16].replace("T", " ")
-        return f"{when} UTC, OpenCode {self.head.get('server', '?')}"
+        label = f"{when} UTC, OpenCode {self.head.get('server', '?')}"
+        return "".join(c for c in label[:80] if c.isprintable())  # a terminal obeys others
 
 
 def dumps(recording: Recording) -> str:

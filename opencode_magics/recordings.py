@@ -77,7 +77,12 @@ def recorded(turn: Turn, mask: Mask | None = None) -> Recording:
     lines = _trimmed([*_lines(recorder, dialect, turn.tree)], turn.prompt)
     end = {"t": lines[-1]["t"] if lines else 0.0, "outcome": turn.outcome}
     recording = Recording(head, (*lines, end))
-    return recording if mask is None else _masked(recording, mask, dialect)
+    try:
+        return recording if mask is None else _masked(recording, mask, dialect)
+    except RecursionError:
+        raise RecordingError(
+            "Something in this turn is too deep to look for secrets in it.", "Keep it raw, or not."
+        ) from None
 
 
 def _lines(recorder: Recorder, dialect: Dialect, tree: frozenset[str]) -> Iterator[Line]:

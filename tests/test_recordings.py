@@ -17,6 +17,7 @@ from shell import Shell, one_line_and_what_to_do
 import opencode_magics
 from opencode_magics import recordings
 from opencode_magics.errors import RecordingError
+from opencode_magics.masks import Mask
 from opencode_magics.recording import VERSION, Recorder
 from opencode_magics.recordings import load, recorded, save
 from opencode_magics.turn import Turn
@@ -178,6 +179,17 @@ def test_frames_that_say_nothing_are_not_kept() -> None:
     assert [x["frame"]["properties"]["delta"] for x in recorded(turn).lines if "frame" in x] == [
         "y"
     ]
+
+
+def test_what_is_too_deep_to_mask_is_said() -> None:
+    state = f'{{"status":"running","input":{{"a":{"[" * 800}{"]" * 800}}}}}'
+    part = f'{{"id":"prt_1","messageID":"msg_2","type":"tool","tool":"x","state":{state}}}'
+    turn = heard(
+        f'{{"type":"message.part.updated","properties":{{"sessionID":"ses_1","part":{part}}}}}'
+    )
+    with pytest.raises(RecordingError, match="too deep"):
+        recorded(turn, Mask())
+    assert len(recorded(turn).lines) == 2
 
 
 def test_a_secret_in_pieces_is_hidden_and_the_text_fits(tmp_path: Path) -> None:

@@ -310,6 +310,12 @@ def test_a_replay_needs_no_server(alone: Shell) -> None:
     assert alone.user_ns.get("again") is None
 
 
+@pytest.mark.usefixtures("no_network")
+def test_no_server_is_asked_for_the_timeline_of_a_replay(alone: Shell) -> None:
+    alone.run(f"%oc_replay {RECORDINGS / 'v1/text.jsonl'} --speed instant")
+    assert "is a replay" in alone.fails("%oc_timeline").text
+
+
 def test_a_replay_of_several_turns_plays_them_in_order(alone: Shell, tmp_path: Path) -> None:
     path = tmp_path / "two.jsonl"
     path.write_text("".join((RECORDINGS / f"v1/{n}.jsonl").read_text() for n in ("text", "edit")))
@@ -609,6 +615,13 @@ def test_no_field_of_any_frame_can_break_a_replay(name: str, odd: Any) -> None:
             changed = line | {"frame": exchanged(line["frame"], where, odd)}
             turn = played(replace(told, lines=(*told.lines[:n], changed, *told.lines[n + 1 :])))
             assert html.turn(turn)
+
+
+def test_a_terminal_obeys_nothing_of_a_recording() -> None:
+    told = recording("v1/text")
+    odd = replace(told, head=told.head | {"server": "1\x1b]0;x\x07\0" + "9" * 1_000})
+    assert repr(odd).isprintable()
+    assert len(odd.label) <= 80
 
 
 def test_half_a_character_anywhere_in_a_recording_is_none(tmp_path: Path) -> None:

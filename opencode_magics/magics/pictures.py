@@ -54,6 +54,8 @@ class PictureMagics(Magics):
         if options.session or self.state.turn is None:
             session = self._session(options.session)
             return history.timeline(self.state.client, session, last=options.last)
+        if self.state.turn.replayed:
+            raise UsageError("The last turn is a replay, which no server has. Name a session.")
         self.state.turn = refresh(self.state.client, self.state.turn)
         return history.timeline(self.state.client, self.state.turn)
 
