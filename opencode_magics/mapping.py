@@ -60,12 +60,14 @@ class Answered:
         return usage.total if usage else None
 
 
-def failed(prompt: str, turns: tuple[Turn, ...], error: BaseException) -> Answered:
+def failed(
+    prompt: str, turns: tuple[Turn, ...], error: BaseException, *, recalled: bool = False
+) -> Answered:
     """What came of a row that has no answer, and why."""
     unfit = isinstance(error, UnfitAnswer) and turns[-1].outcome == "succeeded"
     outcome = "unfit" if unfit else turns[-1].outcome if turns else "not_sent"
     why = error.what if isinstance(error, OpenCodeError) else str(error) or "interrupted"
-    return Answered(prompt, turns, outcome, error=why)
+    return Answered(prompt, turns, outcome, recalled=recalled, error=why)
 
 
 COLUMNS: Columns = {

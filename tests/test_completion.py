@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -195,6 +196,16 @@ def test_files_with_blanks_and_folders_are_completed(shell: Shell, workspace: Pa
     assert tab(shell, "%oc_connect --directory a") == ['%oc_connect --directory "a folder/']
     gre = "%oc_connect --directory gre"
     assert completer(shell).offers(gre, 0, len(gre))[1] == []
+
+
+@pytest.mark.parametrize(
+    "name", [b"zz\x1b[31m", b"zz\xff", b"zz\r", b"zz\n", "zz\u2028z".encode()], ids=ascii
+)
+def test_what_nobody_types_is_not_offered(shell: Shell, workspace: Path, name: bytes) -> None:
+    with open(os.path.join(os.fsencode(workspace), name), "wb"):
+        pass
+    for line in ("%oc_replay zz", "%oc_replay 'zz", "%%oc_prompt --file zz"):
+        assert completer(shell).offers(line, 0, len(line))[1] == []
 
 
 @pytest.mark.parametrize(

@@ -215,6 +215,18 @@ def test_an_answer_that_does_not_fit_is_a_row_without_a_value(
 
 
 @both
+def test_an_answer_from_history_that_does_not_fit_is_from_history(
+    shell: Shell, trips: pd.DataFrame
+) -> None:
+    shell.user_ns["odd"] = {"type": "string", "pattern": "^y{9}$"}
+    cell = "%%oc_map trips --once --retries 1 --schema odd\nRate {n} once"
+    assert not shell.run(cell).value["from_history"].any()
+    again = shell.run(cell)
+    assert set(again.value["outcome"]) == {"unfit"}
+    assert again.value["from_history"].all()
+    assert "3 from history · nothing was sent" in again.text
+
+
 def test_permissions_are_asked_as_usual(shell: Shell, workspace: Path) -> None:
     shell.user_ns["files"] = pd.DataFrame({"name": ["one", "two"]})
     shell.types("1", "3")

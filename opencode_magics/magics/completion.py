@@ -33,6 +33,8 @@ _FRESH = 5.0  # seconds for which an answer of the server is good
 _CELL = re.compile(r"%%(oc_\w+)\s")
 _LINE = re.compile(r"\s*(?:[\w.\[\]'\", ]+=\s*)?%(oc_\w+)[ \t]")
 _PLAIN = r"[^\W_][^\s\";$?]*"  # what needs no quotes
+# What ends a line, moves a cursor or is half a character: nobody types it, a front-end may fail.
+_UNTYPED = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
@@ -236,11 +238,13 @@ def _written(value: str, quote: str, many: bool) -> str | None:
         quote: The quote that is typed already.
         many: Whether several words are one value.
     """
+    if _UNTYPED.search(value):
+        return None
     plain = rf"{_PLAIN}(?: {_PLAIN})*" if many else r"[^\s\"'-][^\s\";$?]*"
     if not quote and re.fullmatch(plain, value):
         return value
     quotes = [q for q in (quote or "\"'") if q not in value]
-    if not quotes or "\n" in value:
+    if not quotes:
         return None
     closed = "" if value.endswith(os.sep) else quotes[0]  # in a folder there is more to type
     return f"{quotes[0]}{value}{closed}"

@@ -201,8 +201,11 @@ class _Rows:
                 options, prompt, self._schema, limits=limits, shown=shown, sent=self._sent
             )
         except (KeyboardInterrupt, Exception) as error:
-            turns = getattr(error, "turns", None) or tuple(self._sent[before:])
-            self.done.append(mapping.failed(prompt, turns, error))
+            sent = tuple(self._sent[before:])
+            turns = getattr(error, "turns", None) or sent
+            self.done.append(
+                mapping.failed(prompt, turns, error, recalled=bool(turns and not sent))
+            )
             if not isinstance(error, TurnError):
                 raise
         else:
