@@ -158,7 +158,7 @@ def test_every_recorded_turn_is_well_formed(name: str) -> None:
 
 def test_reasoning_is_folded_away() -> None:
     drawn = html.turn(turn(answer(Reasoning("a", "deep *thought*", 0, 3_100))))
-    assert re.search(r"<details style.*<i>Reasoning</i>.* · 3\.1 s.*<em>thought</em>", drawn)
+    assert re.search(r"<details style.*<i [^>]*>Reasoning</i>.* · 3\.1 s.*<em>thought</em>", drawn)
 
 
 def test_a_tool_call_is_one_line_that_opens_to_input_and_output() -> None:
@@ -284,7 +284,14 @@ def test_a_note_stands_above_the_last_line() -> None:
 def test_the_last_line_is_the_same_in_both_faces() -> None:
     shown = says("Hi")
     last = text.render(shown).split("\n")[-1]
-    assert page(shown).text.strip().endswith(f"✓ {last}")
+    drawn = page(shown).text.strip()
+    assert drawn.replace("\N{NO-BREAK SPACE}", " ").endswith(f"✓ {last}")
+
+
+def test_no_line_parts_a_number_from_what_it_counts() -> None:
+    drawn = Page(html.last_line(turn(answer(Reasoning("a", "thought", 0, 3_100))))).text
+    assert drawn.endswith(" · 3.2\N{NO-BREAK SPACE}s")
+    assert not re.search(r"\d (?!·)", drawn)
 
 
 def test_a_session_is_a_small_card() -> None:

@@ -244,7 +244,7 @@ def test_a_fence_that_is_cut_is_code_on_both_sides() -> None:
 def test_long_reasoning_goes_on_folded() -> None:
     live_cell, screen = cell()
     live_cell.close(turn(answer(Reasoning("a", LONG[:20_000], 0, 1), Text("b", "Hi", 1, 2))))
-    assert screen.all("text/html").count("<i>Reasoning</i>") == len(screen.outputs)
+    assert screen.all("text/html").count(">Reasoning</i>") == len(screen.outputs)
     assert "· continued" in screen.all("text/html")
 
 

@@ -8,6 +8,7 @@ and no classes but the two that keep `$5` from becoming a formula.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from html import escape
 from itertools import groupby
@@ -35,6 +36,8 @@ from .words import State, clean
 # Plain middle tones: JupyterLab drops var(...) from the outputs of a notebook it doesn't trust yet,
 # and a reopened notebook should look as it did.
 _OK, _BAD, _WARN, _BUSY = "#2c974b", "#e0443e", "#c87a00", "#3b7fd9"
+# No line begins with the unit of a number that ended the line above it.
+_AFTER_NUMBER, _NO_BREAK = re.compile(r"(?<=[\d≥?]) (?!·)"), "\N{NO-BREAK SPACE}"
 _RULE = "1px solid rgba(128,128,128,.3)"
 _QUIET = "opacity:.65"
 _SMALL = "font-size:.92em"
@@ -89,7 +92,7 @@ def last_line(turn: Turn, note: str = "") -> str:
     """Outcome, who, how much, how long; above it a note, if there is one."""
     outcome, *rest = words.summary_parts(turn)
     icon, colour = _OUTCOMES[turn.outcome]
-    told = esc(" · ".join(["", *rest])).lstrip()
+    told = _AFTER_NUMBER.sub(_NO_BREAK, esc(" · ".join(["", *rest])).lstrip())
     line = (
         f'<div style="margin:.6em 0 .2em;padding-top:.35em;border-top:{_RULE};{_SMALL}">'
         f'<b style="color:{colour};font-weight:600">{icon} {outcome}</b> '
@@ -104,9 +107,9 @@ def prose(value: Text | Reasoning | Recap, html: str, continued: bool = False) -
         return f'<div style="margin:.5em 0">{html}</div>'
     name = "Summary of the conversation" if isinstance(value, Recap) else "Reasoning"
     took = words.between(value.start, value.end) if isinstance(value, Reasoning) else ""
-    head = f"<i>{name}</i>{_aside('continued' if continued else took)}"
+    head = f'<i style="{_QUIET}">{name}</i>{_aside("continued" if continued else took)}'
     rail = "border-left:2px solid rgba(128,128,128,.35);padding-left:.8em;margin:.2em 0 .6em .3em"
-    return _details(f'<span style="{_QUIET}">{head}</span>', html, inside=f"{rail};opacity:.8")
+    return _details(head, html, inside=f"{rail};opacity:.8")
 
 
 def block(block: Block) -> str:
