@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -24,7 +25,9 @@ def _waiting() -> Iterator[Callable[[float], None]]:
     """A line that counts the seconds while a server starts."""
     from tqdm import tqdm
 
-    with tqdm(desc="Starting OpenCode", bar_format="{desc}{postfix}", leave=False) as bar:
+    # On a notebook's stderr it would stand on red, as if something had failed.
+    shape, screen = "{desc}{postfix}", sys.stdout
+    with tqdm(desc="Starting OpenCode", bar_format=shape, leave=False, file=screen) as bar:
         yield lambda seconds: bar.set_postfix_str(f"{seconds:.0f} s")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -163,7 +164,8 @@ class _Rows:
         """Have one row after the other answered, until nothing may be spent any more."""
         from tqdm import tqdm
 
-        with tqdm(total=len(prompts), desc=self._title, unit="row") as bar:
+        # On a notebook's stderr it would stand on red, as if something had failed.
+        with tqdm(total=len(prompts), desc=self._title, unit="row", file=sys.stdout) as bar:
             for label, prompt in zip(labels, prompts, strict=True):
                 limits = self._limits()
                 self._why = limits.overspent_before()
