@@ -285,7 +285,7 @@ class Replay(Run):
         if not same:
             self.differs.append(
                 f"You answered {_words(reply, message)}; in the recording it was "
-                f"{_words(*then)}, and what follows is what came of that."
+                f"{_words(*then)}, and the replay goes on with that."
             )
             self.note = self.differs[-1]
         return True

@@ -282,7 +282,7 @@ def test_a_notebook_records_and_replays(shell: Shell, tmp_path: Path, bash: str)
     shell.run("%oc_new lesson;\n%oc_prompt #bash echo hi")
     shell.run("%oc_prompt #text 2")
     assert "2 so far" in shell.run("%oc_record").text
-    assert "no more" in shell.run("%oc_record --stop").text
+    assert "has ended" in shell.run("%oc_record --stop").text
     shell.run("%oc_prompt #text 3")
     assert "Nothing is recorded" in shell.run("%oc_record").text
     turn, session = shell.run("%oc_turn").value, shell.run("%oc_session").value

@@ -293,7 +293,7 @@ def test_what_this_notebook_made_chose_or_prompted_is_shown(shell: Shell, client
     assert waited.value.attrs["reason"] == "condition"
     assert other.id in waited.value.attrs["ready"]
     assert "mine" in waited.text
-    assert "2 ready, 0 pending" in waited.text
+    assert "2 of 2 ready" in waited.text
 
 
 def test_a_directory_shows_what_is_at_work_there_whoever_began_it(

@@ -277,8 +277,8 @@ class ControlMagics(Magics):
                 board.close("Stopped waiting; nothing was stopped on the server.")
                 raise TurnInterrupted("Stopped waiting.") from None
         ended = "" if waited.reason == "condition" else ": the time was over"
-        counts = f"{len(waited.ready)} ready, {len(waited.pending)} pending"
-        board.close(f"{counts} after {seconds(waited.elapsed)}{ended}")
+        ready = f"{len(waited.ready)} of {len(waited.ready) + len(waited.pending)} ready"
+        board.close(f"{ready} after {seconds(waited.elapsed)}{ended}")
         return waited
 
 

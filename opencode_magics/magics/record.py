@@ -56,14 +56,14 @@ class RecordMagics(Magics):
             path = recordings.expanded(named).absolute()
             recordings.check_target(path)
             self.state.recording = Recording(path, options.raw)
-            print(f"{self.state.recording}. %oc_record --stop ends it.")
+            print(f"{self.state.recording}.\n%oc_record --stop ends it.")
             return
         if options.raw:
             raise UsageError("Name a file. For example: %oc_record --raw lesson.jsonl")
         print(self.state.recording or "Nothing is recorded. For example: %oc_record lesson.jsonl")
         if options.stop and self.state.recording is not None:
             self.state.recording = None
-            print("It is recorded no more.")
+            print("The recording has ended.")
 
     @no_var_expand
     @arguments

@@ -58,8 +58,8 @@ class TurnMagics(Magics):
                     run.start()
                     run.prove_stored()
                 print(
-                    f"Sent to session {run.session.id}; the turn runs on the server. %oc_attach "
-                    "follows it, %oc_turn shows how far it is."
+                    f"Sent to session {run.session.id}; the turn runs on the server.\n"
+                    "%oc_attach follows it, %oc_turn shows how far it is."
                 )
                 if run.limits.ceilings:
                     print("Its cost is watched only while a cell follows it.")
