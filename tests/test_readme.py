@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from opencode_magics.magics.help import overview
@@ -39,3 +40,10 @@ def test_what_it_links_to_is_there(link: str) -> None:
 def test_a_picture_is_small_and_shown(picture: Path) -> None:
     assert picture.stat().st_size < 150_000
     assert str(picture.relative_to(ROOT)) in LINKS
+
+
+@pytest.mark.parametrize("lesson", sorted(ROOT.glob("notebooks/*.ipynb")), ids=lambda p: p.stem)
+def test_a_lesson_is_named_here_and_at_the_end_of_the_tour(lesson: Path) -> None:
+    assert str(lesson.relative_to(ROOT)) in LINKS
+    tour = nbformat.read(ROOT / "notebooks/tour.ipynb", as_version=4)
+    assert lesson.stem == "tour" or f"]({lesson.name})" in tour.cells[-1].source

@@ -188,7 +188,9 @@ class HistoryMagics(Magics):
         A folder per kind, in it one per day (UTC), in it a file per session. Export again into the
         same folder whenever you like, from several machines too: what is there is not repeated,
         and what was unfinished or interrupted is completed. Leave out rows with a `duplicate_of`
-        to count nothing twice. Parquet needs pyarrow: pip install 'opencode-magics[parquet]'.
+        to count nothing twice; `key` is the same for a message and its copies, wherever they come
+        from, and `source` in `sessions` names the machine. Times are UTC timestamps, a tool's input
+        is JSON text. Parquet needs pyarrow: pip install 'opencode-magics[parquet]'.
 
         Example::
 
