@@ -56,7 +56,7 @@ class RecordMagics(Magics):
             path = recordings.expanded(named).absolute()
             recordings.check_target(path)
             self.state.recording = Recording(path, options.raw)
-            print(f"{self.state.recording}.\n%oc_record --stop ends it.")
+            print(f"{self.state.recording}\n%oc_record --stop ends it.")
             return
         if options.raw:
             raise UsageError("Name a file. For example: %oc_record --raw lesson.jsonl")

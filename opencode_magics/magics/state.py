@@ -58,9 +58,9 @@ class Recording:
 
     def __str__(self) -> str:
         how = "as they are, secrets included" if self.raw else "without secrets and home paths"
-        so_far = f"; {len(self.turns)} so far" if self.turns else ""
-        failed = f". The last one was not: {self.failed}" if self.failed else ""
-        return f"Turns are recorded into {self.path}, {how}{so_far}{failed}"
+        so_far = f"\n{len(self.turns)} so far." if self.turns else ""
+        failed = f"\nThe last one was not: {self.failed}" if self.failed else ""
+        return f"Turns are recorded into {self.path}, {how}.{so_far}{failed}"
 
 
 class OpenCodeMagics(Configurable):
