@@ -63,4 +63,4 @@ def table(headings: Row, rows: Sequence[Row]) -> str:
     return page([f'<table style="font-size:.92em"><tr>{head}</tr>{body}</table>'])
 
 
-_CELL = "text-align:left;padding:.1em .7em .1em 0"
+_CELL = "text-align:left;padding:.1em .7em"
