@@ -8,7 +8,8 @@ built.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -134,16 +135,11 @@ def _array(dtype: str, values: Any) -> Any:
         return values.series().array
     match dtype:
         case "datetime64[ms, UTC]":
-            nat = np.iinfo(np.int64).min
-            times = np.array([nat if v is None else v for v in values], dtype=np.int64)
+            times, missing = _whole_numbers(values)
+            times[missing] = np.iinfo(np.int64).min  # NaT
             return pd.DatetimeIndex(times.view("datetime64[ms]")).tz_localize("UTC")
         case "Int64":
-            missing = np.array([v is None for v in values], dtype=bool)
-            try:
-                counts = np.array([v or 0 for v in values], dtype=np.int64)
-            except OverflowError:  # absurd counts, added up
-                return _array(dtype, [None if v and abs(v) >= 2**63 else v for v in values])
-            return pd.arrays.IntegerArray(counts, missing)
+            return pd.arrays.IntegerArray(*_whole_numbers(values))
         case "Float64":
             numbers = np.array(values, dtype=np.float64)  # None becomes NaN
             return pd.arrays.FloatingArray(numbers, np.isnan(numbers))
@@ -157,6 +153,23 @@ def _array(dtype: str, values: Any) -> Any:
             return pd.Series(values, dtype=dtype)  # an array of dicts would be taken for columns
         case _:
             return pd.array(values, dtype=dtype)
+
+
+def _whole_numbers(values: Sequence[int | None]) -> tuple[Any, Any]:
+    """Whole numbers as an array, and where there are none; absurd ones count as none."""
+    import numpy as np
+
+    with suppress(OverflowError):
+        read = np.array(values, dtype=np.float64)  # the fastest way past None, which becomes NaN
+        missing = np.isnan(read)
+        if np.abs(read[~missing]).max(initial=0) < 2**53:  # up to there they are exact
+            read[missing] = 0
+            return read.astype(np.int64), missing
+    fitting = [None if v is None or abs(v) >= 2**63 else v for v in values]
+    return (
+        np.array([v or 0 for v in fitting], dtype=np.int64),
+        np.array([v is None for v in fitting], dtype=bool),
+    )
 
 
 # -- sessions --------------------------------------------------------------------------------------
