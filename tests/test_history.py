@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from fake import CUT, FakeServer, one_x, two_x
 
-from opencode_magics import history, steering
+from opencode_magics import history, mapping, steering
 from opencode_magics.client import Client
 from opencode_magics.dialects import Reply, Request
 from opencode_magics.dialects.v1 import V1
@@ -132,7 +132,7 @@ def test_the_page_of_columns_has_every_column() -> None:
     told = (Path(__file__).parents[1] / "notebooks" / "columns.md").read_text(encoding="utf-8")
     tables = {"sessions": frames.SESSIONS, "usage": USAGE}
     tables |= {kind: table.columns for kind, table in frames.KINDS.items()}
-    tables |= steering.FRAMES
+    tables |= steering.FRAMES | {"%%oc_map": mapping.COLUMNS}
     for kind, columns in tables.items():
         for name, column in columns.items():
             if name != "key":
