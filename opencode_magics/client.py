@@ -707,6 +707,11 @@ class Stream:
                     self._queue.put(Unusable(error, fatal=True))
                     return
                 lost = Lost(error.what)
+            except RuntimeError:
+                if not self._client._http.is_closed:
+                    raise
+                self._queue.put(Lost("the client was closed"))
+                return
             if not self._closing.is_set():
                 self._queue.put(lost)
             self._closing.wait(wait)

@@ -267,6 +267,18 @@ def test_g1_06_silence_longer_than_heartbeats_is_a_break():
         stream.close()
 
 
+def test_a_stream_whose_client_is_closed_ends_and_says_so():
+    """Its thread, too: pytest fails for one that raises."""
+    with FakeServer(one_x(), [[CUT]] * 20) as fake:
+        client = Client(fake.url)
+        stream = client.stream()
+        take_until(stream, Lost)
+        client.close()
+        stream._thread.join(10)
+        assert stream.take(1)[-1] == Lost("the client was closed")
+        assert not stream._thread.is_alive()
+
+
 def test_a_stream_that_is_none_is_fatal_and_says_why():
     with FakeServer(one_x()) as fake, Client(fake.url) as client:
         client.dialect.stream = lambda directory: Request("GET", "/a-page")
