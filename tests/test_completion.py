@@ -158,6 +158,14 @@ def test_a_title_that_several_have_is_not_offered(titled: Shell) -> None:
     assert [t for t in tab(titled, "%oc_session paint") if "fence" in t] == []
 
 
+def test_variables_are_offered_and_tables_where_it_takes_one(shell: Shell) -> None:
+    shell.run("import pandas as pd; sales = pd.DataFrame({'a': [1]}); sale_price = 3; _sales = 4")
+    for option in ("--var", "--schema"):
+        line = f"%%oc_prompt {option} sale"
+        assert tab(shell, line) == [f"{line}_price", f"{line}s"]
+    assert tab(shell, "%%oc_map sale") == ["%%oc_map sales"]
+
+
 def test_what_was_completed_is_understood(titled: Shell) -> None:
     for title in ("Paint the fence white", "Rather say don't"):
         (line, *_) = tab(titled, f"%oc_session {title[:5]}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sys
 import threading
 import time
 from collections import Counter
@@ -109,6 +110,18 @@ class Completer:
         titles[""] = 0
         yield from (Offer(s.title, "session") for s in every if titles[s.title.casefold()] == 1)
         yield from (Offer(s.id, "session id") for s in every)
+
+    def variables(self, begun: str) -> Iterator[Offer]:
+        """What a person made in the notebook: nothing hidden, and nothing that was there before."""
+        there = self.shell.user_ns_hidden
+        mine = (n for n in self.shell.user_ns if not n.startswith("_") and n not in there)
+        yield from (Offer(name, "variable") for name in sorted(mine))
+
+    def tables(self, begun: str) -> Iterator[Offer]:
+        """The variables that are DataFrames."""
+        kind = getattr(sys.modules.get("pandas"), "DataFrame", ())
+        names = self.shell.user_ns
+        yield from (o for o in self.variables(begun) if isinstance(names[o.text], kind))
 
     def magics(self, begun: str) -> Iterator[Offer]:
         """The magics of this package, without their signs."""
@@ -224,6 +237,9 @@ KINDS: dict[str, Kind] = {
     "format": _words("parquet", "jsonl"),
     "reply": _words("once", "always", "reject", "dismiss"),
     "by": _keys,
+    "var": Completer.variables,
+    "schema": Completer.variables,
+    "oc_map.table": Completer.tables,
     "oc_command.name": _listed("command", _commands),
     "oc_reply.request": _listed("request", _requests),
     "oc_help.magic": Completer.magics,
