@@ -145,7 +145,8 @@ class Turn:
     @property
     def question_text(self) -> str:
         """The prompt as the server stored it."""
-        return next((m.text for m in self.log if m.id == self.prompt), "")
+        known = (*self.log, *self.inbox)  # in there as long as no agent has seen it (2.x)
+        return next((m.text for m in known if m.id == self.prompt), "")
 
     @property
     def answers(self) -> tuple[Message, ...]:

@@ -400,3 +400,10 @@ def test_g1_19_the_answer_of_an_earlier_prompt_is_not_mine():
 
 def _user(message_id: str) -> Message:
     return Message(message_id, "ses_root01", "user", created=1)
+
+
+def test_a_prompt_has_its_text_while_it_waits_in_the_inbox() -> None:
+    waiting = Message("msg_1", "ses_1", "user", parts=(Text("p", "Why?"),), queued=True)
+    turn = advance(Turn("ses_1", "msg_1"), MessageChanged(waiting))
+    assert turn.log == ()
+    assert turn.question_text == "Why?"
