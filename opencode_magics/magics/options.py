@@ -24,10 +24,9 @@ _TOKEN = re.compile(r"""\s*(?:(--?[\w-]+=)?(?:"([^"]*)"|'([^']*)')(?=\s|$)|(\S+)
 def arguments(magic: Callable[..., Any]) -> Callable[..., Any]:
     """IPython's `magic_arguments`, with the help a person wants: first what the magic gives."""
     told = inspect.cleandoc(magic.__doc__ or "")
+    magic.__doc__ = None  # else it would stand behind the usage
     documented: Callable[..., Any] = magic_arguments()(magic)
-    parser: Any = documented.parser  # type: ignore[attr-defined]
-    parser.description = None
-    usage = parser.format_help().removeprefix("::\n\n").strip("\n")
+    usage = (documented.__doc__ or "").removeprefix("::\n\n").strip("\n")
     documented.__doc__ = f"{told}\n\nUsage::\n\n  {usage.strip()}\n"
     return documented
 
