@@ -1055,10 +1055,15 @@ def reject(client: Client, directory: str, tree: frozenset[str]) -> tuple[str, .
     return (*(p.id for p in permissions), *(q.id for q in questions))
 
 
-def waiting(
-    client: Client, directory: str, known: Turn | None = None, tell: Callable[[str], object] = say
+def waiting(client: Client, directory: str) -> tuple[tuple[Permission, ...], tuple[Question, ...]]:
+    """What waits for a person in a directory. That nothing waits is only said where it was read."""
+    return client.permissions(directory), client.questions(directory)
+
+
+def waiting_as_known(
+    client: Client, directory: str, known: Turn | None, tell: Callable[[str], object]
 ) -> tuple[tuple[Permission, ...], tuple[Question, ...]]:
-    """What waits for a person in a directory; of a list that can't be read, what is `known`."""
+    """The same beside something else; of a list that can't be read, what is `known`."""
     return (
         aside(lambda: client.permissions(directory), known.permissions if known else (), tell),
         aside(lambda: client.questions(directory), known.questions if known else (), tell),
@@ -1094,7 +1099,7 @@ def read_store(
     began = next((m.created for m in messages if m.id == turn.prompt), None) or 0
     below = aside(lambda: tuple(descendants(client, session, began)), turn.sessions, tell)
     tree = turn.tree | {s.id for s in below}
-    permissions, questions = waiting(client, session.directory, turn, tell)
+    permissions, questions = waiting_as_known(client, session.directory, turn, tell)
     over = status is None and any(m.parent == turn.prompt for m in messages)
     return Reread(
         session.id,

@@ -16,7 +16,7 @@ from typing import Literal
 from .client import Client
 from .errors import NotFoundError, OpenCodeError, StatusError
 from .model import Message, Permission, Question, Session, Status
-from .sessions import descendants, same_directory, waiting
+from .sessions import descendants, same_directory, waiting_as_known
 
 State = Literal[
     "idle",
@@ -250,7 +250,7 @@ class _Scene:
     def of(cls, client: Client, directory: str) -> _Scene:
         statuses = {k: s for k, s in client.statuses(directory).items() if s.name != "idle"}
         unread: list[str] = []
-        permissions, questions = waiting(client, directory, tell=unread.append)
+        permissions, questions = waiting_as_known(client, directory, None, unread.append)
         return cls(statuses, (*permissions, *questions), " ".join(unread))
 
     @property

@@ -16,8 +16,9 @@ from opencode_magics import control, status
 from opencode_magics.client import Client
 from opencode_magics.control import EndResult
 from opencode_magics.dialects import Prompt
-from opencode_magics.errors import NotFoundError, TurnInterrupted
+from opencode_magics.errors import NotFoundError, StatusError, TurnInterrupted
 from opencode_magics.model import Session
+from opencode_magics.sessions import pending
 
 ROOT = Session("ses_root01", "root", "/work/p")
 JSON = {"content-type": "application/json"}
@@ -347,3 +348,14 @@ def test_two_clients_at_once_end_a_session_once_and_agree_that_it_is_gone(
 def test_what_can_not_be_meant_is_said(alone: Shell, line: str) -> None:
     with pytest.raises(UsageError, match="one of them"):
         alone.run(f"%oc_end {line}")
+
+
+@pytest.mark.parametrize("route", ["permission", "question"])
+def test_that_nothing_waits_is_only_said_where_it_was_read(route: str) -> None:
+    """Neither that a stop left nothing waiting, nor that there is nothing to answer."""
+    broken = {f"GET /{route}": (500, {}, b"{}")}
+    with FakeServer(one_x() | broken) as fake, Client(fake.url) as client:
+        session = client.session("ses_root01")
+        assert control.stop(client, session, 2.0).status == "unconfirmed"
+        with pytest.raises(StatusError):
+            pending(client, session)
