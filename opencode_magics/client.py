@@ -60,7 +60,7 @@ from .model import (
 )
 
 T = TypeVar("T")
-Tap = Callable[[str, bytes], None]
+Tap = Callable[[str, int, bytes], None]
 U = TypeVar("U")
 DEFAULT_PORT = 4096
 USER = "opencode"
@@ -141,7 +141,7 @@ class Client:
         self._http.close()
 
     def tapped(self, tap: Tap) -> Client:
-        """The same client, which also tells `tap` what it reads: a request and the body it got."""
+        """The same client, which also tells `tap` what it reads: request, HTTP status and body."""
         twin = copy.copy(self)
         twin._tap, twin._original = tap, self
         return twin
@@ -206,13 +206,13 @@ class Client:
 
     def _ask(self, request: Request) -> Reply:
         reply = self._send(request)
+        if self._tap is not None and request.method == "GET":
+            self._tap(request.address, reply.status, reply.body)
         if reply.status >= 300:
             error = dialects.failure(reply)
             if request.method != "GET":
                 error.resend = resend.of_refusal(str(request), reply.status)
             raise error
-        if self._tap is not None and request.method == "GET":
-            self._tap(request.address, reply.body)
         return reply
 
     def _send(self, request: Request) -> Reply:

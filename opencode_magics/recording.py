@@ -6,6 +6,7 @@ A recording is JSONL. Each turn begins with a head, `{"recording": 1, ...}`; eve
     {"t": 0.31, "frame": {...}}                  a frame of the event stream, as the server sent it
     {"t": 0.52, "reply": "GET /path?query", "body": ...}    what the server answered; only if new
     {"t": 0.52, "reply": "GET /path?query", "text": "..."}  the same of what is no JSON: a log
+    {"t": 0.52, "reply": "GET /path", "status": 404, "body": ...}  the same of a refusal
     {"t": 0.52, "read": true}                    the store was read: the replies so far are folded
     {"t": 4.10, "answer": "per_1", "session": "ses_1", "given": "once", "message": ""}
     {"t": 5.00, "note": "Connection lost."}      how the connection was; "" if well again
@@ -69,11 +70,11 @@ class Recorder:
         if self._fresh_size > _BLOCK:
             self._pack()
 
-    def reply(self, request: str, body: bytes) -> None:
+    def reply(self, request: str, status: int, body: bytes) -> None:
         """What the server answered; nothing if it is what it answered before."""
-        if self._known.get(request) != (told := hash(body)):
+        if self._known.get(request) != (told := hash((status, body))):
             self._known[request] = told
-            self._keep("reply", request, body.decode("utf-8", "replace"))
+            self._keep("reply", request, status, body.decode("utf-8", "replace"))
 
     def read(self) -> None:
         """The store was read, and folded."""

@@ -99,11 +99,12 @@ def _lines(recorder: Recorder, dialect: Dialect, tree: frozenset[str]) -> Iterat
                     if _says(dialect, frame) and not (place and place.id in seen):
                         seen |= {place.id} if place else set()
                         yield {"t": at, "frame": frame}
-            case "reply", [request, body]:
+            case "reply", [request, status, body]:
+                line = {"t": at, "reply": request} | ({} if status == 200 else {"status": status})
                 try:
-                    yield {"t": at, "reply": request, "body": dialects.loads(body)}
+                    yield line | {"body": dialects.loads(body)}
                 except (ValueError, RecursionError):  # a log is a stream
-                    yield {"t": at, "reply": request, "text": dialect.excerpt(body)}
+                    yield line | {"text": dialect.excerpt(body)}
             case "read", _:
                 yield {"t": at, "read": True}
             case "answer", [session, request, given, message]:

@@ -15,7 +15,7 @@ from textwrap import shorten
 from typing import Any
 
 from . import dialects
-from .client import Client
+from .client import Client, Tap
 from .dialects import Prompt, Reply, Request
 from .errors import OpenCodeError, RecordingError
 from .events import Ended, Event, PartDelta, PermissionAsked, QuestionAsked, RequestReplied
@@ -40,22 +40,29 @@ class Archive(Client):
         dialect = dialects.of_generation(head["generation"])
         server = Server(head["generation"], str(head.get("server", "")))
         self.__dict__["_detected"] = (server, dialect)
-        self._replies: dict[str, list[tuple[float, bytes]]] = {}
+        self._replies: dict[str, list[tuple[float, int, bytes]]] = {}
         for line in recording.lines:
             if isinstance(line.get("reply"), str):
                 text = line.get("text")
                 body = text.encode() if isinstance(text, str) else dialects.dumps(line.get("body"))
-                self._replies.setdefault(line["reply"], []).append((float(line["t"]), body))
+                status = line.get("status")
+                told = float(line["t"]), status if isinstance(status, int) else 200, body
+                self._replies.setdefault(line["reply"], []).append(told)
         self.clock: Callable[[], float] = lambda: math.inf
 
-    def _ask(self, request: Request) -> Reply:
+    def tapped(self, tap: Tap) -> Client:
+        """Itself: nothing of a recording is recorded."""
+        return self
+
+    def _send(self, request: Request) -> Reply:
         """What was answered last, else what will be in a moment."""
         now, told = self.clock(), self._replies.get(request.address, [])
-        known = [body for at, body in told if at <= now]
-        soon = [body for at, body in told if now < at <= now + _SOON]
+        known = [reply for reply in told if reply[0] <= now]
+        soon = [reply for reply in told if now < reply[0] <= now + _SOON]
         if request.method != "GET" or not (known or soon):
             raise RecordingError(f"The recording doesn't say what the server answers: {request}.")
-        return Reply(request, 200, {}, known[-1] if known else soon[0])
+        _, status, body = known[-1] if known else soon[0]
+        return Reply(request, status, {}, body)
 
 
 class Replay(Run):

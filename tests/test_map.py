@@ -185,6 +185,14 @@ def test_a_row_that_fails_does_not_stop_the_others(shell: Shell) -> None:
 
 
 @both
+def test_every_row_that_is_done_is_counted_at_once(shell: Shell, trips: pd.DataFrame) -> None:
+    """However quick it was: the next one may take minutes."""
+    shell.run("%%oc_map trips --once\n#text {n}")
+    shown = shell.run("%%oc_map trips --once\n#text {n}")
+    assert all(f"{done}/3 [" in shown.text for done in range(4))
+
+
+@both
 def test_a_ceiling_stops_the_map_and_keeps_what_is_done(
     shell: Shell, client: Client, trips: pd.DataFrame
 ) -> None:

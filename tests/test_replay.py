@@ -15,12 +15,14 @@ from typing import Any
 
 import pytest
 from both import both
+from fake import FakeServer, assistant, frame, one_x, user
 from front import FrontEnd
 from IPython.core.error import UsageError
 from recorded import HERE, V1_FLOWS, V2_FLOWS, flow, recording, transcript
 from shell import Shell, one_line_and_what_to_do
 
 from opencode_magics.client import Client
+from opencode_magics.dialects import Prompt
 from opencode_magics.errors import RecordingError, TurnInterrupted
 from opencode_magics.model import Permission, Question, Session
 from opencode_magics.notebook import desk as desks
@@ -116,12 +118,30 @@ def test_a_turn_that_is_saved_is_played_as_it_was(
     turn = live(client, session, prompt)
     (saved,) = load(save(turn, tmp_path / "turn.jsonl", raw=True))
     found = played(saved)
-    assert found == turn
+    assert found == turn, dumps(saved)
     assert found.settled_requests == turn.settled_requests
     assert found.failures == turn.failures
     assert html.turn(replace(found, replayed="")) == html.turn(turn)
     assert not saved.cut
     assert saved.text == prompt
+
+
+@pytest.mark.parametrize("route", ["children", "permission", "question"])
+def test_what_the_server_refuses_it_refuses_in_the_replay(route: str) -> None:
+    stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
+    routes = one_x(message=stored, **{route: (500, {}, b'{"name":"Oops"}')})
+    with (
+        FakeServer(routes, [[frame("session.idle", sessionID="ses_root01")]]) as fake,
+        Client(fake.url, directory="/work/p") as client,
+        Run(client, Session("ses_root01", "root", "/work/p"), Prompt("msg_u1", "hi")) as run,
+    ):
+        run.start()
+        for _ in run:
+            pass
+    saved = recorded(run.turn)
+    assert any(line.get("status") == 500 for line in saved.lines)
+    assert played(saved) == run.turn
+    assert run.turn.text == "done"
 
 
 @both

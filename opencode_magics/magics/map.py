@@ -164,8 +164,11 @@ class _Rows:
         """Have one row after the other answered, until nothing may be spent any more."""
         from tqdm import tqdm
 
-        # On a notebook's stderr it would stand on red, as if something had failed.
-        with tqdm(total=len(prompts), desc=self._title, unit="row", file=sys.stdout) as bar:
+        # On a notebook's stderr it would stand on red, as if something had failed. No row is too
+        # quick to be shown: the next one may take minutes.
+        with tqdm(
+            total=len(prompts), desc=self._title, unit="row", file=sys.stdout, mininterval=0
+        ) as bar:
             for label, prompt in zip(labels, prompts, strict=True):
                 limits = self._limits()
                 self._why = limits.overspent_before()
