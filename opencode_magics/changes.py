@@ -7,12 +7,14 @@ and the reading doesn't show it.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from .client import Client, aside
-from .errors import SessionBusyError, UnknownNameError
+from .errors import SessionBusyError, TurnInterrupted, UnknownNameError
 from .model import Message, ModelRef, Session
+from .resend import Resend
 from .sessions import choose_model, put_away
 
 
@@ -158,8 +160,9 @@ def compact(client: Client, session: Session, model: str | None = None) -> Chang
     check_idle(client, session)
     chosen = _model(client, session, model)
     known = {m.id for m in client.messages(session)}
-    if client.compact(session, chosen) is not None:
-        client.wait(session)
+    with _goes_on(session):
+        if client.compact(session, chosen) is not None:
+            client.wait(session)
     new = [m for m in client.messages(session) if m.id not in known]
     summary = next((m for m in new if m.summary), None)
     done = summary is not None and summary.error is None and summary.finish is not None
@@ -168,6 +171,19 @@ def compact(client: Client, session: Session, model: str | None = None) -> Chang
     length = len(summary.text) if summary else 0
     what = f"summed up by {chosen} in {length} characters{cost}"
     return Change(client.session(session.id), what, done)
+
+
+@contextmanager
+def _goes_on(session: Session) -> Iterator[None]:
+    """Say of an interrupt that the server doesn't stop with it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        stopped = TurnInterrupted(
+            f"Stopped waiting; the server goes on summing up {session.id}, and %oc_abort stops it."
+        )
+        stopped.resend = Resend("running", "inspect", ("the request was written",))
+        raise stopped from None
 
 
 def _model(client: Client, session: Session, name: str | None) -> ModelRef:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import ipaddress
+import json
 import queue
 import socket
 import threading
@@ -33,6 +34,7 @@ from .errors import (
     ServerConnectionError,
     StatusError,
     StreamError,
+    TurnInterrupted,
 )
 from .events import Event
 from .model import (
@@ -89,7 +91,7 @@ class Client:
             `host:port` will do.
         directory: The directory to work in; None takes the server's own.
         password: For HTTP basic authentication; None for a server without.
-        user: The user name that goes with it.
+        user: The user name that goes with it, unless the address names one.
 
     Raises:
         ServerConnectionError: The address can't be used.
@@ -107,8 +109,9 @@ class Client:
         user: str = USER,
     ) -> None:
         parsed = parse_url(url)
+        user = parsed.username or user
         if parsed.password and not password:
-            user, password = parsed.username or user, Secret(parsed.password)
+            password = Secret(parsed.password)
         parsed = parsed.copy_with(username=None, password=None)
         self.url = str(parsed).rstrip("/")
         self.local = is_loopback(parsed.host)
@@ -191,6 +194,7 @@ class Client:
 
     def run(self, flow: Flow[T]) -> T:
         """Run a flow to its end: send what it yields, send it what comes back."""
+        written: Request | None = None
         try:
             request = next(flow)
             while True:
@@ -199,10 +203,15 @@ class Client:
                 except OpenCodeError as error:
                     request = flow.throw(error)
                 else:
+                    written = request if request.method != "GET" else written
                     request = flow.send(reply)
         except StopIteration as stop:
             value: T = stop.value
             return value
+        except OpenCodeError as error:
+            if written is not None and error.resend is None:
+                error.resend = resend.of_unread(str(written))
+            raise
 
     def _ask(self, request: Request) -> Reply:
         reply = self._send(request)
@@ -227,12 +236,21 @@ class Client:
                     raise self._unreachable(request, error) from error
             except KeyboardInterrupt:
                 # Frames of httpcore have the password among their variables (%xmode Verbose).
-                raise KeyboardInterrupt from None
+                raise self._stopped(request) from None
             else:
                 if wait is None or response.status_code not in (502, 503, 504):
                     return self._reply(request, response)
             time.sleep(wait)
         raise AssertionError("the last round returns or raises")
+
+    def _stopped(self, request: Request) -> KeyboardInterrupt:
+        """What an interrupt means for what was being asked."""
+        if request.method == "GET":
+            return KeyboardInterrupt()
+        stands = resend.of_request(str(request), sent=True)
+        stopped = TurnInterrupted(f"Stopped before the server said that it was done. {stands}")
+        stopped.resend = stands
+        return stopped
 
     def _reply(self, request: Request, response: httpx.Response) -> Reply:
         headers = {k.lower(): v for k, v in response.headers.items()}
@@ -576,12 +594,12 @@ class Client:
             follow: Go on with what comes, until the iteration is given up.
         """
         for data in self.frames(self.dialect.log(session.id, after, follow)):
-            yield from self.dialect.events(dialects.loads(data))
+            yield from self.dialect.events(dialects.frame(data))
 
     def entries(self, session: Session, after: int | None = None) -> tuple[LogEntry, ...]:
         """The lines of a session's log as it is now, all or those with a higher number."""
         frames = self.frames(self.dialect.log(session.id, after, False))
-        lines = (self.dialect.entry(dialects.loads(data)) for data in frames)
+        lines = (self.dialect.entry(dialects.frame(data)) for data in frames)
         return tuple(line for line in lines if line is not None)
 
     def frames(self, request: Request) -> Iterator[str]:
@@ -686,9 +704,10 @@ class Stream:
         Closing the HTTP client instead took 9 s to end a read that was under way (httpx 0.28.1).
         """
         self._closing.set()
-        if self._socket is not None:
+        held = self._socket  # the reader lets go of it at any time
+        if held is not None:
             with suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
+                held.shutdown(socket.SHUT_RDWR)
         self._thread.join(timeout=2.0)
 
     def _read(self) -> None:
@@ -789,18 +808,13 @@ class _Told:
         return place.seq is not None and place.seq <= self.numbers.get(place.session, -1)
 
 
-def _decoded(
-    dialect: Dialect, data: str, news: Callable[[Place | None], bool] = lambda place: True
-) -> Iterator[Heard]:
+def _decoded(dialect: Dialect, data: str, news: Callable[[Place | None], bool]) -> Iterator[Heard]:
     try:
-        frame = dialects.loads(data)
+        frame = dialects.frame(data)
         if news(dialect.place(frame)):
             yield from dialect.events(frame)
     except StreamError as error:
         yield Unusable(error)
-    except (ValueError, RecursionError) as error:
-        what = f"The server sent a frame that is no JSON ({error})."
-        yield Unusable(StreamError(what, "Does something else answer at this address?"))
 
 
 # -- what a result can do without ------------------------------------------------------------------
@@ -908,13 +922,15 @@ def _http(url: httpx.URL, auth: httpx.Auth | None, local: bool) -> httpx.Client:
 
 
 def _telling(user: str, password: str | None) -> tuple[Secret, ...]:
-    """What would give a password away: itself, and as it stands in a header.
+    """What would give a password away: itself, as it stands in JSON, and in a header.
 
     A short one is left alone, since it may stand anywhere by chance.
     """
     if not password or len(password) < _SHORT:
         return ()
-    return Secret(password), Secret(b64encode(f"{user}:{password}".encode()).decode())
+    written = (json.dumps(password, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False))
+    header = b64encode(f"{user}:{password}".encode()).decode()
+    return tuple(map(Secret, dict.fromkeys((*written, password, header))))
 
 
 def reason(error: Exception) -> str:

@@ -8,6 +8,7 @@ not at all.
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -212,14 +213,12 @@ def check_target(path: Path) -> None:
     Raises:
         RecordingError: It is another kind of file, or it can't be written.
     """
-    if path.exists():
-        _check_recording(path)
-    existed = path.exists()
     try:
-        with path.open("ab"):
-            pass
-        if not existed:
-            path.unlink()
+        if path.exists():
+            _check_recording(path)
+            path.open("ab").close()
+        else:  # another file, so that none is made that another kernel could write into meanwhile
+            tempfile.TemporaryFile(dir=path.parent).close()
     except OSError as error:
         raise _not_written(path, error) from error
 

@@ -83,6 +83,11 @@ def of_request(request: str, *, sent: bool) -> Resend:
     return Resend("unknown", "unknown", (f"{request} was written", "no answer came"))
 
 
+def of_unread(request: str) -> Resend:
+    """How a single request stands that was answered with something that can't be read."""
+    return Resend("unknown", "unknown", (f"{request} was answered", "its result can't be read"))
+
+
 def of_refusal(request: str, status: int) -> Resend:
     """How a single request stands that the server said no to."""
     said = f"{request} was answered with HTTP {status}"

@@ -69,8 +69,7 @@ def find(
     if found is not None:
         return found
     address = address or DEFAULT_URL
-    user, secret = _credentials(address)
-    return _connected(address, directory, password or secret, USER if password else user)
+    return _connected(address, directory, *_credentials(address, password))
 
 
 def _background_service(directory: str | None, password: str | None) -> Client | None:
@@ -82,13 +81,14 @@ def _background_service(directory: str | None, password: str | None) -> Client |
     service = registered()
     if service is None:
         return None
-    words = (password,) if password else service.passwords or (_credentials(service.url)[1],)
-    for last, word in enumerate(words, 1 - len(words)):
+    known: list[tuple[str, Secret | None]] = [(USER, word) for word in service.passwords]
+    if password or not known:
+        known = [_credentials(service.url, password)]
+    for user, word in known:
         try:
-            client = _connected(service.url, directory, word, USER)
-        except AuthenticationError:
-            if last == 0:
-                raise
+            client = _connected(service.url, directory, user, word)
+        except AuthenticationError as error:
+            refused = error
         except (ServerConnectionError, UnsupportedServerError):
             return None
         else:
@@ -96,10 +96,10 @@ def _background_service(directory: str | None, password: str | None) -> Client |
                 return client
             client.close()
             return None
-    return None
+    raise refused
 
 
-def _connected(address: str, directory: str | None, password: str | None, user: str) -> Client:
+def _connected(address: str, directory: str | None, user: str, password: str | None) -> Client:
     """A client of a server that was seen to answer."""
     where = _work_directory(address, directory)
     client = Client(address, directory=where, password=password, user=user)
@@ -124,15 +124,17 @@ def _check(client: Client) -> None:
         time.sleep(0.2)
 
 
-def _credentials(address: str) -> tuple[str, Secret | None]:
+def _credentials(address: str, password: str | None) -> tuple[str, Secret | None]:
     """User and password for a server, as far as the environment or an earlier session know."""
+    user = os.environ.get("OPENCODE_SERVER_USERNAME") or USER
+    if password:
+        return user, Secret(password)
     if kept := _recall(address):  # of just this server; the environment may mean another one
         return USER, kept
     for name in ("OPENCODE_SERVER_PASSWORD", "OPENCODE_PASSWORD"):
         if os.environ.get(name):
-            user = os.environ.get("OPENCODE_SERVER_USERNAME") or USER
             return user, Secret(os.environ[name])
-    return USER, None
+    return user, None
 
 
 def is_same_server(address: str | None, url: str) -> bool:
@@ -229,7 +231,16 @@ class ServerProcess:
         return self._process.poll() is None
 
     def stop(self, patience: float = 5.0) -> None:
-        """End the server: ask first, and after `patience` seconds insist. Safe to repeat."""
+        """End the server: ask first, and after `patience` seconds insist. Safe to repeat.
+
+        Until it has ended, what would end it stays: an interrupt may come first.
+        """
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._signal(signal.SIGTERM)
+            self._process.wait(patience)
+        if self.running:
+            self._signal(_KILL)
+            self._process.wait()
         atexit.unregister(self.stop)
         if self._guard is not None and self._guard.stdin is not None:
             self._guard.kill()
@@ -237,12 +248,6 @@ class ServerProcess:
             self._guard.wait()
         if self.keep:
             _forget(self)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._signal(signal.SIGTERM)
-            self._process.wait(patience)
-        if self.running:
-            self._signal(_KILL)
-            self._process.wait()
         self._log.close()
 
     def _signal(self, number: int) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .client import Client, Lost, Opened, Unusable
-from .dialects import Dialect, loads
-from .errors import OpenCodeError
+from .dialects import Dialect, frame
+from .errors import OpenCodeError, StreamError
 from .events import (
     Event,
     MessageChanged,
@@ -178,8 +178,8 @@ def watch(
 
 def _read(text: str) -> Any:
     try:
-        return loads(text)
-    except ValueError:
+        return frame(text)
+    except StreamError:
         return text
 
 

@@ -109,7 +109,7 @@ def heard_in(chunks: list[bytes]) -> Iterator[Heard]:
 
     response = httpx.Response(200, headers={"content-type": "text/event-stream"}, content=chunks)
     for sse in httpx_sse.EventSource(response).iter_sse():
-        yield from _decoded(V1(), sse.data)
+        yield from _decoded(V1(), sse.data, lambda place: True)
 
 
 def case(name: str) -> Any:

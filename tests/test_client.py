@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import traceback
 
 import httpx
 import pytest
-from fake import ACCEPTED, CUT, FakeServer, frame, in_turn, one_x, two_x
+from fake import ACCEPTED, CUT, SESSION, FakeServer, frame, in_turn, one_x, two_x
 
+from opencode_magics import dialects
 from opencode_magics.client import Client, Lost, Opened, Unusable, is_loopback, parse_url
 from opencode_magics.dialects import Prompt, Request
 from opencode_magics.errors import (
@@ -17,6 +19,7 @@ from opencode_magics.errors import (
     OpenCodeError,
     ServerConnectionError,
     StatusError,
+    StreamError,
 )
 from opencode_magics.model import Session
 
@@ -149,6 +152,24 @@ def test_a_password_in_the_address_is_used_and_taken_out_of_it():
         basic = httpx.BasicAuth("ana", "hunter2")._auth_header
         assert fake.seen[0].headers["authorization"] == basic
         assert "hunter2" not in f"{client!r}{client.url}"
+
+
+def test_a_user_in_the_address_goes_with_the_password():
+    with FakeServer(one_x()) as fake:
+        with Client(fake.url.replace("://", "://ana@"), password="hunter2") as client:
+            client.check()
+        basic = httpx.BasicAuth("ana", "hunter2")._auth_header
+        assert {s.headers["authorization"] for s in fake.seen} == {basic}
+
+
+@pytest.mark.parametrize("password", ["hunter2", 'se"cr\\et9', "geh\teim-\u00fc"])
+def test_a_password_that_the_server_repeats_is_masked(password):
+    told = {**SESSION, "title": f"it is {password}!"}
+    for escaped in (True, False):
+        body = (200, {}, json.dumps(told, ensure_ascii=escaped).encode())
+        routes = one_x(session=body)
+        with FakeServer(routes) as fake, Client(fake.url, password=password) as client:
+            assert client.session("ses_root01").title == "it is ********!"
 
 
 def test_a_wrong_password_is_one_sentence():
@@ -301,6 +322,12 @@ def test_a_frame_that_cannot_be_read_breaks_nothing():
             "Unusable",
             "StatusChanged",
         ]
+
+
+@pytest.mark.parametrize("data", ["{nonsense", "[" * 100_000, ""], ids=lambda d: d[:9])
+def test_a_frame_that_is_no_json_is_said(data):
+    with pytest.raises(StreamError, match="no JSON"):
+        dialects.frame(data)
 
 
 def test_closing_ends_the_reader_at_once():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -32,6 +33,7 @@ from opencode_magics.magics import TOPICS, load
 from opencode_magics.model import Attachment, Message, Session
 from opencode_magics.practice.simulator import Simulator
 from opencode_magics.practice.world import Practice
+from opencode_magics.server import _kept
 from opencode_magics.turn import Turn
 
 BOTH_GENERATIONS = True
@@ -253,6 +255,17 @@ def test_a_server_is_started_used_and_stopped(on_path: Shell, practice: Practice
     assert on_path.run("%oc_stop").lines == ["The server is stopped."]
     assert not answers(client.url)
     assert one_line_and_what_to_do(on_path.fails("%oc_stop"))
+
+
+def test_what_a_server_leaves_that_ended_by_itself_is_put_away(on_path: Shell) -> None:
+    on_path.run("%oc_start --keep")
+    first = state_of(on_path).own
+    first._signal(signal.SIGKILL)
+    first._process.wait()
+    on_path.run("%oc_start")
+    kept = _kept()
+    on_path.run("%oc_stop")
+    assert first.url not in kept
 
 
 def test_a_server_that_is_kept_outlives_the_extension(on_path: Shell) -> None:

@@ -210,3 +210,4 @@ def test_what_is_recorded_into_is_checked_first(alone: Shell, tmp_path: Path) ->
     assert alone.fails(f"%oc_record --stop {tmp_path}/it.jsonl").lines
     assert "Nothing is recorded." in alone.run("%oc_record").text
     assert "secrets included" in alone.run(f"%oc_record --raw {tmp_path}/it.jsonl").text
+    assert not list(tmp_path.glob("*.jsonl"))

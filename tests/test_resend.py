@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake import CUT, FakeServer, one_x
+from fake import CUT, PAGE, FakeServer, assistant, one_x, user
 from hypothesis import given
 from hypothesis import strategies as st
 from shell import Shell
 
 from opencode_magics import once, resend
 from opencode_magics.client import Client
-from opencode_magics.errors import ServerConnectionError, StatusError, TurnError
+from opencode_magics.errors import (
+    OpenCodeError,
+    ServerConnectionError,
+    StatusError,
+    TurnError,
+    TurnInterrupted,
+)
 from opencode_magics.events import Ended
 from opencode_magics.model import (
     Attachment,
@@ -102,6 +111,61 @@ def test_every_write_that_fails_says_how_it_stands(answer: Any, state: str, safe
     found = caught.value.resend
     assert found is not None
     assert (found.execution_state, found.resend_safety) == (state, safety)
+
+
+@pytest.mark.parametrize("answer", [PAGE, {}, ["x"], 7, None], ids=repr)
+@pytest.mark.parametrize(
+    ("route", "write"),
+    [
+        ("POST /session", lambda c: c.create("title")),
+        ("POST /session/ses_root01/fork", lambda c: c.fork(ROOT)),
+    ],
+)
+def test_a_write_whose_answer_cannot_be_read_may_have_been_done(
+    route: str, write: Callable[[Client], object], answer: Any
+) -> None:
+    with FakeServer(one_x() | {route: answer}) as fake, Client(fake.url) as client:
+        with pytest.raises(OpenCodeError) as caught:
+            write(client)
+        assert len(fake.asked(route)) == 1
+    found = caught.value.resend
+    assert found is not None
+    assert (found.execution_state, found.resend_safety) == ("unknown", "unknown")
+    assert f"{route} was answered" in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("route", "line"),
+    [
+        ("POST /session", "%oc_new perhaps"),
+        ("POST /session/ses_root01/fork", "%oc_fork"),
+        ("PATCH /session/ses_root01", "%oc_rename perhaps"),
+        ("POST /session/ses_root01/revert", "%oc_revert --yes"),
+        ("POST /session/ses_root01/summarize", "%oc_compact"),
+        ("POST /permission/per_1/reply", "%oc_reply per_1 once"),
+    ],
+)
+def test_a_write_that_is_interrupted_says_how_it_stands_in_a_line(
+    alone: Shell, route: str, line: str
+) -> None:
+    def interrupt(seen: Any) -> Any:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        fake.closing.wait(10.0)
+        return CUT
+
+    asked = {"id": "per_1", "sessionID": "ses_root01", "permission": "bash", "patterns": ["ls"]}
+    stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
+    routes = one_x(message=stored, permission=[asked]) | {route: interrupt}
+    with FakeServer(routes) as fake:
+        alone.run(f"%oc_connect {fake.url}\n%oc_session ses_root01")
+        shown = alone.fails(line)
+        fake.closing.set()
+        assert len(fake.asked(route)) == 1
+    assert isinstance(shown.error, TurnInterrupted)
+    assert shown.error.resend is not None
+    assert shown.error.resend.execution_state in ("unknown", "running")
+    (told,) = (text for text in shown.lines if "Stopped" in text)
+    assert "%oc_abort" in told or "Nobody knows" in told
 
 
 def test_a_failed_read_has_nothing_to_send_again() -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -143,6 +144,21 @@ def test_an_interrupt_while_waiting_leaves_no_server(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         start(command=program(tmp_path, SLOW), directory=tmp_path, progress=interrupt)
     assert not alive(int((tmp_path / "pid").read_text()))
+
+
+def test_an_interrupt_of_a_stop_leaves_what_would_end_the_server(tmp_path: Path) -> None:
+    server = start(command=program(tmp_path, STUBBORN))
+    assert server._guard is not None
+    interrupt = threading.Timer(
+        0.3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)
+    )
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        server.stop(patience=60)
+    assert server.running
+    assert server._guard.poll() is None
+    server.stop(patience=0)
+    assert server._guard.poll() is not None
 
 
 def in_another_python(code: str, *args: object) -> int:

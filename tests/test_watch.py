@@ -50,7 +50,7 @@ def test_what_can_not_be_read_is_a_row_as_well(odd: Any) -> None:
 
 def test_a_gap_in_the_feed_is_a_row() -> None:
     busy = frame("session.status", sessionID="ses_root01", status={"type": "busy"})
-    streams = [[busy, CUT], [b"data: no json\n\n"]]
+    streams = [[busy, CUT], [b"data: no json\n\n", b"data: " + b"[" * 100_000 + b"\n\n"]]
     with FakeServer(one_x(), streams) as fake, Client(fake.url) as client:
         heard = [r for new in watch(client, "/work/p", 1.5) for r in new]
     kinds = [r.type for r in heard]
@@ -58,6 +58,7 @@ def test_a_gap_in_the_feed_is_a_row() -> None:
     assert "connection.lost" in kinds
     assert ("session.status", "busy") in [(r.type, r.summary) for r in heard]
     assert {"frame": "no json"} in [r.raw for r in heard]
+    assert {"frame": "[" * 100_000} in [r.raw for r in heard]
 
 
 def test_a_session_and_its_subagents_are_picked_out() -> None:

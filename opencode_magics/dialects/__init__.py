@@ -684,6 +684,21 @@ def loads(text: str) -> Any:
     return mended(value) if _SURROGATE.search(text) else value
 
 
+def frame(text: str) -> Any:
+    """Decode a frame of an event stream.
+
+    Raises:
+        StreamError: It is no JSON.
+    """
+    try:
+        return loads(text)
+    except (ValueError, RecursionError) as error:
+        raise StreamError(
+            f"The server sent a frame that is no JSON ({error}).",
+            "Does something else answer at this address?",
+        ) from error
+
+
 def dumps(value: Any) -> bytes:
     """Encode JSON, with lone surrogates made U+FFFD."""
     return mend(json.dumps(value, ensure_ascii=False)).encode()

@@ -87,6 +87,7 @@ class ConnectionMagics(Magics):
             return None
         if self.state.own is not None and self.state.own.running:
             raise UsageError(f"A server runs already at {self.state.own.url}. %oc_stop ends it.")
+        self.state.stop()  # what a server leaves that ended by itself
         directory = options.directory or self.state.directory or None
         with _waiting() as tick:
             server = start(directory=directory, keep=options.keep, progress=tick)
