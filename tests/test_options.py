@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from opencode_magics.magics.options import parse, split
+from opencode_magics.magics.options import each_session, parse, split
 
 
 @magic_arguments()
@@ -159,6 +159,23 @@ def test_g3_13_help_is_printed_and_nothing_else_happens(
     printed = capsys.readouterr().out
     assert "List things." in printed
     assert "--limit LIMIT" in printed
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("", []),
+        ("Fix the login", ["Fix the login"]),
+        ("ses_1 ses_2", ["ses_1", "ses_2"]),
+        ("'Fix the login'", ["Fix the login"]),
+        ("'Fix the login' \"Don't\"", ["Fix the login", "Don't"]),
+        ("ses_1 'Fix the login' login", ["ses_1", "Fix the login", "login"]),
+        ("ses_1 login", ["ses_1", "login"]),
+        ("-- 'Fix the login' -x", ["Fix the login", "-x"]),
+    ],
+)
+def test_sessions_are_named_one_by_one_or_by_one_title(line: str, names: list[str]) -> None:
+    assert each_session(options(line).words) == names
 
 
 # -- free text -------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from both import both
 from fake import SESSION, FakeServer, Seen, assistant, in_turn, one_x, user
 from IPython.core.error import UsageError
 from shell import Shell
@@ -319,6 +320,15 @@ def test_an_unknown_or_ambiguous_name_is_a_row_with_an_error(shell: Shell, clien
     assert "No session 'ses_nope'" in unknown.loc["ses_nope", "error"]
     ambiguous = shell.run("%oc_status an ambiguous title").value
     assert "could be 2 sessions" in ambiguous.loc[0, "error"]
+
+
+@both
+def test_several_sessions_can_be_named_by_their_titles(shell: Shell, client: Client) -> None:
+    made = [client.create(f"quoted {n}") for n in ("one", "two")]
+    found = shell.run("%oc_status 'quoted one' \"quoted two\"").value
+    assert found["session"].tolist() == [s.id for s in made]
+    shell.run("%oc_end --force --delete 'quoted one' 'quoted two'")
+    assert not {s.id for s in made} & {s.id for s in client.sessions()}
 
 
 def test_without_a_connection_nothing_is_tracked(alone: Shell) -> None:

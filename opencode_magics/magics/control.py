@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..watch import Noted
 
 _LATEST = 12  # events that are shown at a time
-_SESSIONS = "Ids, beginnings of ids, or one title"
+_SESSIONS = "Ids, beginnings of ids, quoted titles, or one title"
 
 
 @magics_class
@@ -153,7 +153,7 @@ class ControlMagics(Magics):
 
     @no_var_expand
     @arguments
-    @argument("session", nargs="*", help="Ids, or one title in full; default: the current.")
+    @argument("session", nargs="*", help="Ids, quoted titles, or one title; default: the current.")
     @argument("--delete", action="store_true", help="Delete it for good.")
     @argument("--archive", action="store_true", help="Archive it; %%oc_archive --undo takes back.")
     @argument("--force", action="store_true", help="Also one that this notebook doesn't track.")

@@ -41,7 +41,7 @@ class HistoryMagics(Magics):
     @argument("--parts", action="store_true", help="A row per part, with all that was said.")
     @argument("--tools", action="store_true", help="A row per tool call.")
     @argument("--refresh", action="store_true", help="Read again what is in the cache.")
-    @argument("session", nargs="*", help="Ids or a title; default: the current session.")
+    @argument("session", nargs="*", help="Ids, quoted titles, or one title; default: the current.")
     @line_magic
     def oc_history(self, line: str) -> pd.DataFrame | None:
         """What was said and done in sessions, as a DataFrame: messages, steps, parts or tool calls.
@@ -179,7 +179,10 @@ class HistoryMagics(Magics):
     @argument("--refresh", action="store_true", help="Read again what seems unchanged.")
     @argument("path", help="The folder: a new one, or one with an earlier export.")
     @argument(
-        "session", nargs="*", default=[], help="Ids or a title; default: the current session."
+        "session",
+        nargs="*",
+        default=[],
+        help="Ids, quoted titles, or one title; default: the current.",
     )
     @line_magic
     def oc_export(self, line: str) -> Exported | None:
@@ -234,7 +237,7 @@ class HistoryMagics(Magics):
         return self._named(options.session) or [self.state.need_session()]
 
     def _named(self, names: list[str] | None) -> list[Session] | None:
-        """Sessions by ids, one each, or by one title of several words."""
+        """Sessions by ids and titles in quotes, or by one title of several words."""
         from ..sessions import find
 
         if not names:

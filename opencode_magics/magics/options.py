@@ -21,6 +21,10 @@ from IPython.core.magic_arguments import magic_arguments
 _TOKEN = re.compile(r"""\s*(?:(--?[\w-]+=)?(?:"([^"]*)"|'([^']*)')(?=\s|$)|(\S+))""")
 
 
+class Quoted(str):
+    """A word that stood in quotes."""
+
+
 def arguments(magic: Callable[..., Any]) -> Callable[..., Any]:
     """IPython's `magic_arguments`, with the help a person wants: first what the magic gives."""
     told = inspect.cleandoc(magic.__doc__ or "")
@@ -73,13 +77,13 @@ def _argv(magic: Callable[..., Any], line: str, verbatim: bool) -> tuple[list[st
         elif verbatim:
             break
         else:
-            words.append(token)
+            words.append(Quoted(token) if quoted else token)
             rest = after
     if verbatim:
         return options, rest.lstrip(" \t")
     while rest.strip():
-        token, _, rest = _next(rest)
-        words.append(token)
+        token, quoted, rest = _next(rest)
+        words.append(Quoted(token) if quoted else token)
     dashed = any(word.startswith("-") for word in words)
     return options + ["--"] * dashed + words, ""
 
@@ -145,6 +149,6 @@ def check_turn_options(options: argparse.Namespace) -> None:
 
 
 def each_session(names: list[str]) -> list[str]:
-    """Names of sessions: ids, one each, or one title of several words; none if there is none."""
-    ids = all(name.startswith("ses_") for name in names)
-    return names if ids else [" ".join(names)]
+    """Names of sessions: ids and what is in quotes, one each, else one title of several words."""
+    apart = any(isinstance(name, Quoted) or name.startswith("ses_") for name in names)
+    return names if apart or not names else [" ".join(names)]
