@@ -35,12 +35,6 @@ class ModelRef:
     def __str__(self) -> str:
         return f"{self.provider}/{self.id}"
 
-    @classmethod
-    def parse(cls, text: str, variant: str | None = None) -> ModelRef:
-        """Read `provider/model`; the model's own id may contain more slashes."""
-        provider, _, model = text.partition("/")
-        return cls(provider, model, variant)
-
 
 @dataclass(frozen=True, slots=True)
 class Usage:

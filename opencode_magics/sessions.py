@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 from .client import Client, Lost, Opened, Stream, Unusable, aside, say
 from .dialects import Delivery, Prompt, log
@@ -62,7 +62,6 @@ from .recording import MARK, VERSION, Recorder
 from .rules import Rulebook
 from .turn import STOPPED, Settled, Turn, advance, advance_all
 
-T = TypeVar("T")
 _IDLE = Status("idle")
 DEFAULT_AGENT = "build"  # of a session that names none
 TICK = 0.05  # seconds between two states of a quiet turn

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from opencode_magics.diffs import Diff
 from opencode_magics.model import FileDiff
 from opencode_magics.notebook import html, text
-from opencode_magics.notebook.diff import Row, emphasised, lines, notes, rows, sides, visible
+from opencode_magics.notebook.diff import Row, emphasised, notes, rows, sides, visible
 from opencode_magics.patches import Change, changes, parse
 
 CASES = Path(__file__).parent / "cases"
@@ -32,7 +32,7 @@ def only(name: str) -> Change:
 
 
 def shown(change: Change) -> list[str]:
-    return [line for _, line in lines(change)]
+    return [row.text for row in rows(change)]
 
 
 @pytest.mark.parametrize("name", PATCHES)

@@ -166,11 +166,6 @@ def left_out(diff: Diff, found: Iterable[Row]) -> str:
     return f"{more}{one}All of it: diff.to_frame(lines=True), diff.patch"
 
 
-def lines(change: Change, limit: int = MAX_LINES) -> Iterator[tuple[str, str]]:
-    """What to show of a change as pairs of kind and text, see `Row`."""
-    return ((row.kind, row.text) for row in rows(change, limit))
-
-
 def rows(change: Change, limit: int = MAX_LINES) -> Iterator[Row]:
     """What to show of a change; strange characters are marks that one can see."""
     return _rows(change, tuple(narrowed(change.hunks)), limit)

@@ -274,7 +274,6 @@ class Execution(threading.Thread):
         self.record = record
         self._reason = ""
         self._resumes = False
-        self._over = False
 
     def interrupt(self, reason: str, resume: bool = False) -> None:
         """Have it end where it is, and (`resume`) what steers begin another one."""
