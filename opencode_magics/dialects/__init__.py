@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import secrets
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
@@ -409,7 +410,7 @@ class Dialect(Protocol):
 
 
 class Generation:
-    """What only some generations have: here, none of it. A dialect overrides what it has."""
+    """What all have in common, and none of what only some have: a dialect overrides what it has."""
 
     generation = ""
     names_commands = True
@@ -419,6 +420,13 @@ class Generation:
             f"OpenCode {self.generation} has no {what}; OpenCode 2.x has one.",
             "%oc_connect says which server answers.",
         )
+
+    def new_prompt_id(self, now: int) -> str:
+        """An id in the servers' own form: 48 bits of time and counter, then chance.
+
+        Ids are global: 1.18.33 writes one that another session used into that session's message.
+        """
+        return f"msg_{(now * 4096 + 1) % 2**48:012x}{secrets.token_hex(7)}"
 
     def check(self, prompt: Prompt) -> None:
         """Make sure that a prompt can be sent as it is."""

@@ -8,7 +8,6 @@ included, so every request carries the directory that the server itself named.
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -267,13 +266,6 @@ class V1(Generation):
                     body = (yield Request("GET", path, _scope(session.directory))).json()
                     found += yield from self._edits(session, body, seen)
         return found
-
-    def new_prompt_id(self, now: int) -> str:
-        """An id in the server's own form: 48 bits of time and counter, then chance.
-
-        Ids are global: one that is used in another session is written into that session's message.
-        """
-        return f"msg_{(now * 4096 + 1) % 2**48:012x}{secrets.token_hex(7)}"
 
     def prompt(self, session: Session, prompt: Prompt) -> Flow[None]:
         """Hand over a prompt. `tools` is never sent: it would rewrite the session's rules."""

@@ -9,7 +9,6 @@ known event can't do without is missed loudly.
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -320,10 +319,6 @@ class V2(Generation):
                 raise
             return decode("an item of the inbox", lambda w: _enqueued(session.id, w), item)
         return decode("a message", lambda w: _message(session.id, w, None), _data(reply))
-
-    def new_prompt_id(self, now: int) -> str:
-        """An id in the server's own form: 48 bits of time and counter, then chance."""
-        return f"msg_{(now * 4096 + 1) % 2**48:012x}{secrets.token_hex(7)}"
 
     def check(self, prompt: Prompt) -> None:
         """Make sure that a prompt can be sent as it is: all can."""
