@@ -448,6 +448,10 @@ class Client:
         """The sessions of a directory that are not idle, by id."""
         return self.run(self.dialect.statuses(directory or self.directory))
 
+    def retry(self, session: Session) -> Status | None:
+        """The retry that a busy session waits for, where `statuses` doesn't tell (2.x)."""
+        return self.run(self.dialect.retry(session))
+
     def permissions(self, directory: str | None = None) -> tuple[Permission, ...]:
         """Permissions that wait in a directory."""
         return self.run(self.dialect.permissions(directory or self.directory))

@@ -50,7 +50,9 @@ class Reading:
         error: Why the reading is not complete; "" if it is.
         unasked: What could not be read of what waits for a person; "" if all could.
         missing: The server has no such session.
-        route: What was asked for the sessions that work.
+        route: What was asked for the sessions that work, with {directory} where one was.
+        logs: What was asked for the retry of a session where that didn't tell, by its id.
+        unlogged: The answer to that could not be read of one of them at least.
     """
 
     session: Session
@@ -63,7 +65,9 @@ class Reading:
     error: str = ""
     unasked: str = ""
     missing: bool = False
-    route: str = "/session/status"
+    route: str = "/session/status of {directory}"
+    logs: Mapping[str, str] = field(default_factory=dict)
+    unlogged: bool = False
 
     @property
     def answer(self) -> Message | None:
@@ -132,10 +136,12 @@ def decide(reading: Reading, ending: bool = False) -> Standing:
     if ending and not reading.missing:
         evidence = f"an end was begun and is not finished; {evidence}"
         state = "ending"
-    retry = _retry(reading) if state == "retrying" else None
+    _, retry = _retry(reading) if state == "retrying" else ("", None)
     complete = not (reading.error or reading.missing)
     if reading.unasked and state == "running":
         evidence += "; whether it waits for a person could not be read"
+    if reading.unlogged and state == "running":
+        evidence += "; whether it waits for a retry could not be read"
     return Standing(
         session,
         state,
@@ -153,7 +159,7 @@ def decide(reading: Reading, ending: bool = False) -> Standing:
 
 def _state(reading: Reading) -> tuple[State, str]:
     """The state, and which calls said so."""
-    asked = f"{reading.route} of {reading.session.directory}"
+    asked = reading.route.format(directory=reading.session.directory)
     deleted = "; the session itself is deleted" if reading.missing else ""
     if reading.missing and reading.status is None:
         return "unknown", "the server has no such session"
@@ -165,8 +171,10 @@ def _state(reading: Reading) -> tuple[State, str]:
         return "waiting_for_permission", f"{_ids(reading.requests)} waits{deleted}"
     if reading.requests:
         return "waiting_for_question", f"{_ids(reading.requests)} waits{deleted}"
-    if retry := _retry(reading):
-        return "retrying", f"{asked}: {retry.message or 'retry'}{deleted}"
+    waits, retry = _retry(reading)
+    if retry is not None:
+        told = reading.logs.get(waits, asked)
+        return "retrying", f"{told}: {retry.message or 'retry'}{deleted}"
     if reading.status is not None:
         return "running", f"{asked}: busy{deleted}"
     return "running", f"{asked}: {', '.join(sorted(reading.others))} busy below it"
@@ -186,10 +194,10 @@ def _at_rest(reading: Reading, asked: str) -> tuple[State, str]:
     return "idle", f"{quiet}, twice"
 
 
-def _retry(reading: Reading) -> Status | None:
-    """The retry that the session or one of its subagents waits for."""
-    known = (reading.status, *reading.others.values())
-    return next((s for s in known if s is not None and s.name == "retry"), None)
+def _retry(reading: Reading) -> tuple[str, Status | None]:
+    """Which waits for a retry, the session or one of its subagents, and for which."""
+    known = ((reading.session.id, reading.status), *reading.others.items())
+    return next(((k, s) for k, s in known if s is not None and s.name == "retry"), ("", None))
 
 
 def _ids(requests: Iterable[Permission | Question]) -> str:
@@ -269,13 +277,40 @@ class _Scene:
         except OpenCodeError as error:
             return Reading(session, status, error=error.what)
         tree = frozenset({session.id, *below})
-        others = {k: s for k, s in self.statuses.items() if k in tree and k != session.id}
-        route = client.dialect.busy_route
         asked = self._asked(tree)
-        return Reading(now, status, tree, others, asked, newest, unasked=self.unasked, route=route)
+        busy = {k: s for k, s in self.statuses.items() if k in tree}
+        retries = _Retries() if asked else _Retries.of(client, busy)
+        busy |= retries.found
+        status = busy.pop(session.id, None)
+        return Reading(
+            now, status, tree, busy, asked, newest, unasked=self.unasked,
+            route=client.dialect.busy_route, logs=retries.logs, unlogged=retries.unlogged,
+        )  # fmt: skip
 
     def _asked(self, tree: frozenset[str]) -> tuple[Permission | Question, ...]:
         return tuple(r for r in self.requests if r.session in tree)
+
+
+@dataclass(frozen=True, slots=True)
+class _Retries:
+    """What waits for a retry among busy sessions, as their logs tell where their status doesn't."""
+
+    found: dict[str, Status] = field(default_factory=dict)
+    logs: dict[str, str] = field(default_factory=dict)
+    unlogged: bool = False
+
+    @classmethod
+    def of(cls, client: Client, busy: Mapping[str, Status]) -> _Retries:
+        found: dict[str, Status | None] = {}
+        unlogged = False
+        for key in (k for k, s in busy.items() if s.name == "busy"):
+            try:
+                found[key] = client.retry(Session(key))
+            except OpenCodeError:  # that it works is known
+                unlogged = True
+        known = {k: s for k, s in found.items() if s is not None}
+        logs = {k: client.dialect.log(k, None, False).path for k in known}
+        return cls(known, logs, unlogged)
 
 
 def _newest(client: Client, session: Session) -> tuple[Message, ...] | None:

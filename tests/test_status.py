@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from both import both
-from fake import SESSION, FakeServer, Seen, assistant, in_turn, one_x, user
+from fake import SESSION, FakeServer, Seen, assistant, in_turn, one_x, two_x, user
 from IPython.core.error import UsageError
 from shell import Shell
 
@@ -153,6 +153,55 @@ def test_one_that_cannot_be_read_does_not_spoil_the_others() -> None:
     assert [s.state for s in standings] == ["unknown", "idle"]
 
 
+OPEN_STEP = {"id": "msg_2", "type": "assistant", "agent": "build", "time": {"created": 2}}
+RETRIED = {"attempt": 2, "at": 99, "error": {"type": "provider.internal", "message": "again"}}
+LOG = "/api/experimental/session/ses_root01/log"
+
+
+def logged(kind: str, step: str = "msg_2", **more: Any) -> bytes:
+    """A line of a 2.x log about a step."""
+    data = {"sessionID": "ses_root01", "assistantMessageID": step, **more}
+    return b"data: " + json.dumps({"type": f"session.{kind}", "data": data}).encode() + b"\n\n"
+
+
+def read_of_2_x(*lines: bytes, **step: Any) -> tuple[Standing, FakeServer]:
+    """What is read of a busy session of 2.x, from its open step and its log."""
+    log = (200, {"content-type": "text/event-stream"}, b"".join(lines)) if lines else (404, {}, b"")
+    active = {"data": {"ses_root01": {"type": "running"}}}
+    page = {"data": [{**OPEN_STEP, **step}], "cursor": {}}
+    return read_from(two_x(active=active, message=page) | {f"GET {LOG}": log})
+
+
+SCHEDULED = logged("retry.scheduled", **RETRIED)
+
+
+def test_a_retry_of_2_x_is_told_by_the_log_which_the_evidence_names() -> None:
+    other = logged("text.started", "msg_1", note="msg_2")
+    standing, _ = read_of_2_x(logged("step.started"), SCHEDULED, other, retry=RETRIED)
+    assert (standing.state, standing.attempt, standing.retry_at) == ("retrying", 2, 99)
+    assert standing.evidence == f"{LOG}: again"
+
+
+@pytest.mark.parametrize("since", ["reasoning.started", "text.started", "step.ended"])
+def test_a_retry_of_2_x_is_over_when_something_comes(since: str) -> None:
+    standing, _ = read_of_2_x(logged("step.started"), SCHEDULED, logged(since), retry=RETRIED)
+    assert (standing.state, standing.attempt) == ("running", None)
+    assert standing.evidence == "/api/session/active: busy"
+
+
+@pytest.mark.parametrize("lines", [(), (b"data: {msg_2\n\n",)])
+def test_a_log_that_can_not_be_read_leaves_a_session_running_and_says_so(lines: Any) -> None:
+    standing, _ = read_of_2_x(*lines, retry=RETRIED)
+    assert (standing.state, standing.error) == ("running", "")
+    assert "whether it waits for a retry could not be read" in standing.evidence
+
+
+def test_a_log_is_read_only_of_a_step_that_had_a_retry() -> None:
+    standing, fake = read_of_2_x(SCHEDULED)
+    assert standing.state == "running"
+    assert not fake.asked(f"GET {LOG}")
+
+
 def test_messages_that_the_server_cannot_read_itself_hide_no_state() -> None:
     standing, _ = read_from(one_x(message=(400, {}, b"")))
     assert (standing.state, standing.error) == ("idle", "")
@@ -266,6 +315,7 @@ def below(client: Client, parent: Session) -> Session:
     return client.session(made.json()["id"])
 
 
+@both
 def test_a_retry_loop_tells_which_attempt_comes_when(
     client: Client, sent: Callable[[str], Session]
 ) -> None:

@@ -172,7 +172,8 @@ class Dialect(Protocol):
     mean that the stream is dead; `always_means` says how far an "always" reaches; `tested` says
     what this package was tested with, `releases` the first and the last release that this is to
     stand for, `joining` how a prompt can join a turn that runs,
-    `busy_route` what is asked for the sessions that work, `names_commands` whether the prompt that
+    `busy_route` what is asked for the sessions that work, with `{directory}` where one is asked
+    at a time, `names_commands` whether the prompt that
     a server makes of a command gets the id that the command was given with.
     """
 
@@ -285,6 +286,9 @@ class Dialect(Protocol):
 
     def statuses(self, directory: str) -> Flow[dict[str, Status]]:
         """The sessions of a directory that are not idle."""
+
+    def retry(self, session: Session) -> Flow[Status | None]:
+        """The retry that a busy session waits for, where `statuses` doesn't tell."""
 
     def permissions(self, directory: str) -> Flow[tuple[Permission, ...]]:
         """Permissions that wait in a directory."""
@@ -438,6 +442,11 @@ class Generation:
     def changed(self, session: Session, prompt: str) -> Flow[tuple[FileDiff, ...]]:
         """What the turn of a prompt changed: the prompt itself tells."""
         return ()
+        yield
+
+    def retry(self, session: Session) -> Flow[Status | None]:
+        """The retry that a busy session waits for: its status tells."""
+        return None
         yield
 
     def create_as(

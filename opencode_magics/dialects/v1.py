@@ -117,7 +117,7 @@ class V1(Generation):
     tested = "the real 1.18.33"
     releases = ("1.18", "1.18")
     joining = "line up behind it with --queue"
-    busy_route = "/session/status"
+    busy_route = "/session/status of {directory}"
     silence = 30.0  # heartbeats come every 10 s
     always_means = "for every session in this directory, until the server restarts"
 

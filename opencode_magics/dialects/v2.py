@@ -101,6 +101,7 @@ Wire = dict[str, Any]
 
 _CALLBACK = 3_600.0  # seconds: the template of a command may run shell commands first
 _PAGE = 200  # the most that a list of messages takes
+_FEW = 4  # rows in which the step that is open stands
 _DECLINED = ("The user declined this tool call", "The user dismissed this question")
 _BUSY, _IDLE = Status("busy"), Status("idle")
 
@@ -482,6 +483,23 @@ class V2(Generation):
         active = _data((yield Request("GET", "/api/session/active", timeout=5.0)))
         return decode("the active sessions", lambda w: dict.fromkeys(w.keys(), _BUSY), active)
 
+    def retry(self, session: Session) -> Flow[Status | None]:
+        """The retry that a busy session waits for, by its log: active is all that its status says.
+
+        A step that goes on after a retry keeps it until its end. So the log is read of a session
+        whose open step has one, and of no other; its last line about that step tells.
+        """
+        query: Query = {"order": "desc", "limit": _FEW}
+        page = yield Request("GET", _path(session.id, "message"), query, timeout=5.0)
+        step = next((w for w in _rows([page]) if w.get("type") == "assistant"), {})
+        if not step.get("retry"):
+            return None
+        lines = (yield replace(self.log(session.id, None, False), timeout=5.0)).body
+        last = decode("a log", lambda body: _last_about(string(step.get("id")), body), lines)
+        if last.get("type") != "session.retry.scheduled":
+            return None
+        return decode("a retry", _retry, last["data"])
+
     def permissions(self, directory: str) -> Flow[tuple[Permission, ...]]:
         """Permissions that wait in a directory."""
         request = Request("GET", "/api/permission/request", _scope(directory), timeout=5.0)
@@ -709,7 +727,21 @@ def _ends(body: bytes) -> Iterator[Any]:
 
 
 def _lines_of_ends(body: bytes) -> list[bytes]:
-    return [x for x in body.replace(b"\r", b"\n").split(b"\n") if b".interrupted" in x]
+    return [x for x in _lines(body) if b".interrupted" in x]
+
+
+def _lines(body: bytes) -> list[bytes]:
+    return body.replace(b"\r", b"\n").split(b"\n")
+
+
+def _last_about(step: str, body: bytes) -> Wire:
+    """The last frame of a log that tells of a step; {} if none does."""
+    for line in reversed(_lines(body)):
+        if step.encode() in line:
+            frame = fields(loads(line.removeprefix(b"data:").decode("utf-8", "replace")))
+            if fields(frame.get("data")).get("assistantMessageID") == step:
+                return frame
+    return {}
 
 
 def _reasons(frames: Iterable[Any]) -> Iterator[tuple[str, str]]:
@@ -1446,10 +1478,9 @@ def _on_interrupted(d: Wire, f: Wire) -> Iterator[Event]:
     yield StatusChanged(d["sessionID"], _IDLE)
 
 
-def _on_retry(d: Wire, f: Wire) -> Iterator[Event]:
+def _retry(d: Wire) -> Status:
     why = string(fields(d.get("error")).get("message"))
-    status = Status("retry", integer(d.get("attempt")), why, integer(d.get("at")))
-    yield StatusChanged(d["sessionID"], status)
+    return Status("retry", integer(d.get("attempt")), why, integer(d.get("at")))
 
 
 def _on_created(d: Wire, f: Wire) -> Iterator[Event]:
@@ -1526,7 +1557,7 @@ _EVENTS: dict[str, _Read] = {
     "session.step.started": _on_step_started,
     "session.step.ended": _on_step_ended,
     "session.step.failed": _on_step_failed,
-    "session.retry.scheduled": _on_retry,
+    "session.retry.scheduled": lambda d, f: [StatusChanged(d["sessionID"], _retry(d))],
     "session.message.content.updated": _on_content,
     "session.text.started": _on_part(Text, closed=False),
     "session.text.delta": _on_delta("text"),
