@@ -128,6 +128,20 @@ class RequestReplied:
 
 
 @dataclass(frozen=True, slots=True)
+class ShellChanged:
+    """A shell began to run a command, exited, or is gone (`status` "deleted") (2.x).
+
+    Whose it is and its command are told when it begins, and "" after that.
+    """
+
+    session: str
+    shell: str
+    status: str
+    command: str = ""
+    exit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Reread:
     """The store, read again: what is true now, whatever the stream said or missed.
 
@@ -166,6 +180,7 @@ Event = (
     | PermissionAsked
     | QuestionAsked
     | RequestReplied
+    | ShellChanged
     | Reread
     | Ended
 )

@@ -1,11 +1,14 @@
-"""The live feed of a directory, as rows: who, what, in a few words, and the frame as it came."""
+"""The live feed of a directory, as rows: who, what, in a few words, and the frame as it came.
+
+What a server tells only once of a tool call or a shell is remembered for the rows that follow.
+"""
 
 from __future__ import annotations
 
 import queue
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .client import Client, Lost, Opened, Unusable
@@ -19,17 +22,35 @@ from .events import (
     PartDelta,
     PartRemoved,
     PermissionAsked,
+    PromptDelivered,
     QuestionAsked,
     RequestReplied,
     SessionChanged,
     SessionDeleted,
     SessionFailed,
+    ShellChanged,
     StatusChanged,
 )
-from .model import Message, Part, Reasoning, Status, Text, ToolCall
+from .model import (
+    Attachment,
+    Compaction,
+    Message,
+    OtherPart,
+    Part,
+    Reasoning,
+    Session,
+    Status,
+    StepEnd,
+    StepStart,
+    Text,
+    ToolCall,
+    Usage,
+)
 
 _TICK = 0.1
 _BEATS = ("server.heartbeat", "server.connected")
+_DEPTH = 4  # levels of a frame that are searched for a session: data.info.metadata.sessionID
+_WORDS = 3  # things that are told of a frame that this package doesn't decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +75,38 @@ class Noted:
     parent: str | None = None
 
 
-def noted(dialect: Dialect, frame: Any, at: int) -> Noted | None:
-    """A frame as a row; None of a heartbeat."""
+@dataclass(slots=True)
+class Names:
+    """What was told once: the tool of a call, and whose a shell is."""
+
+    tools: dict[tuple[str, str], str] = field(default_factory=dict)
+    shells: dict[str, str] = field(default_factory=dict)
+
+    def fill_in(self, event: Event) -> Event:
+        """The event, with what was told before and isn't told again."""
+        match event:
+            case PartChanged(session, _, ToolCall() as call):
+                if call.shell:
+                    self.shells[call.shell] = session
+                tool = call.tool or self.tools.get((session, call.call), "")
+                self.tools[session, call.call] = tool
+                return replace(event, part=replace(call, tool=tool))
+            case ShellChanged(session, shell):
+                owner = self.shells[shell] = session or self.shells.get(shell, "")
+                return replace(event, session=owner)
+            case _:
+                return event
+
+
+def noted(dialect: Dialect, frame: Any, at: int, names: Names | None = None) -> Noted | None:
+    """A frame as a row; None of a heartbeat.
+
+    Args:
+        dialect: How to read it.
+        frame: As it came.
+        at: When, in ms since the epoch.
+        names: What the frames before it told.
+    """
     frame = frame if isinstance(frame, dict) else {"frame": frame}
     kind = str(frame.get("type") or "")
     if kind in _BEATS:
@@ -64,12 +115,26 @@ def noted(dialect: Dialect, frame: Any, at: int) -> Noted | None:
         event = next(iter(dialect.events(frame)), None)
     except OpenCodeError as error:
         return Noted(at, None, kind, error.what, frame)
+    event = (names or Names()).fill_in(event) if event else None
     session = (session_of(event) if event else None) or _named(frame)
     parent = event.session.parent if isinstance(event, SessionChanged) else None
-    return Noted(at, session, kind, summary(event) if event else "", frame, parent)
+    told = summary(event) if event else _undecoded(kind, frame)
+    return Noted(at, session, kind, told, frame, parent)
 
 
-def _named(value: Any, depth: int = 3) -> str | None:
+def _undecoded(kind: str, frame: dict[str, Any]) -> str:
+    """What a frame holds besides ids, or else the last words of its kind."""
+    held = frame.get("data") or frame.get("properties")
+    pairs = held.items() if isinstance(held, dict) else ()
+    told = [f"{k}: {v}" for k, v in pairs if isinstance(v, str | int | float) and not _id(k)]
+    return ", ".join(told[:_WORDS]) or " ".join(kind.split(".")[-2:])
+
+
+def _id(name: str) -> bool:
+    return name == "id" or name.endswith("ID")
+
+
+def _named(value: Any, depth: int = _DEPTH) -> str | None:
     """The session that an unknown frame names."""
     if not isinstance(value, dict) or not depth:
         return None
@@ -98,7 +163,7 @@ def summary(event: Event) -> str:
     """What an event says, in a few words."""
     match event:
         case SessionChanged(session):
-            return session.title
+            return session.title or _session(session)
         case SessionDeleted():
             return "deleted"
         case StatusChanged(_, status):
@@ -107,6 +172,8 @@ def summary(event: Event) -> str:
             return str(failure)
         case MessageChanged(message):
             return _message(message)
+        case PromptDelivered(_, message):
+            return f"{message} is with the agent"
         case PartChanged(_, _, part):
             return _part(part)
         case PartDelta(_, _, _, text):
@@ -119,6 +186,9 @@ def summary(event: Event) -> str:
             return f"{request}: {reply}"
         case MessageRemoved(_, message):
             return f"{message} removed"
+        case ShellChanged(_, shell, status, command, code):
+            exited = "" if code is None else f" with {code}"
+            return f"{shell} {status}{exited}{f': {command}' if command else ''}"
         case PartRemoved(_, message, _):
             return f"a part of {message} removed"
         case _:
@@ -130,9 +200,27 @@ def _status(status: Status) -> str:
     return f"{status.name}{attempt}{f': {status.message}' if status.message else ''}"
 
 
+def _session(session: Session) -> str:
+    """Of one whose title isn't told."""
+    by = " ".join(map(str, filter(None, (session.agent, session.model))))
+    used = _usage(session.usage)
+    archived = "" if session.archived is None else "archived"
+    return ", ".join(filter(None, (by, session.directory, used, archived))) or "untitled"
+
+
+def _usage(usage: Usage | None) -> str:
+    cost = "" if usage is None or usage.cost is None else f"${usage.cost:.4f}"
+    tokens = "" if usage is None or usage.total is None else f"{usage.total} tokens"
+    return ", ".join(filter(None, (tokens, cost)))
+
+
 def _message(message: Message) -> str:
+    if message.role == "user":
+        waits = " waits" if message.queued else ""
+        return f"user{waits}{f': {message.text}' if message.text else ''}"
     if message.role != "assistant":
-        return message.role
+        line = " ".join(filter(None, (message.kind or message.role, message.finish)))
+        return f"{line}: {message.error}" if message.error else line
     end = str(message.error) if message.error else message.finish
     return f"answer: {end or ('ended' if message.completed else 'goes on')}"
 
@@ -140,11 +228,21 @@ def _message(message: Message) -> str:
 def _part(part: Part) -> str:
     match part:
         case Text() | Reasoning():
-            return part.text
+            word = type(part).__name__.lower()
+            return part.text or f"{word} {'begins' if part.end is None else 'without words'}"
         case ToolCall():
-            return f"{part.tool} {part.status}{f': {part.title}' if part.title else ''}"
-        case _:
-            return type(part).__name__
+            why = part.error or part.title
+            return f"{part.tool or 'a tool'} {part.status}{f': {why}' if why else ''}"
+        case StepStart():
+            return "step begins"
+        case StepEnd(_, finish, usage):
+            return ", ".join(filter(None, (f"step ends: {finish or 'no reason'}", _usage(usage))))
+        case Attachment(_, mime, name):
+            return f"file {name or mime}"
+        case Compaction():
+            return "compaction"
+        case OtherPart(_, kind):
+            return kind
 
 
 def watch(
@@ -159,7 +257,7 @@ def watch(
         tree: Only of these sessions and of subagents that they open; none for all.
     """
     told: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
-    known = set(tree)
+    known, names = set(tree), Names()
     stream = client.stream(directory, tap=lambda text: told.put((_now(), text)))
     deadline = time.monotonic() + seconds
     try:
@@ -168,7 +266,7 @@ def watch(
             rows = [r for h in heard if (r := _of_connection(h)) is not None]
             while not told.empty():
                 at, text = told.get()
-                row = noted(client.dialect, _read(text), at)
+                row = noted(client.dialect, _read(text), at, names)
                 if row is not None and _wanted(row, known):
                     rows.append(row)
             yield rows

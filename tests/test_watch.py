@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from fake import CUT, FakeServer, frame, one_x
 from IPython.core.error import UsageError
-from recorded import V1_FLOWS, recording
+from recorded import V1_FLOWS, V2_FLOWS, recording, transcript
 from shell import Shell
 
 from opencode_magics.client import Client
 from opencode_magics.dialects import Prompt
 from opencode_magics.dialects.v1 import V1
-from opencode_magics.watch import Noted, noted, watch
+from opencode_magics.dialects.v2 import V2
+from opencode_magics.watch import Names, Noted, noted, watch
 
 
 def rows(scenario: str) -> list[Noted]:
@@ -39,6 +40,56 @@ def test_rows_say_what_happened() -> None:
     assert any(t.startswith("message.part.updated: bash completed") for t in told)
     assert any(t.startswith("message.updated: answer: stop") for t in told)
     assert "session.status: idle" in told
+
+
+def rows_of_2_x(scenario: str) -> list[Noted]:
+    names = Names()
+    frames = enumerate(transcript(scenario).frames)
+    return [r for n, frame in frames if (r := noted(V2(), frame, n, names))]
+
+
+@pytest.mark.parametrize("scenario", V2_FLOWS)
+def test_every_frame_of_a_2_x_transcript_says_whose_it_is_and_what(scenario: str) -> None:
+    names_of_parts = {"StepStart", "StepEnd", "Text", "Reasoning", "ToolCall", "system"}
+    for row in rows_of_2_x(scenario):
+        of_session = row.type != "project.updated"
+        assert (row.session or "").startswith("ses_") == of_session, row
+        assert row.summary if row.type.endswith(".delta") else row.summary.strip(), row
+        assert row.summary not in names_of_parts
+        assert not (row.type.startswith("session.tool.") and row.summary.startswith((" ", "a ")))
+
+
+def told_in(scenario: str, kind: str) -> list[str]:
+    return [r.summary for r in rows_of_2_x(scenario) if r.type == kind]
+
+
+def test_rows_of_2_x_say_what_happened() -> None:
+    (called,) = told_in("interrupt", "session.tool.called")
+    (failed,) = told_in("interrupt", "session.tool.failed")
+    assert (called, failed) == ("shell running", "shell error: Tool execution interrupted")
+    (ended,) = told_in("interrupt", "session.execution.interrupted")
+    assert ended == "idle interrupted: Aborted: somebody stopped the turn"
+    assert told_in("turn", "session.execution.succeeded") == ["idle succeeded"]
+    assert told_in("turn", "session.step.ended")[0].startswith("step ends: tool-calls, ")
+    assert all("tokens, $" in s for s in told_in("turn", "session.usage.updated"))
+    assert told_in("turn", "session.inbox.delivered")[0].endswith("is with the agent")
+    assert "{" in told_in("turn", "session.tool.input.ended")[0]
+
+
+def test_a_shell_of_2_x_is_a_row_of_its_session_from_its_beginning_to_its_end() -> None:
+    """Only its beginning names the session."""
+    shells = [r for r in rows_of_2_x("interrupt") if r.type.startswith("shell.")]
+    assert {r.session for r in shells} == {transcript("interrupt").session}
+    told = [r.summary.partition(" ")[2] for r in shells]
+    assert told == ["running: sleep 50", "deleted", "exited"]
+    assert any("exited with 0" in s for s in told_in("permission", "shell.exited"))
+
+
+def test_a_call_whose_beginning_was_not_heard_is_a_tool_all_the_same() -> None:
+    frame = next(f for f in transcript("turn").frames if f["type"] == "session.tool.called")
+    row = noted(V2(), frame, 1)
+    assert row is not None
+    assert row.summary == "a tool running"
 
 
 @pytest.mark.parametrize("odd", [7, "x", [], {}, {"type": "session.status"}, {"type": None}])

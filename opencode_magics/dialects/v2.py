@@ -31,6 +31,7 @@ from ..events import (
     SessionChanged,
     SessionDeleted,
     SessionFailed,
+    ShellChanged,
     StatusChanged,
 )
 from ..model import (
@@ -1501,6 +1502,18 @@ def _settled(d: Wire, request: Any, reply: Any) -> Event:
     return RequestReplied(needed(d["sessionID"]), needed(request), needed(reply))
 
 
+def _on_shell(d: Wire, f: Wire) -> Iterator[Event]:
+    begun = fields(d.get("info"))
+    told = begun or d
+    yield ShellChanged(
+        string(fields(begun.get("metadata")).get("sessionID")),
+        needed(told["id"]),
+        string(told.get("status")) or f["type"].removeprefix("shell."),
+        string(begun.get("command")),
+        integer(told.get("exit")),
+    )
+
+
 def _on_compacting(d: Wire, f: Wire) -> Iterator[Event]:
     # The stored message takes its place when the turn is over.
     if d.get("reason") == "auto":
@@ -1576,6 +1589,9 @@ _EVENTS: dict[str, _Read] = {
     "session.compaction.failed": _on_compacted,
     "permission.asked": lambda d, f: [PermissionAsked(_permission(d))],
     "permission.replied": lambda d, f: [_settled(d, d["requestID"], d["reply"])],
+    "shell.created": _on_shell,
+    "shell.exited": _on_shell,
+    "shell.deleted": _on_shell,
     "form.created": lambda d, f: [QuestionAsked(_form(d["form"]))],
     "form.replied": lambda d, f: [_settled(d, d["id"], "answered")],
     "form.cancelled": lambda d, f: [_settled(d, d["id"], "dismissed")],
