@@ -189,7 +189,7 @@ def test_a_retry_of_2_x_is_over_when_something_comes(since: str) -> None:
     assert standing.evidence == "/api/session/active: busy"
 
 
-@pytest.mark.parametrize("lines", [(), (b"data: {msg_2\n\n",)])
+@pytest.mark.parametrize("lines", [(), (b"data: {msg_2",), (b"data:" + b"[" * 100_000 + b"msg_2",)])
 def test_a_log_that_can_not_be_read_leaves_a_session_running_and_says_so(lines: Any) -> None:
     standing, _ = read_of_2_x(*lines, retry=RETRIED)
     assert (standing.state, standing.error) == ("running", "")

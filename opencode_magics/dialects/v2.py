@@ -739,7 +739,10 @@ def _last_about(step: str, body: bytes) -> Wire:
     """The last frame of a log that tells of a step; {} if none does."""
     for line in reversed(_lines(body)):
         if step.encode() in line:
-            frame = fields(loads(line.removeprefix(b"data:").decode("utf-8", "replace")))
+            try:
+                frame = fields(loads(line.removeprefix(b"data:").decode("utf-8", "replace")))
+            except RecursionError as error:
+                raise ValueError("it is nested too deep") from error
             if fields(frame.get("data")).get("assistantMessageID") == step:
                 return frame
     return {}
