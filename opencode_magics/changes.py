@@ -91,21 +91,31 @@ def fork(client: Client, session: Session, before: str | None = None) -> Change:
     return Change(made, what, copied == expected, f"%oc_end {made.id}")
 
 
-def revert(client: Client, session: Session, reference: str | None = None) -> Change:
+def revert(
+    client: Client, session: Session, reference: str | None = None, *, files: bool = True
+) -> Change:
     """Take a session and its files back to before a prompt, until `unrevert` or the next prompt.
+
+    Args:
+        client: Its server.
+        session: Which.
+        reference: Id of the prompt, or its beginning; None takes the last.
+        files: False leaves the files as they are (2.x).
 
     Raises:
         SessionBusyError: It is at work.
         UnknownNameError: There is no such message; the server would say nothing.
+        UnsupportedOperation: Files that are to stay, on 1.x.
     """
     check_idle(client, session)
     messages = client.messages(session)
     prompt = named_prompt(messages, reference)
     back = messages[[m.id for m in messages].index(prompt.id) :]
-    lost = client.revert(session, prompt.id) or tuple(d for m in back for d in m.diffs)
+    told = client.revert(session, prompt.id, files=files)
     now = client.session(session.id)
-    files = sorted({d.file for d in lost})
-    touched = f" and {', '.join(files)}" if files else "; no changed file is known"
+    lost = sorted({d.file for d in told or (d for m in back for d in m.diffs)})
+    touched = f" and {', '.join(lost)}" if lost else "; no changed file is known"
+    touched = touched if files else "; the files stay as they are"
     what = f"{len(back)} messages from {prompt.id} on are taken back{touched}"
     return Change(now, what, now.revert == prompt.id, "%oc_unrevert, until the next prompt")
 

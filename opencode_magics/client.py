@@ -405,16 +405,22 @@ class Client:
         """A new session with a copy of all messages, or of those before one."""
         return self.run(self.dialect.fork(session, before))
 
-    def revert(self, session: Session, message: str) -> tuple[FileDiff, ...]:
+    def revert(self, session: Session, message: str, *, files: bool = True) -> tuple[FileDiff, ...]:
         """Take a session and its files back to before a message.
 
+        Args:
+            session: Which.
+            message: The first one that is taken back.
+            files: False leaves the files as they are (2.x).
+
         Returns:
-            What the files lose, where the server tells (2.x).
+            What the files lose, or would lose if they didn't stay, where the server tells (2.x).
 
         Raises:
             SessionBusyError: It is at work.
+            UnsupportedOperation: Files that are to stay, on 1.x.
         """
-        return self.run(self.dialect.revert(session, message))
+        return self.run(self.dialect.revert(session, message, files))
 
     def unrevert(self, session: Session) -> None:
         """Bring back what a revert took away."""

@@ -182,6 +182,7 @@ def test_what_was_completed_is_understood(titled: Shell) -> None:
         ("%oc_status --wait a", "%oc_status --wait all"),
         ("%oc_usage --by model,da", "%oc_usage --by model,day"),
         ("%oc_export --format js", "%oc_export --format jsonl"),
+        ("%oc_revert --k", "%oc_revert --keep-files"),
         ("%oc_command exp", "%oc_command explain"),
         ("%%oc_command exp", "%%oc_command explain"),
         ("%oc_command explain gr", "%oc_command explain greet.py"),

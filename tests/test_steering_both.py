@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 from both import both
+from IPython.core.error import UsageError
 from shell import Shell
 
 from opencode_magics import changes, control
@@ -89,6 +90,31 @@ def test_a_session_is_forked_reverted_renamed_and_archived(
         assert done.confirmed, done
     done = shell.run("%oc_fork").value
     assert done.confirmed, done
+
+
+@pytest.mark.parametrize("generation", ["2.x"])
+def test_a_revert_can_leave_the_files_as_they_are(
+    shell: Shell, client: Client, workspace: Path
+) -> None:
+    shell.run("%oc_prompt --permission once #edit notes.txt")
+    done = shell.run("%oc_revert --keep-files").value
+    assert done.confirmed
+    assert "the files stay as they are" in done.what
+    assert (workspace / "notes.txt").read_text().startswith("goodbye")
+    assert not [m for m in client.messages(done.session) if m.role == "user"]
+    shell.run("%oc_unrevert")
+    assert (workspace / "notes.txt").read_text().startswith("goodbye")
+    with pytest.raises(UsageError, match="--keep-files"):
+        shell.run("%oc_revert --commit --keep-files --yes")
+
+
+def test_a_revert_of_1_x_always_takes_the_files_back_and_is_refused_otherwise(
+    shell: Shell, client: Client
+) -> None:
+    shell.run("%oc_prompt #text 3")
+    with pytest.raises(UnsupportedOperation, match=r"1\.x has no way .* files.* 2\.x has one"):
+        shell.run("%oc_revert --keep-files")
+    assert client.session(shell.run("%oc_session").value.id).revert is None
 
 
 def commit(shell: Shell) -> Change:

@@ -256,10 +256,13 @@ class Dialect(Protocol):
     def fork(self, session: Session, before: str | None) -> Flow[Session]:
         """A new session with a copy of the messages, of all or of those before one."""
 
-    def revert(self, session: Session, message: str) -> Flow[tuple[FileDiff, ...]]:
+    def revert(
+        self, session: Session, message: str, files: bool = True
+    ) -> Flow[tuple[FileDiff, ...]]:
         """Take a session and its files back to before a message; `unrevert` can undo it.
 
-        Gives what the files lose, where the server tells.
+        Gives what the files lose, or (`files` is False: they stay) would lose, where the server
+        tells.
         """
 
     def unrevert(self, session: Session) -> Flow[None]:

@@ -332,8 +332,12 @@ class V1(Generation):
         reply = yield from self._posted(session, "fork", body)
         return decode("a session", _session, reply.json())
 
-    def revert(self, session: Session, message: str) -> Flow[tuple[FileDiff, ...]]:
+    def revert(
+        self, session: Session, message: str, files: bool = True
+    ) -> Flow[tuple[FileDiff, ...]]:
         """Take a session and its files back; an unknown message changes nothing, silently."""
+        if not files:
+            raise self._missing("way to take messages back and leave the files as they are")
         yield from self._posted(session, "revert", {"messageID": message})
         return ()
 

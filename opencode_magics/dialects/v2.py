@@ -238,7 +238,7 @@ class V2(Generation):
     def revert(
         self, session: Session, message: str, files: bool = True
     ) -> Flow[tuple[FileDiff, ...]]:
-        """Set a session back to before a message, its files too; what the files lose."""
+        """Set a session back to before a message; what its files lose, or would lose."""
         body = {"messageID": message, "files": files}
         reply = yield Request("POST", _path(session.id, "revert", "stage"), {}, body)
         return decode("a revert", lambda w: _diffs(w.get("files")), _data(reply))

@@ -61,13 +61,15 @@ class SteeringMagics(Magics):
     @_session
     @argument("message", nargs="?", help="Id of a prompt, or its beginning; default: the last.")
     @argument("--commit", action="store_true", help="Make a revert final (2.x).")
+    @argument("--keep-files", action="store_true", help="Leave the files as they are (2.x).")
     @_yes
     @line_magic
     def oc_revert(self, line: str) -> Change | None:
         """A session and its files, taken back to before a prompt.
 
         %oc_unrevert brings it all back, until the next prompt deletes it. Files come back where
-        the directory is a git repository. --commit makes it final at once.
+        the directory is a git repository; with --keep-files only the messages go. --commit makes
+        it final at once.
 
         Example::
 
@@ -80,9 +82,12 @@ class SteeringMagics(Magics):
             return None
         client, session = self.state.client, self._session(options)
         if not options.commit:
-            return changes.revert(client, session, options.message)
-        if options.message:
-            raise UsageError("--commit makes the revert final that there is: no message goes with")
+            return changes.revert(client, session, options.message, files=not options.keep_files)
+        if options.message or options.keep_files:
+            raise UsageError(
+                "--commit makes the revert final that there is: "
+                "neither a message nor --keep-files goes with it."
+            )
         self._sure(options, "What was taken back is lost for good.")
         return changes.commit(client, session)
 
