@@ -644,13 +644,18 @@ def test_tool_calls_are_rows_with_their_input_as_it_was() -> None:
 # -- sessions --------------------------------------------------------------------------------------
 
 
-def test_g2_02_a_tree_has_roots_depths_and_sums_in_which_nothing_counts_twice() -> None:
+def a_tree() -> tuple[list[Wire], Wire]:
+    """Sessions with subagents, one of them archived, and what they cost."""
     tree = case("sessions_tree.json")
     sessions = [wire_session(**{"session": s.pop("id"), **s}) for s in tree["sessions"]]
+    return sessions, tree["expected"]
+
+
+def test_g2_02_a_tree_has_roots_depths_and_sums_in_which_nothing_counts_twice() -> None:
+    sessions, expected = a_tree()
     with serving(sessions, {}) as (client, _):
         listed = history.sessions(client).set_index("id")
         found = usage(client).set_index("session")
-    expected = tree["expected"]
     for session in ("ses_R", "ses_C1"):
         assert found.loc[session, "cost"] == expected[session]["own"]
         assert found.loc[session, "cost_inclusive"] == expected[session]["inclusive"]
@@ -660,14 +665,28 @@ def test_g2_02_a_tree_has_roots_depths_and_sums_in_which_nothing_counts_twice() 
     assert [*listed.loc[["ses_R", "ses_C1", "ses_G"], "depth"]] == [0, 1, 2]
     assert {*listed.loc[["ses_R", "ses_C1", "ses_C2", "ses_G"], "root"]} == {"ses_R"}
     assert listed.loc[["ses_loop", "ses_orphan"], "depth"].isna().all()
-    # G2-16: what is archived was paid for as well.
-    assert listed.loc["ses_C2", "archived"] is not pd.NaT
-    assert found.loc["ses_C2", "cost"] == 0.5
+
+
+def test_g2_16_what_is_archived_was_paid_for_as_well() -> None:
+    """Tidying up lowers no sum: it is the same with ses_C2 in the archive and out of it."""
+    sums = []
+    for away in (True, False):
+        sessions, expected = a_tree()
+        (second,) = [s for s in sessions if s["id"] == "ses_C2"]
+        if not away:
+            del second["time"]["archived"]
+        with serving(sessions, {}) as (client, _):
+            listed = history.sessions(client).set_index("id")
+            found = usage(client).set_index("session")
+        assert pd.notna(listed.loc["ses_C2", "archived"]) == away
+        assert listed["archived"].notna().sum() == away
+        assert found.loc["ses_C2", "cost"] == 0.5
+        sums.append((exact(found["cost"]), found.loc["ses_R", "cost_inclusive"]))
+    assert sums == [(expected["grand_total_all_sessions"], expected["ses_R"]["inclusive"])] * 2
 
 
 def test_by_root_a_tree_is_one_line() -> None:
-    tree = case("sessions_tree.json")
-    sessions = [wire_session(**{"session": s.pop("id"), **s}) for s in tree["sessions"]]
+    sessions, _ = a_tree()
     with serving(sessions, {}) as (client, _):
         found = usage(client, "root").set_index("root")
     assert found.loc["ses_R", "cost"] == 6.75
