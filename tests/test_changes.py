@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from both import both
 from fake import SESSION, FakeServer, assistant, one_x, user
 from IPython.core.error import UsageError
 from shell import Shell, take_practice_server
@@ -127,6 +128,7 @@ def test_a_revert_is_made_final_by_the_next_prompt_on_1_x(shell: Shell, client: 
     assert len(client.messages(value(shell, "%oc_session"))) == 2
 
 
+@both
 def test_a_session_is_summed_up(shell: Shell, client: Client) -> None:
     shell.run("%oc_prompt #text 3")
     done = value(shell, "%oc_compact")
@@ -142,6 +144,7 @@ def test_a_session_is_renamed_archived_and_brought_back(shell: Shell) -> None:
     assert value(shell, "%oc_archive --undo").session.archived is None
 
 
+@both
 def test_subagents_are_shown_as_a_tree(shell: Shell) -> None:
     assert len(value(shell, "%oc_children")) == 0
     shell.run("%oc_prompt #task #text 3")

@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow.parquet as pq
 import pytest
+from both import both
 from IPython.core.error import UsageError
 from shell import Shell, one_line_and_what_to_do
 from test_history import T0, asked, forks, many, said, serving, usage, wire_session
 
 from opencode_magics import history
 from opencode_magics.client import Client
-from opencode_magics.dialects import Reply, Request
+from opencode_magics.dialects import Reply
 from opencode_magics.errors import MissingPackageError, UnknownNameError
 from opencode_magics.history import Exported
 from opencode_magics.history.frames import KINDS, SESSIONS
@@ -441,32 +442,27 @@ def test_without_pyarrow_it_says_what_to_install(
 # -- in a shell, on a real server ------------------------------------------------------------------
 
 
-def fork(client: Client, session: Session) -> None:
-    """Fork a session, as OpenCode's own interface does."""
-
-    def forked() -> Iterator[Request]:
-        where = {"directory": session.directory}
-        reply: Reply = yield Request("POST", f"/session/{session.id}/fork", where, {})
-        return reply
-
-    client.run(forked())
-
-
 @pytest.fixture
 def worked(shell: Shell, client: Client, request: pytest.FixtureRequest) -> Sequence[Session]:
     """A session, its subagent's, and a fork of it that went on."""
     title = request.node.name
     shell.run(f'%oc_prompt --title "{title}" --permission once #task #bash echo hi')
-    fork(client, shell.run("%oc_session").value)
-    shell.run(f'%oc_prompt --session "{title} (fork #1)" #text 3')
-    made = [s for s in client.sessions() if s.title.startswith(title)]
-    parents = {s.id for s in made}
-    return [s for s in client.sessions() if s.id in parents or s.parent in parents]
+    origin = shell.run("%oc_session").value
+    forked = client.fork(origin)
+    made = {origin.id, forked.id}
+    shell.run(f"%oc_prompt --session {forked.id} #text 3")
+    return [s for s in client.sessions() if s.id in made or s.parent in made]
 
 
+@both
 @pytest.mark.parametrize("format", FORMATS)
 def test_what_a_real_server_did_is_exported_with_its_magic(
-    shell: Shell, client: Client, worked: Sequence[Session], tmp_path: Path, format: str
+    shell: Shell,
+    client: Client,
+    worked: Sequence[Session],
+    tmp_path: Path,
+    format: str,
+    bash: str,
 ) -> None:
     ids = " ".join(s.id for s in worked)
     line = f"%oc_export {tmp_path}/out {ids} --format {format}"
@@ -474,14 +470,15 @@ def test_what_a_real_server_did_is_exported_with_its_magic(
     assert (done.sessions, done.unchanged) == (3, 0)
     assert shell.run(line).value.written == 0
     found = usage(client, "session", sessions=worked)
-    assert found.attrs["total"]["duplicates"] == 2
+    copied = "select count(*) from {messages} where duplicate_of is not null and cost is not null"
+    assert ask(tmp_path / "out", copied, format) == [(2,)]
     assert cost(tmp_path / "out", format=format) == found.attrs["total"]["cost"]
     assert ask(
         tmp_path / "out",
         "select tool, status, json_extract_string(input, '$.command') from {tools} "
-        "where tool = 'bash' and duplicate_of is null",
+        f"where tool = '{bash}' and duplicate_of is null",
         format,
-    ) == [("bash", "completed", "echo hi")]
+    ) == [(bash, "completed", "echo hi")]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from uuid import uuid4
 import matplotlib as mpl
 import pandas as pd
 import pytest
+from both import both
 from IPython.core.error import UsageError
 from matplotlib.patches import Rectangle
 from notebook_turns import answer, permission, tool, turn
@@ -544,6 +545,7 @@ def test_a_turn_has_none_of_the_spans_of_another(client: Client, session: Sessio
     assert "1 earlier turn not drawn" in history.timeline(client, session, last=1).alt
 
 
+@both
 def test_a_turn_and_a_session_have_a_timeline(shell: Shell) -> None:
     title = uuid4().hex[:8]  # other tests make sessions on the same server
     shell.run(f"%oc_prompt --title {title} --permission once #bash echo hi")
@@ -555,6 +557,7 @@ def test_a_turn_and_a_session_have_a_timeline(shell: Shell) -> None:
     assert "the server does not store" in other.alt
 
 
+@both
 def test_a_session_has_a_picture_of_its_context(shell: Shell) -> None:
     shell.run("%oc_prompt --title c --permission once #two")
     shown = shell.run("%oc_context").value
@@ -566,6 +569,7 @@ def test_usage_is_shown_and_returned(shell: Shell) -> None:
     shell.run("%oc_prompt --new #text 3")
     session = shell.run("%oc_session").value
     seen = shell.run(f"frame = %oc_usage --by model --session {session.id} --plot")
+    assert "deleted ones are not in it" in seen.text
     (output,) = seen.outputs
     assert output.data["image/png"]
     assert output.data["text/plain"].startswith("<Picture: Cost by model. $0.0")
