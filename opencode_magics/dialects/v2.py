@@ -85,6 +85,7 @@ from . import (
     log,
     many,
 )
+from . import frame as read_frame
 from .values import (
     call_usage,
     elements,
@@ -496,7 +497,7 @@ class V2(Generation):
         if not step.get("retry"):
             return None
         lines = (yield replace(self.log(session.id, None, False), timeout=5.0)).body
-        last = decode("a log", lambda body: _last_about(string(step.get("id")), body), lines)
+        last = _last_about(string(step.get("id")), lines)
         if last.get("type") != "session.retry.scheduled":
             return None
         return decode("a retry", _retry, last["data"])
@@ -739,12 +740,9 @@ def _last_about(step: str, body: bytes) -> Wire:
     """The last frame of a log that tells of a step; {} if none does."""
     for line in reversed(_lines(body)):
         if step.encode() in line:
-            try:
-                frame = fields(loads(line.removeprefix(b"data:").decode("utf-8", "replace")))
-            except RecursionError as error:
-                raise ValueError("it is nested too deep") from error
-            if fields(frame.get("data")).get("assistantMessageID") == step:
-                return frame
+            told = fields(read_frame(line.removeprefix(b"data:").decode("utf-8", "replace")))
+            if fields(told.get("data")).get("assistantMessageID") == step:
+                return told
     return {}
 
 
