@@ -708,6 +708,15 @@ class Stream:
                 heard.append(self._queue.get_nowait())
         return heard
 
+    def next(self, timeout: float) -> Heard | None:
+        """What came first; None if nothing does within `timeout` seconds.
+
+        What came behind it stays, for who takes.
+        """
+        with suppress(queue.Empty):
+            return self._queue.get(timeout=timeout)
+        return None
+
     def close(self) -> None:
         """End the reader at once, by shutting its socket down.
 

@@ -980,14 +980,13 @@ def _await_opening(client: Client, stream: Stream) -> None:
     deadline = time.monotonic() + _OPEN_WITHIN
     why = "no answer"
     while time.monotonic() < deadline:
-        for heard in stream.take(TICK):
-            match heard:
-                case Opened():
-                    return
-                case Lost(reason):
-                    why = reason
-                case Unusable(error, fatal=True):
-                    raise error
+        match stream.next(TICK):
+            case Opened():
+                return  # what came right behind it is for who follows
+            case Lost(reason):
+                why = reason
+            case Unusable(error, fatal=True):
+                raise error
     raise ServerConnectionError(
         f"The event stream of {client.url} could not be opened ({why}).",
         "Is the server still running? %oc_connect asks it.",

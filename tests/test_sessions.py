@@ -581,6 +581,16 @@ def test_a_stream_that_ends_as_it_begins_hides_no_end():
         assert played(fake).text == "done"
 
 
+def test_what_comes_right_behind_the_opening_is_not_lost():
+    with FakeServer(one_x(), [[delta("early")]]) as fake, Client(fake.url) as client:
+        stream = client.stream("/work/p")
+        while stream._queue.qsize() < 2:
+            time.sleep(0.01)
+        sessions._await_opening(client, stream)
+        assert [event.text for event in stream.take(0)] == ["early"]
+        stream.close()
+
+
 def test_a_store_that_fails_for_a_moment_ends_nothing():
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
     failing = in_turn((500, {}, b""), (500, {}, b""), stored)
