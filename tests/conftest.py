@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from both import tool_names
 from front import FrontEnd, front_end
+from hypothesis import HealthCheck, settings
 from shell import Shell, lone_shell, take_practice_server
 
 from opencode_magics.client import Client
@@ -18,6 +19,10 @@ from opencode_magics.practice import install
 from opencode_magics.practice.simulator import Simulator
 from opencode_magics.practice.workspace import reset_workspace
 from opencode_magics.practice.world import Practice
+
+# How long an example takes says how busy the machine is, and nothing of what is tested.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

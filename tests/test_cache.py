@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from fake import FakeServer
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_history import T0, asked, many, said, serving, tool, usage, wire_session
 
@@ -335,7 +335,6 @@ def test_sums_use_it_too(cache: Cache) -> None:
     assert first.attrs["total"] == second.attrs["total"]
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # so many columns
 @given(st.data())
 def test_columns_are_read_as_they_were_written(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(sorted(KINDS)))
