@@ -77,7 +77,7 @@ def test_g1_28_a_path_in_the_address_is_kept_for_every_call():
     with FakeServer(routes) as fake, Client(f"{fake.url}{prefix}/") as client:
         client.check()
         stream = client.stream()
-        stream.take(5)
+        stream.take(60)
         stream.close()
         client.prompt(ROOT, Prompt("msg_1", "hi"))
     assert all(s.path.startswith(prefix + "/") for s in fake.seen)
@@ -131,7 +131,7 @@ def test_g1_11_directories_arrive_as_they_are_spelt(directory):
         client.statuses()
         client.create("title")
         stream = client.stream()
-        stream.take(5)
+        stream.take(60)
         stream.close()
     asked = [s.query["directory"] for s in fake.seen if "directory" in s.query]
     assert len(asked) == 4
@@ -259,7 +259,7 @@ def test_a_flow_gets_errors_where_it_waits():
 # -- the stream ------------------------------------------------------------------------------------
 
 
-def take_until(stream, kind, seconds=10.0):
+def take_until(stream, kind, seconds=120.0):
     heard, end = [], time.monotonic() + seconds
     while time.monotonic() < end:
         heard += stream.take(0.1)
@@ -295,8 +295,8 @@ def test_a_stream_whose_client_is_closed_ends_and_says_so():
         stream = client.stream()
         take_until(stream, Lost)
         client.close()
-        stream._thread.join(10)
-        assert stream.take(1)[-1] == Lost("the client was closed")
+        stream._thread.join(120)
+        assert stream.take(60)[-1] == Lost("the client was closed")
         assert not stream._thread.is_alive()
 
 
@@ -314,7 +314,7 @@ def test_a_frame_that_cannot_be_read_breaks_nothing():
         stream = client.stream()
         heard = []
         while len(heard) < 4:
-            heard += stream.take(5)
+            heard += stream.take(60)
         stream.close()
         assert [type(h).__name__ for h in heard] == [
             "Opened",
@@ -337,7 +337,7 @@ def test_closing_ends_the_reader_at_once():
         began = time.monotonic()
         stream.close()
         assert not stream._thread.is_alive()
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize(

@@ -466,7 +466,7 @@ def played(fake: FakeServer) -> Turn:
     with Client(fake.url, directory="/work/p") as client:
         with Run(client, ROOT, Prompt("msg_u1", "hi")) as turn:
             turn.start()
-            end = time.monotonic() + 20
+            end = time.monotonic() + 120
             for now in turn:
                 assert time.monotonic() < end, f"{now!r} {turn.note}"
         return turn.turn
@@ -491,7 +491,7 @@ def test_g1_06_what_happened_in_a_gap_is_read_from_the_store() -> None:
     with FakeServer(two_x(message=rows(USER, ANSWER)), [[b": heartbeat\n\n", CUT], []]) as fake:
         began = time.monotonic()
         assert played(fake).text == "done"
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < sessions._QUIET
 
 
 def test_g1_36_a_list_of_the_active_that_lags_behind_the_end_is_waited_for() -> None:
@@ -679,7 +679,7 @@ def test_a_turn_ends_whatever_is_not_to_be_had_beside_it(bad: Any) -> None:
         client.dialect.new_prompt_id = lambda now: "msg_here"  # type: ignore[method-assign]
         with sessions.prepare(client, ROOT, "hi") as run:
             run.start()
-            end = time.monotonic() + 20
+            end = time.monotonic() + 120
             for turn in run:
                 assert time.monotonic() < end, f"{turn!r} {run.note}"
         assert (run.turn.outcome, run.turn.text) == ("succeeded", "done")

@@ -135,7 +135,7 @@ def test_two_kernels_can_write_into_one_file(tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, "-c", code, here, str(path), name], env=env)
         for name in "ab"
     ]
-    assert [w.wait(60) for w in writers] == [0, 0]
+    assert [w.wait(240) for w in writers] == [0, 0]
     turns = load(path)
     assert sorted(t.text for t in turns) == ["a"] * 20 + ["b"] * 20
     assert not any(t.cut for t in turns)

@@ -131,8 +131,8 @@ def test_a_server_that_ends_at_once_is_quoted_without_its_password(tmp_path: Pat
 
 
 def test_a_server_that_does_not_answer_in_time_is_stopped(tmp_path: Path) -> None:
-    with pytest.raises(ServerStartError, match=r"did not answer within 2 s"):
-        start(command=program(tmp_path, SLOW), directory=tmp_path, timeout=2)
+    with pytest.raises(ServerStartError, match=r"did not answer within 5 s"):
+        start(command=program(tmp_path, SLOW), directory=tmp_path, timeout=5)
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
@@ -203,7 +203,7 @@ def test_a_server_ends_with_us_although_we_are_killed(tmp_path: Path) -> None:
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False
     )
     pid = int(done.stdout)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while alive(pid):
         assert time.monotonic() < deadline, "it still runs"
         time.sleep(0.1)

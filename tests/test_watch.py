@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -100,11 +101,23 @@ def test_what_can_not_be_read_is_a_row_as_well(odd: Any) -> None:
     assert row.session is None
 
 
+def rows_until(
+    client: Client, last: Callable[[Noted], bool], sessions: Sequence[str] = ()
+) -> list[Noted]:
+    """What a feed tells up to a row."""
+    heard: list[Noted] = []
+    for new in watch(client, "/work/p", 60.0, sessions):
+        heard += new
+        if any(map(last, new)):
+            return heard
+    raise AssertionError(f"it never came: {heard}")
+
+
 def test_a_gap_in_the_feed_is_a_row() -> None:
     busy = frame("session.status", sessionID="ses_root01", status={"type": "busy"})
     streams = [[busy, CUT], [b"data: no json\n\n", b"data: " + b"[" * 100_000 + b"\n\n"]]
     with FakeServer(one_x(), streams) as fake, Client(fake.url) as client:
-        heard = [r for new in watch(client, "/work/p", 1.5) for r in new]
+        heard = rows_until(client, lambda row: row.raw == {"frame": "no json"})
     kinds = [r.type for r in heard]
     assert kinds.count("connection.opened") == 2
     assert "connection.lost" in kinds
@@ -121,7 +134,7 @@ def test_a_session_and_its_subagents_are_picked_out() -> None:
         frame("session.status", sessionID="ses_child", status={"type": "busy"}),
     ]
     with FakeServer(one_x(), [frames]) as fake, Client(fake.url) as client:
-        heard = [r for new in watch(client, "/work/p", 0.6, ["ses_root01"]) for r in new]
+        heard = rows_until(client, lambda row: row.type == "session.status", ["ses_root01"])
     assert [r.session for r in heard if r.session] == ["ses_child", "ses_child"]
 
 
@@ -130,13 +143,13 @@ def test_a_real_feed_comes_as_a_frame(shell: Shell, client: Client) -> None:
     session = client.create("watched")
 
     def soon() -> None:
-        time.sleep(0.5)
+        time.sleep(2)  # the feed has to be open by then
         new_id = client.dialect.new_prompt_id(int(time.time() * 1000))
         client.prompt(session, Prompt(new_id, "#text 3"))
 
     sending = threading.Thread(target=soon)
     sending.start()
-    shown = shell.run(f"%oc_watch --seconds 8 --session {session.id}")
+    shown = shell.run(f"%oc_watch --seconds 12 --session {session.id}")
     sending.join()
     heard = shown.value
     assert str(heard["time"].dtype) == "datetime64[ms, UTC]"
