@@ -6,7 +6,8 @@ import atexit
 import io
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from traitlets.config import Config
 
+from opencode_magics.client import Client
+from opencode_magics.model import Session
 from opencode_magics.practice.simulator import Simulator
 from opencode_magics.practice.world import Practice
 
@@ -112,6 +115,20 @@ def take_practice_server(
     monkeypatch.chdir(practice.directory)
     shell.run("%load_ext opencode_magics")
     shell.run("%oc_connect;")
+
+
+def until(true: Callable[[], Any], patience: float = 60.0) -> Any:
+    """What `true` says as soon as it is true."""
+    deadline = time.monotonic() + patience
+    while not (found := true()):
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.05)
+    return found
+
+
+def until_at_work(client: Client, session: Session) -> None:
+    """Wait until a session is listed as busy: 1.18.33 may take a moment after a prompt."""
+    until(lambda: session.id in client.statuses(session.directory))
 
 
 def one_line_and_what_to_do(shown: Shown) -> bool:

@@ -67,13 +67,17 @@ def test_an_idle_session_is_deleted_without_an_abort_and_seen_gone() -> None:
 
 
 def test_one_that_stays_busy_after_an_abort_is_waited_for_and_then_deleted() -> None:
-    began = time.monotonic()
-    busy = lambda seen: BUSY if time.monotonic() - began < 10 else {}  # noqa: E731
+    looks: list[float] = []
+
+    def busy(seen: Any) -> Any:
+        looks.append(time.monotonic())
+        return BUSY if looks[-1] - looks[0] < 10 else {}
+
     with FakeServer(Store(status=busy).routes) as fake:
         result = ended(fake)
     assert result.status == "ended"
     assert result.aborted_running_turn
-    assert 10 <= result.elapsed < 20
+    assert result.elapsed >= 10
 
 
 def test_one_that_never_stops_is_never_deleted() -> None:
@@ -181,7 +185,7 @@ def current(shell: Shell) -> Session:
 
 
 def until(shell: Shell, state: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while [*shell.run("%oc_status").value["state"]][-1] != state:
         assert time.monotonic() < deadline, shell.run("%oc_status").value
         time.sleep(0.1)
@@ -190,7 +194,7 @@ def until(shell: Shell, state: str) -> None:
 @pytest.mark.parametrize(
     ("prompt", "state", "rejected"),
     [
-        ("#slow 100 .1", "running", 0),
+        ("#slow 400 .1", "running", 0),
         ("#bash touch made", "waiting_for_permission", 1),
         ("#task #bash touch made", "waiting_for_permission", 1),
         ("#question", "waiting_for_question", 1),
@@ -265,7 +269,7 @@ def test_an_ambiguous_title_ends_nothing(shell: Shell) -> None:
 
 def test_an_abort_is_proved_and_the_session_works_on(shell: Shell, client: Client) -> None:
     session = current(shell)
-    shell.run("%oc_prompt --no-wait #slow 100 .1")
+    shell.run("%oc_prompt --no-wait #slow 400 .1")
     until(shell, "running")
     stopped = shell.run("%oc_abort").value
     assert stopped.status == "stopped"
@@ -281,13 +285,13 @@ def test_a_running_shell_is_stopped(shell: Shell, client: Client) -> None:
     body = {"agent": "build", "command": "sleep 30"}
     url = f"{client.url}/session/{session.id}/shell"
     shell_run = threading.Thread(
-        target=lambda: client._http.post(url, json=body, timeout=60), daemon=True
+        target=lambda: client._http.post(url, json=body, timeout=120), daemon=True
     )
     shell_run.start()
     until(shell, "running")
     result = shell.run("%oc_end").value
     assert (result.status, result.aborted_running_turn) == ("ended", True)
-    shell_run.join(timeout=10)
+    shell_run.join()
 
 
 def test_an_interrupted_end_tells_how_far_it_came_and_is_finished_later(
@@ -329,7 +333,7 @@ def test_two_clients_at_once_end_a_session_once_and_agree_that_it_is_gone(
     session = current(shell)
     client.models()
     new_id = client.dialect.new_prompt_id(int(time.time() * 1000))
-    client.prompt(session, Prompt(new_id, "#slow 50 .1"))
+    client.prompt(session, Prompt(new_id, "#slow 400 .1"))
     results: list[EndResult] = []
     both = [
         threading.Thread(target=lambda: results.append(control.end(client, session, "delete")))
