@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import pandas as pd
 import pytest
 from both import tool_names
 from IPython.core.error import UsageError
-from shell import Shell, one_line_and_what_to_do
+from shell import Shell, one_line_and_what_to_do, until, until_at_work
 
 from opencode_magics.client import Client
 from opencode_magics.errors import (
@@ -50,15 +49,6 @@ def ask(shell: Shell, line: str, body: str = "#text 2") -> Turn:
 def new(shell: Shell, title: str = "a test") -> Session:
     session: Session = shell.run(f"%oc_new {title}").value
     return session
-
-
-def until(true: Callable[[], Any], seconds: float = 20.0) -> Any:
-    """What `true` says as soon as it is true."""
-    deadline = time.monotonic() + seconds
-    while not (found := true()):
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.05)
-    return found
 
 
 # -- connecting ------------------------------------------------------------------------------------
@@ -238,7 +228,7 @@ def on_path(
 
 def answers(url: str) -> bool:
     try:
-        return httpx.get(url, trust_env=False, timeout=5).status_code == 401
+        return httpx.get(url, trust_env=False, timeout=60).status_code == 401
     except httpx.TransportError:
         return False
 
@@ -848,7 +838,7 @@ def test_g1_04_the_turn_goes_on_when_the_time_of_its_cell_is_over(
     shell: Shell, client: Client
 ) -> None:
     session = new(shell)
-    shown = shell.run("%%oc_prompt --timeout 1 -o turn\n#slow 40 .25")
+    shown = shell.run("%%oc_prompt --timeout 4 -o turn\n#slow 400 .1")
     assert f"Still running on the server, in session {session.id}" in shown.text
     assert shell.user_ns["turn"].outcome == "running"
     assert shell.user_ns["turn"].text.startswith("slow0 slow1")
@@ -859,10 +849,11 @@ def test_g1_04_the_turn_goes_on_when_the_time_of_its_cell_is_over(
 
 def test_a_prompt_to_a_busy_session_is_refused_or_lines_up(shell: Shell, client: Client) -> None:
     session = new(shell)
-    shown = shell.run("%%oc_prompt --no-wait -o first\n#slow 10 .2")
+    shown = shell.run("%%oc_prompt --no-wait -o first\n#slow 25 .2")
     assert f"Sent to session {session.id}; the turn runs on the server." in shown.text
     assert shell.user_ns["first"].outcome == "running"
-    assert shell.user_ns["first"].question_text == "#slow 10 .2"
+    assert shell.user_ns["first"].question_text == "#slow 25 .2"
+    until_at_work(client, session)
     shown = shell.fails("%%oc_prompt\n#text 2")
     assert isinstance(shown.error, SessionBusyError)
     assert "--queue" in shown.text

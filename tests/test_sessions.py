@@ -10,6 +10,7 @@ import pytest
 from both import both, tool_names
 from fake import ACCEPTED, CUT, FakeServer, assistant, frame, in_turn, one_x, user
 from recorded import HERE, case
+from shell import until, until_at_work
 
 from opencode_magics import sessions
 from opencode_magics.client import Client
@@ -30,7 +31,7 @@ ROOT = Session("ses_root01", "root", "/work/p")
 SSE = "sse_v1_{}.sse"
 
 
-def finish(run: Run, seconds: float = 30.0, **answers: object) -> Turn:
+def finish(run: Run, seconds: float = 120.0, **answers: object) -> Turn:
     """Play a run to its end; permissions get `decision`, questions `answers`."""
     deadline = time.monotonic() + seconds
     for turn in run:
@@ -90,7 +91,8 @@ def test_every_scenario_of_the_practice_model_ends_as_it_should(
 @both
 def test_a_session_remembers_what_its_turns_cost(client, session):
     turns = [prompted(client, session, "#text 3") for _ in range(2)]
-    assert client.session(session.id).usage.cost == pytest.approx(sum(t.cost for t in turns))
+    cost = pytest.approx(sum(t.cost for t in turns))
+    until(lambda: client.session(session.id).usage.cost == cost)  # added behind the end (1.18.33)
 
 
 @both
@@ -113,7 +115,7 @@ def test_a_permission_is_answered(client, session, workspace, decision, message,
     assert turn.outcome == outcome
     assert (workspace / "made").exists() == (decision == "once")
     assert [s.reply for s in turn.settled_requests] == [decision]
-    assert all(s.waited is not None and 0 < s.waited < 10 for s in turn.settled_requests)
+    assert all(s.waited is not None and 0 < s.waited < 120 for s in turn.settled_requests)
 
 
 @both
@@ -140,7 +142,7 @@ def test_the_session_of_another_directory_is_worked_in_its_own(client, world):
 
 @both
 def test_an_abort_is_proved_and_keeps_what_came(client, session):
-    with sessions.prepare(client, session, "#slow 80 .1") as run:
+    with sessions.prepare(client, session, "#slow 400 .1") as run:
         run.start()
         for turn in run:
             if turn.text:
@@ -148,7 +150,7 @@ def test_an_abort_is_proved_and_keeps_what_came(client, session):
         turn = run.abort()
     assert (turn.outcome, turn.cost) == ("aborted", None)
     assert turn.text.startswith("slow0")
-    assert client.statuses(session.directory) == {}
+    assert session.id not in client.statuses(session.directory)
 
 
 @both
@@ -156,7 +158,7 @@ def test_an_abort_right_after_the_prompt_holds_in_a_cold_directory(client, world
     cold = world.root / "cold"
     cold.mkdir(exist_ok=True)
     session = sessions.create(client, "cold", str(cold))
-    with sessions.prepare(client, session, "#slow 80 .1") as run:
+    with sessions.prepare(client, session, "#slow 400 .1") as run:
         run.start()
         assert run.abort().outcome == "aborted"
     assert prompted(client, session, "#text 2").outcome == "succeeded"
@@ -188,9 +190,9 @@ def test_an_abort_between_two_tries_of_the_provider(client, session):
 
 @both
 def test_a_busy_session_is_said_and_a_queued_prompt_waits_for_its_own_answer(client, session):
-    with sessions.prepare(client, session, "#slow 15 .1") as first:
+    with sessions.prepare(client, session, "#slow 40 .1") as first:
         first.start()
-        first.prove_stored()
+        until_at_work(client, session)
         with pytest.raises(SessionBusyError, match="--queue") as caught:
             sessions.prepare(client, session, "#text 2")
         assert caught.value.status == 409
@@ -299,7 +301,7 @@ def test_g1_02_requests_of_children_and_grandchildren_are_ours_and_strangers_are
         seen = set()
         with client, run:
             run.start()
-            end = time.monotonic() + 10
+            end = time.monotonic() + 120
             for turn in run:
                 seen |= {p.id for p in turn.permissions}
                 for permission in turn.permissions:
@@ -345,7 +347,7 @@ def test_g1_06_what_happened_while_the_stream_was_down_is_read_from_the_store():
     with FakeServer(one_x(message=stored), [first, []]) as fake:
         began = time.monotonic()
         assert played(fake).text == "half and the whole rest"
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < sessions._QUIET
 
 
 def test_g1_07_a_stale_idle_closes_no_turn():
@@ -445,7 +447,7 @@ def test_g1_17_a_question_of_the_turn_is_answered_on_its_own_route():
     frames = [
         frame("message.updated", info=user("msg_u1")["info"]),
         frame("question.asked", **asked),
-        lambda: answered.wait(10),
+        lambda: answered.wait(120),
         idle,
     ]
     with FakeServer(
