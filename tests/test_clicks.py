@@ -14,7 +14,7 @@ from opencode_magics.practice.simulator import Simulator
 from opencode_magics.practice.world import Practice
 
 BOTH_GENERATIONS = True
-HEARD_WITHIN = 2.0  # seconds
+HEARD_WITHIN = 30.0  # seconds; what isn't heard while the cell waits is never heard
 
 
 @pytest.mark.parametrize("version", ["6.31.0", kernels.OURS])
