@@ -473,6 +473,7 @@ class Run:
         self._out_since: float | None = None  # nothing was heard by any way since then
         self._heard = time.monotonic()
         self._look: float | None = None  # when to read the store again
+        self._gap = False  # the stream was opened, and the store not read since
         self._wait = _SOON
         self._idle_since: float | None = None
         self._errand: threading.Thread | None = None
@@ -638,7 +639,7 @@ class Run:
         for heard in self._stream.take(wait):
             match heard:
                 case Opened():
-                    self._lost, self.note = None, ""
+                    self._lost, self.note, self._gap = None, "", True
                     self._look_now()
                 case Lost():
                     self._lost = heard
@@ -702,7 +703,9 @@ class Run:
             case StatusChanged(self.session.id, Status(name="idle")):
                 self._look_now()
             case StatusChanged(self.session.id):
-                self._look = self._idle_since = None
+                # What was asked while nothing was heard is nowhere but in the store.
+                self._look = self._look if self._gap else None
+                self._idle_since = None
 
     def _unusable(self, error: OpenCodeError, fatal: bool) -> None:
         if fatal:
@@ -774,7 +777,7 @@ class Run:
         except OpenCodeError as error:
             self._out_of_touch(error.what)
         else:
-            self._out_since = None
+            self._out_since, self._gap = None, False
             self._fold([found])
             self._judge(found)
         # The status lags behind the end of a turn, so look again, less and less often; and without

@@ -481,6 +481,17 @@ def test_a_stream_cut_at_any_frame_ends_in_the_same_turn(
     assert end_of(prompted(client, session, "#bash echo hi")) == other
 
 
+def test_what_was_asked_in_a_gap_is_seen_although_the_log_says_busy(
+    faulty: Simulator, client: Client, session: Session
+) -> None:
+    """A request is in no log, and a session that is said to be busy is not read for a while."""
+    faulty.faults.append(Fault(cut=1))
+    began = time.monotonic()
+    turn = prompted(client, session, "#bash echo hi")
+    assert [s.reply for s in turn.settled_requests] == ["once"]
+    assert time.monotonic() - began < sessions._QUIET
+
+
 def test_a_gap_is_filled_from_the_log(faulty: Simulator, client: Client, session: Session) -> None:
     faulty.faults.append(Fault(cut=8))
     faulty.asked.clear()
