@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
 App = Literal["lab", "notebook"]
-PATIENCE = 60_000  # ms; nothing takes so long, unless the machine does
+PATIENCE = 120_000  # ms; nothing takes so long, unless the machine does
 CHROMIUM = shutil.which("chromium")
 SWITCHES = (
     "--no-sandbox",  # as root
@@ -108,7 +108,7 @@ def jupyter(home: Path, versions: Sequence[str], env: Mapping[str, str]) -> Iter
         yield Jupyter(url, root)
     finally:
         os.killpg(process.pid, signal.SIGTERM)
-        process.wait(30)
+        process.wait(120)
 
 
 def _write_kernel(folder: Path, version: str, env: Mapping[str, str]) -> None:

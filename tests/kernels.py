@@ -30,7 +30,7 @@ OURS = version("ipykernel")  # a new environment has the newest
 # another way.
 VERSIONS = tuple(dict.fromkeys(["6.17.1", "6.31.0", "7.0.1", "7.3.0", "7.4.0", OURS]))
 
-PATIENCE = 30.0  # seconds after which what doesn't come is lost
+PATIENCE = 120.0  # seconds after which what doesn't come is lost
 
 # ipykernel 7 with everything in the main thread, as its subclasses may be.
 WITHOUT_SUBSHELLS = """
@@ -86,7 +86,7 @@ def running(ipykernel: str, *, subshells: bool = True) -> Iterator[FrontEnd]:
         client = manager.client()
         client.start_channels()
         try:
-            client.wait_for_ready(timeout=60)
+            client.wait_for_ready(timeout=PATIENCE)
             yield FrontEnd(manager, client)
         finally:
             client.stop_channels()
@@ -152,8 +152,10 @@ class FrontEnd:
         return cell
 
     def run(self, code: str) -> Cell:
-        """Run a cell that has to work."""
+        """Run a cell that has to work; one that comes too soon after an interrupt is aborted."""
         cell = self.finish(self.start(code))
+        if cell.status == "aborted":
+            return self.run(code)
         assert cell.status == "ok", cell
         return cell
 

@@ -170,19 +170,19 @@ def test_a_model_that_fails_is_quoted_and_the_turn_is_kept(
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "patience", "said"),
     [
-        ("#err500", "Retry 1: scripted failure 500"),
-        ("#page", "Still running on the server"),
-        ("#hang", "Still running on the server"),
+        ("#err500", 8, "Retry 1: scripted failure 500"),
+        ("#page", 3, "Still running on the server"),
+        ("#hang", 3, "Still running on the server"),
     ],
 )
 def test_a_model_that_never_comes_to_an_end_does_not_keep_the_cell(
-    shell: Shell, client: Client, script: str, said: str
+    shell: Shell, client: Client, script: str, patience: int, said: str
 ) -> None:
     """1.18.33 tries again for ever; what is waited for is seen. The guard would stop the pages."""
     shell.run("%config OpenCodeMagics.loop_guard = False")
-    shown = shell.run(f"%%oc_prompt --timeout 3 -o turn\n{script}")
+    shown = shell.run(f"%%oc_prompt --timeout {patience} -o turn\n{script}")
     turn: Turn = shell.user_ns["turn"]
     client.abort(client.session(turn.session))
     assert said in shown.text

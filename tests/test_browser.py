@@ -1022,7 +1022,7 @@ def test_the_payloads_bite_where_nobody_cares(chrome: Browser) -> None:
 
 def until(page: Page, true: Callable[[], bool]) -> None:
     """Let the page go on until something is true here."""
-    for _ in range(200):
+    for _ in range(1_200):
         if true():
             return
         page.wait_for_timeout(50)

@@ -80,7 +80,7 @@ def played(client: Client, text: str, answers: dict[str, Any]) -> Turn:
     session = sessions.create(client, text)
     with sessions.prepare(client, session, text.strip()) as run:
         run.start()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         for turn in run:
             assert time.monotonic() < deadline, f"{turn!r} {run.note}"
             for permission in turn.permissions:

@@ -20,7 +20,7 @@ from opencode_magics.model import Session
 from opencode_magics.practice.simulator import Simulator
 from opencode_magics.practice.world import Practice
 
-PATIENCE = 60.0  # seconds; nothing here takes more than a few
+PATIENCE = 120.0  # seconds; nothing here takes more than a few
 
 BOTH_GENERATIONS = True
 World = Practice | Simulator
@@ -58,9 +58,14 @@ class Kernel:
         return request
 
     def run(self, cell: str) -> str:
-        """Run a cell that has to work; what it shows as plain text."""
+        """Run a cell that has to work; what it shows as plain text.
+
+        One that comes too soon after an interrupt is aborted with those that were in the queue.
+        """
         request = self.send(cell)
         reply = self.reply(request)
+        if reply["status"] == "aborted":
+            return self.run(cell)
         assert reply["status"] == "ok", reply
         return self.text(request).strip()
 

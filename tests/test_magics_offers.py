@@ -105,7 +105,7 @@ def test_an_always_is_listed_and_forgotten(shell: Shell) -> None:
 
 @second_only
 def test_the_inbox_lists_what_waits(shell: Shell) -> None:
-    shell.run("%oc_prompt --no-wait #slow 60 .1")
+    shell.run("%oc_prompt --no-wait #slow 400 .1")
     shell.run("%oc_prompt --no-wait --queue #text 2")
     shell.run("%oc_prompt --no-wait --queue #text 3")
     waiting = shell.run("%oc_inbox").value

@@ -29,7 +29,7 @@ def shell(shell: Shell) -> Iterator[Shell]:
 def waiting(shell: Shell, prompt: str, count: int = 1) -> Any:
     """Send a prompt and do not wait; the frame of what it comes to wait for."""
     shell.run(f"%oc_prompt --no-wait {prompt}")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while len(frame := shell.run("%oc_permissions").value) < count:
         assert time.monotonic() < deadline, "it never asked"
         time.sleep(0.1)
