@@ -301,6 +301,17 @@ class Message:
             )
         )
 
+    @property
+    def shell(self) -> bool:
+        """Whether it is a command that a person ran, which is no answer and no call of a model.
+
+        1.18.33 stores it as an answer to a synthetic prompt: a bash call without a step and without
+        an end. The call of a subtask has no step either, nor an end while it runs, but is a task.
+        """
+        stepped = any(isinstance(p, StepStart | StepEnd) for p in self.parts)
+        ended = stepped or self.finish or self.error
+        return self.role == "assistant" and not ended and {t.tool for t in self.tools} == {"bash"}
+
 
 # -- sessions --------------------------------------------------------------------------------------
 

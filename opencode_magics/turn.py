@@ -294,13 +294,14 @@ def _split_answers(
     """The answers to the prompt, and those to the first later prompt that has any.
 
     1.18.33 compacts by adding synthetic user messages and answers these: they count as ours until
-    another real prompt comes.
+    another real prompt comes. A command that a person runs comes behind such a message, too, but
+    answers nothing.
     """
     ours, theirs = {prompt}, dict[str, str]()
     own: list[Message] = []
     later: list[Message] = []
     owner = ""
-    for message in log:
+    for message in (m for m in log if not m.shell):
         if message.role == "user" and message.id != prompt:
             if not message.synthetic:
                 owner = message.id

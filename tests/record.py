@@ -75,6 +75,10 @@ class Recording:
             target=self.post, args=(f"/session/{self.id}/command", body), daemon=True
         ).start()
 
+    def shell(self, command: str) -> None:
+        """Run a command as a person does that types `!command`; no model is called."""
+        self.post(f"/session/{self.id}/shell", {"agent": "build", "command": command})
+
     def abort(self) -> None:
         self.post(f"/session/{self.id}/abort")
 
@@ -229,6 +233,20 @@ def two_turns(r: Recording) -> None:
     r.prompt("#text 4")
 
 
+def person_shell(r: Recording) -> None:
+    """A person runs commands when the turn is over: one to its end, and one that is stopped."""
+    r.prompt("#text 3")
+    r.finish()
+    r.shell("echo hi")
+    r.wait_tool("completed")
+    stopped = threading.Thread(target=r.shell, args=("sleep 20",))
+    stopped.start()
+    r.wait_tool("running")
+    time.sleep(0.5)
+    r.abort()
+    stopped.join()
+
+
 def bash_always(r: Recording) -> None:
     r.prompt("#bash uname")
     r.permit("always")
@@ -359,6 +377,7 @@ SCENARIOS: dict[str, Scenario] = {
     "text": just("#text 6"),
     "reasoning": just("#reason"),
     "two_turns": two_turns,
+    "person_shell": person_shell,
     "bash_once": permitted("#bash echo hi", ("once",)),
     "bash_failing": permitted(FAILING, ("once",)),
     "bash_always": bash_always,

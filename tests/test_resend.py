@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from both import both
 from fake import CUT, PAGE, FakeServer, assistant, one_x, user
 from hypothesis import given
 from hypothesis import strategies as st
 from shell import Shell
 
-from opencode_magics import once, resend
+from opencode_magics import conversation, once, resend, sessions
 from opencode_magics.client import Client
 from opencode_magics.errors import (
     OpenCodeError,
@@ -30,6 +31,7 @@ from opencode_magics.model import (
     Message,
     ModelRef,
     Session,
+    StepStart,
     ToolCall,
 )
 from opencode_magics.once import Wanted
@@ -41,7 +43,8 @@ PROMPT = Message("msg_1", "ses_root01", "user", created=1)
 
 def turn_of(*tools: ToolCall, outcome: str = "aborted", diffs: tuple[FileDiff, ...] = ()) -> Turn:
     prompt = Message("msg_1", "ses_root01", "user", created=1, diffs=diffs)
-    answer = Message("msg_2", "ses_root01", "assistant", 2, parent="msg_1", parts=tools)
+    parts = (StepStart("prt_0"), *tools)
+    answer = Message("msg_2", "ses_root01", "assistant", 2, parent="msg_1", parts=parts)
     turn = Turn("ses_root01", "msg_1", log=(prompt, answer))
     return turn if outcome == "running" else advance(turn, Ended(outcome))
 
@@ -274,6 +277,24 @@ def test_the_second_run_of_a_prompt_costs_nothing_and_says_so(shell: Shell, clie
 
 def test_a_prompt_that_was_sent_without_once_counts_as_well(shell: Shell, client: Client) -> None:
     shell.run("%oc_prompt #text 3")
+    assert "From history" in shell.run("%oc_prompt --once #text 3").text
+
+
+@both
+def test_a_command_that_a_person_ran_since_changes_no_answer(
+    shell: Shell, client: Client, generation: str
+) -> None:
+    session = shell.run("%oc_session").value
+    shell.run("%oc_prompt --once #text 3")
+    root = "/api/session" if generation == "2.x" else "/session"
+    body = {"agent": "build", "command": "echo hi"}
+    client._http.post(f"{client.url}{root}/{session.id}/shell", json=body).raise_for_status()
+    (turn,) = conversation.read(client, session).turns
+    assert (turn.outcome, turn.text) == ("succeeded", "word0 word1 word2")
+    with sessions.attach(client, session) as run:
+        run.start()
+        *_, turn = run
+    assert (turn.outcome, turn.text) == ("succeeded", "word0 word1 word2")
     assert "From history" in shell.run("%oc_prompt --once #text 3").text
 
 

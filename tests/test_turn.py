@@ -288,6 +288,23 @@ def test_a_later_prompt_ends_the_turn():
     assert not turn.merged
 
 
+def test_a_command_that_a_person_runs_is_no_answer():
+    recorded = flow("person_shell")
+    turn = advance(advance_all(recorded.start, recorded.events), recorded.stored)
+    assert [m.shell for m in turn.log if m.role == "assistant"] == [False, True, True]
+    assert (turn.text, turn.tools, turn.steps) == ("word0 word1 word2", (), 1)
+    assert turn.usage_complete
+
+
+def test_the_task_of_a_command_is_the_turn_s_own_while_it_runs():
+    recorded = flow("subtask_command")
+    turns = [recorded.start]
+    for event in recorded.events:
+        turns.append(advance(turns[-1], event))
+    at_work = [t for t in turns if any(c.status == "running" for c in t.tools)]
+    assert {t.tools[0].tool for t in at_work} == {"task"}
+
+
 def test_a_queued_prompt_without_an_answer_of_its_own_takes_the_next():
     other = Message("q", "s", "user", created=2, parts=(Text("t", "next"),))
     turn = turn_of(other, message(3, parent="q", finish="stop"))

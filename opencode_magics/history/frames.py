@@ -26,7 +26,6 @@ from ..model import (
     Reasoning,
     Session,
     StepEnd,
-    StepStart,
     Text,
     ToolCall,
     Usage,
@@ -311,12 +310,11 @@ SHELL = "shell"
 def outcome(message: Message) -> str | None:
     """How an answer ended: succeeded, rejected, aborted, failed, interrupted or unfinished.
 
-    Or "shell": a command that a person ran, which is no answer and no call of a model. 1.18.33
-    stores it as one, without a step and without an end.
+    Or "shell": a command that a person ran, which is no answer and no call of a model.
     """
     if message.role != "assistant":
         return None
-    if message.tools and not message.finish and not message.error and not _steps(message):
+    if message.shell:
         return SHELL
     if message.error is not None:
         if message.error.interrupted:
@@ -329,10 +327,6 @@ def outcome(message: Message) -> str | None:
     if message.finish in ("error", "content-filter"):
         return "failed"
     return "succeeded" if message.finish else "interrupted"
-
-
-def _steps(message: Message) -> bool:
-    return any(isinstance(p, StepStart | StepEnd) for p in message.parts)
 
 
 def _total(usage: Usage | None) -> int | None:
