@@ -91,7 +91,7 @@ def of_unread(request: str) -> Resend:
 def of_refusal(request: str, status: int) -> Resend:
     """How a single request stands that the server said no to."""
     said = f"{request} was answered with HTTP {status}"
-    if 300 <= status < 500:
+    if 300 <= status < 500 and status != 408:  # something before the server that lost patience
         return Resend("stopped", "safe", (said,))
     return Resend("unknown", "unknown", (said,))
 

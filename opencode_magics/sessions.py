@@ -592,10 +592,10 @@ class Run:
     def _refused(self, error: StatusError) -> None:
         """The server, or something before it, said no: that it has no prompt is not yet said."""
         by_server = bool(error.name) and error.status not in (502, 503, 504)
-        stored = None if by_server and error.status < 500 else self._stored(within=3.0)
+        stored = False if by_server and error.status < 500 else self._stored(within=3.0)
         if stored:
             return
-        if not by_server:
+        if stored is None or not by_server:
             self._unproved(error)
         self.sent = False
         self._end("failed", Failure(error.name or type(error).__name__, error.what))
@@ -610,17 +610,21 @@ class Run:
         if not self._stored(within=5.0):
             self._unproved(cause)
 
-    def _stored(self, within: float) -> bool:
-        """Whether the server shows the prompt before long."""
+    def _stored(self, within: float) -> bool | None:
+        """Whether the server shows the prompt before long; None if it couldn't tell at last."""
         deadline = time.monotonic() + within
-        while time.monotonic() < deadline:
-            with suppress(OpenCodeError):
+        while True:
+            try:
                 message = self.client.message(self.session, self.turn.prompt)
+            except OpenCodeError as error:
+                shown = False if isinstance(error, NotFoundError) else None
+            else:
                 parts = [PartChanged(message.session, message.id, p) for p in message.parts]
                 self._fold([MessageChanged(message), *parts])
                 return True
             time.sleep(0.2)
-        return False
+            if time.monotonic() >= deadline:
+                return shown
 
     def _unproved(self, cause: Exception | None) -> NoReturn:
         self._end("unknown", Failure("PromptUnconfirmed", "the server doesn't show it"))

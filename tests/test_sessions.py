@@ -632,6 +632,22 @@ def test_a_gateway_that_says_no_may_have_passed_the_prompt_on():
         assert run.turn.outcome == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("read_back", "error"),
+    [(CUT, TurnError), ((500, {}, b""), TurnError), ((404, {}, b""), StatusError)],
+)
+def test_only_a_prompt_that_is_seen_not_to_be_there_was_not_sent(read_back, error):
+    refused = b'{"name": "UnknownError", "data": {"message": "oh"}}'
+    broken = (500, {"content-type": "application/json"}, refused)
+    routes = one_x(prompt=broken) | {"GET /session/ses_root01/message/msg_u1": read_back}
+    with FakeServer(routes) as fake:
+        client, run = running(fake)
+        with client, run, pytest.raises(error):
+            run.start()
+        assert run.sent == (error is TurnError)
+        assert run.turn.outcome == ("unknown" if run.sent else "failed")
+
+
 def test_a_session_that_was_deleted_interrupts_its_turn():
     gone = (
         404,
