@@ -478,6 +478,7 @@ class Run:
         self._idle_since: float | None = None
         self._errand: threading.Thread | None = None
         self._withdrawn = False
+        self._not_withdrawn: OpenCodeError | None = None  # nobody knows whether it still waits
         self._shells_read = 0.0
         self._printed: dict[str, tuple[str, int]] = {}  # by call: text and bytes so far
 
@@ -905,7 +906,8 @@ class Run:
         An abort right after the prompt can be lost, and one that cancels a subagent lets the
         parent go on (1.18.33), so it is repeated until the session and its subagents are seen
         idle twice. Requests that still wait are then rejected, since the server leaves them in
-        its lists. A prompt that waits in the inbox is taken back, and nothing else is stopped.
+        its lists. A prompt that waits in the inbox is taken back, and nothing else is stopped,
+        also where that can't be proved.
 
         Args:
             why: The limit that it passed, if it is stopped for one.
@@ -921,6 +923,8 @@ class Run:
         self.call_off().join()
         if self._withdrawn:
             return self._end("aborted", limit)
+        if self._not_withdrawn is not None:
+            return self._unconfirmed(self._not_withdrawn.what, why)
         try:
             if not quieten(self.client, self.session, lambda: self.turn.tree, STOP_WITHIN):
                 reason = f"it was not seen to stop within {STOP_WITHIN:.0f} s"
@@ -951,9 +955,13 @@ class Run:
         """Abort and reject, in a thread that also finishes when nobody waits for it. Works once."""
 
         def run() -> None:
-            with suppress(OpenCodeError):
+            try:
                 self._withdrawn = self._withdraw()
-                if not self._withdrawn:
+            except OpenCodeError as error:
+                self._not_withdrawn = error
+                return
+            if not self._withdrawn:
+                with suppress(OpenCodeError):
                     self.client.abort(self.session)
                     reject(self.client, self.session.directory, self.turn.tree)
 
@@ -963,9 +971,12 @@ class Run:
         return self._errand
 
     def _withdraw(self) -> bool:
-        """Take a prompt back that waits in the inbox: what runs there is another turn."""
+        """Take a prompt back that waits in the inbox, or may: what runs there is another turn."""
         waits = any(m.id == self.turn.prompt for m in self.turn.inbox)
-        return waits and self.client.cancel(self.session, self.turn.prompt)
+        if waits or (self.turn.queued and not self.turn.stored):
+            with suppress(UnsupportedOperation):  # 1.x has none: there it is stopped with the other
+                return self.client.cancel(self.session, self.turn.prompt)
+        return False
 
 
 def opened(client: Client, directory: str, tap: Callable[[str], None] | None = None) -> Stream:

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from both import both, tool_names
-from fake import ACCEPTED, CUT, FakeServer, assistant, frame, in_turn, one_x, user
+from fake import ACCEPTED, CUT, FakeServer, assistant, frame, in_turn, one_x, two_x, user
 from recorded import HERE, case
 from shell import until, until_at_work
 
@@ -23,9 +23,10 @@ from opencode_magics.errors import (
     TurnError,
     UnknownNameError,
 )
-from opencode_magics.model import Attachment, Permission, Question, Session
+from opencode_magics.events import MessageChanged
+from opencode_magics.model import Attachment, Message, Permission, Question, Session
 from opencode_magics.sessions import Run, same_directory
-from opencode_magics.turn import Turn
+from opencode_magics.turn import Turn, advance
 
 ROOT = Session("ses_root01", "root", "/work/p")
 SSE = "sse_v1_{}.sse"
@@ -428,6 +429,26 @@ def test_calling_off_twice_sends_one_abort():
             run.call_off()
             run.call_off().join()
         assert len(fake.asked("POST /session/ses_root01/abort")) == 1
+
+
+@pytest.mark.parametrize("heard", [True, False])
+@pytest.mark.parametrize(
+    ("removal", "outcome"),
+    [(CUT, "unknown"), ((503, {}, b""), "unknown"), ((204, {}, b""), "aborted")],
+)
+def test_stopping_a_prompt_that_waits_stops_nobody_else_s_turn(removal, outcome, heard):
+    route = "DELETE /api/session/ses_root01/inbox/msg_u1"
+    gone = (404, {"content-type": "application/json"}, b'{"_tag": "MessageNotFoundError"}')
+    routes = two_x() | {route: removal, "GET /api/session/ses_root01/message/msg_u1": gone}
+    with FakeServer(routes) as fake, Client(fake.url, directory="/work/p") as client:
+        with Run(client, ROOT, Prompt("msg_u1", "hi"), running=True, queued=True) as run:
+            if heard:
+                waits = Message("msg_u1", ROOT.id, "user", queued=True)
+                run.turn = advance(run.turn, MessageChanged(waits))
+            assert run.abort().outcome == outcome
+        assert fake.asked(route)
+        assert not fake.asked("POST /api/session/ses_root01/interrupt")
+        assert not fake.asked("GET /api/permission/request")
 
 
 def test_g1_17_a_question_of_the_turn_is_answered_on_its_own_route():
