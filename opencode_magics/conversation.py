@@ -25,6 +25,10 @@ class Conversation:
 
 
 _IDLE = Status("idle")
+_HALF_DONE = Ended(
+    "interrupted",
+    Failure("HalfDone", "another prompt was answered, and this answer never finished"),
+)
 _UNSEEN = Ended("unknown", Failure("StatusUnknown", "the server doesn't tell whether it works"))
 
 
@@ -47,6 +51,8 @@ def read(client: Client, session: Session, last: int | None = None) -> Conversat
         state = status if last_one else _IDLE
         reread = Reread(session.id, state, within, _of_turn(within, below))
         turn = advance(Turn(session.id, messages[at].id), reread)
+        if turn.outcome == "running" and _answered(messages[at + len(within) :]):
+            turn = advance(turn, _HALF_DONE)
         turns.append(advance(turn, _UNSEEN) if last_one and busy is None else turn)
     return Conversation(session, tuple(turns), len(prompts) - len(shown))
 
@@ -54,9 +60,13 @@ def read(client: Client, session: Session, last: int | None = None) -> Conversat
 def _end(messages: tuple[Message, ...], ends: list[int], at: int) -> int:
     """Where a turn's messages end: at the next prompt, or behind the answer it shares with it."""
     for here, following in pairwise(ends[ends.index(at) :]):
-        if any(m.role == "assistant" for m in messages[here:following]):
+        if _answered(messages[here:following]):
             return following
     return len(messages)
+
+
+def _answered(messages: tuple[Message, ...]) -> bool:
+    return any(m.role == "assistant" for m in messages)
 
 
 def _of_turn(messages: tuple[Message, ...], below: tuple[Session, ...]) -> tuple[Session, ...]:

@@ -353,8 +353,10 @@ def attach(client: Client, session: Session, limits: Limits | None = None) -> Ru
             f"Session {session.id} ({session.title}) has no prompt yet.",
             "Send one: %oc_prompt Explain this project",
         )
-    # A prompt that is queued behind the running one comes later.
-    at_work = next((m for m in messages if m.role == "assistant" and not m.completed), None)
+    # A prompt that is queued behind the running one comes later. Only the last answer can be at
+    # work: a server that was killed leaves its own half done for good.
+    last = next((m for m in reversed(messages) if m.role == "assistant"), None)
+    at_work = None if last is None or last.completed else last
     before = [p for p in prompts if at_work and (p.created or 0) <= (at_work.created or 0)]
     prompt = (before or prompts)[-1]
     return Run(client, session, Prompt(prompt.id, prompt.text), running=True, limits=limits)

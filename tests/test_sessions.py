@@ -12,7 +12,7 @@ from fake import ACCEPTED, CUT, FakeServer, assistant, frame, in_turn, one_x, tw
 from recorded import HERE, case
 from shell import until, until_at_work
 
-from opencode_magics import sessions
+from opencode_magics import conversation, sessions
 from opencode_magics.client import Client
 from opencode_magics.dialects import Prompt, Request
 from opencode_magics.errors import (
@@ -512,6 +512,30 @@ def test_a_half_done_answer_of_a_restarted_server_is_interrupted():
     with FakeServer(one_x(message=[user("msg_u1"), half]), [[idle]]) as fake:
         turn = played(fake)
         assert (turn.outcome, turn.text) == ("interrupted", "half")
+
+
+def test_an_answer_that_a_killed_server_left_half_done_is_at_work_no_more():
+    """The next prompt was answered; the one after that is queued behind nothing."""
+    half_done = assistant("msg_a1", "msg_u1", "par", created=2, time={"created": 2}, finish=None)
+    later = [user("msg_u2", 5), assistant("msg_a2", "msg_u2", "whole", created=6)]
+    with FakeServer(one_x(message=[user("msg_u1"), half_done, *later])) as fake:
+        client = Client(fake.url, directory="/work/p")
+        with client, sessions.attach(client, ROOT) as run:
+            assert run.prompt.id == "msg_u2"
+            told = conversation.read(client, ROOT)
+    assert [t.outcome for t in told.turns] == ["interrupted", "succeeded"]
+
+
+def test_a_prompt_that_is_queued_is_not_yet_at_work():
+    at_work = assistant("msg_a1", "msg_u1", "par", created=2, time={"created": 2}, finish=None)
+    busy = {"ses_root01": {"type": "busy"}}
+    routes = one_x(message=[user("msg_u1"), at_work, user("msg_u2", 5)], status=busy)
+    with FakeServer(routes) as fake:
+        client = Client(fake.url, directory="/work/p")
+        with client, sessions.attach(client, ROOT) as run:
+            assert run.prompt.id == "msg_u1"
+            told = conversation.read(client, ROOT)
+    assert [t.outcome for t in told.turns] == ["running", "running"]
 
 
 def test_an_idle_session_without_the_prompt_is_unknown():
