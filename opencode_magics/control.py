@@ -16,7 +16,7 @@ from typing import Literal
 from .client import Client
 from .errors import NotFoundError, OpenCodeError, UnsupportedOperation
 from .model import Message, Session
-from .sessions import STOP_WITHIN, descendants, put_away, quieten, reject, waiting
+from .sessions import STOP_WITHIN, descendants, put_away, quieten, rejections, waiting
 from .status import Reading
 
 Action = Literal["delete", "archive"]
@@ -97,14 +97,15 @@ def stop(client: Client, session: Session, within: float = STOP_WITHIN) -> Stopp
         within: Seconds in which it has to be seen idle.
     """
     began = time.monotonic()
+    rejected: list[str] = []
     try:
-        stopped = _stop(client, session, within)
+        stopped = _stop(client, session, within, rejected)
     except OpenCodeError as error:
         stopped = Stopped(session, "unconfirmed", evidence=error.what)
-    return replace(stopped, elapsed=time.monotonic() - began)
+    return replace(stopped, rejected=tuple(rejected), elapsed=time.monotonic() - began)
 
 
-def _stop(client: Client, session: Session, within: float) -> Stopped:
+def _stop(client: Client, session: Session, within: float, rejected: list[str]) -> Stopped:
     tree = _tree(client, session)
     busy = tree() & client.statuses(session.directory).keys()
     newest = _newest(client, session)
@@ -114,21 +115,20 @@ def _stop(client: Client, session: Session, within: float) -> Stopped:
     if not was_idle and not quieten(client, session, tree, within):
         why = f"not seen idle within {within:.0f} s, though the server was asked again and again"
         return Stopped(session, "unconfirmed", evidence=why)
-    waited = reject(client, session.directory, tree())
-    if left := [r for r in waited if r in _waiting(client, session)]:
+    rejected.extend(rejections(client, session.directory, tree()))
+    if left := [r for r in rejected if r in _waiting(client, session)]:
         why = f"{', '.join(left)} still waits although it was rejected"
-        return Stopped(session, "unconfirmed", waited, evidence=why)
+        return Stopped(session, "unconfirmed", evidence=why)
     if was_idle:
         seen = _with_parked("its last turn is finished", client, session)
-        return Stopped(session, "was_idle", waited, evidence=seen)
+        return Stopped(session, "was_idle", evidence=seen)
     after = _newest(client, session)
     if not busy and after == newest:
         why = "it did not seem at work, but its last turn has no end; aborted all the same"
-        return Stopped(
-            session, "was_idle", waited, _kept(after), _with_parked(why, client, session)
-        )
+        seen = _with_parked(why, client, session)
+        return Stopped(session, "was_idle", kept=_kept(after), evidence=seen)
     seen = _with_parked("seen idle twice", client, session)
-    return Stopped(session, "stopped", waited, _kept(after), seen)
+    return Stopped(session, "stopped", kept=_kept(after), evidence=seen)
 
 
 def _parked(client: Client, session: Session) -> str:
@@ -207,27 +207,41 @@ def end(
     """
     began = time.monotonic()
     result = EndResult(session.id, session.title, "unconfirmed", action)
+    stops: list[Stopped] = []
     try:
-        result = _end(client, session, result, resumed, within)
+        result = _end(client, session, result, resumed, within, stops)
     except OpenCodeError as error:
         result = _unproved(result, error.what)
-    return replace(result, elapsed=time.monotonic() - began)
+    return replace(
+        result,
+        aborted_running_turn=_aborted(stops),
+        rejected=tuple(r for s in stops for r in s.rejected),
+        elapsed=time.monotonic() - began,
+    )
+
+
+def _aborted(stops: list[Stopped]) -> bool | None:
+    """Whether a turn was stopped; None if that isn't known."""
+    if any(s.status == "stopped" for s in stops):
+        return True
+    return None if any(s.status == "unconfirmed" for s in stops) else False
 
 
 def _end(
-    client: Client, session: Session, result: EndResult, resumed: bool, within: float
+    client: Client,
+    session: Session,
+    result: EndResult,
+    resumed: bool,
+    within: float,
+    stops: list[Stopped],
 ) -> EndResult:
     for _ in range(_ROUNDS):
         stopped = stop(client, session, within)
-        result = replace(
-            result,
-            aborted_running_turn=result.aborted_running_turn or stopped.status == "stopped",
-            rejected=(*result.rejected, *stopped.rejected),
-        )
+        stops.append(stopped)
         if stopped.status == "not_found":
             return _gone(result, resumed)
         if stopped.status == "unconfirmed":
-            return replace(_unproved(result, stopped.evidence), aborted_running_turn=None)
+            return _unproved(result, stopped.evidence)
         if not _at_work(client, session):
             return _away(client, session, result)
     return _unproved(result, "somebody set it to work again each time it was stopped")

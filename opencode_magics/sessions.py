@@ -1055,22 +1055,27 @@ def quieten(
     return quiet == 2
 
 
-def reject(client: Client, directory: str, tree: frozenset[str]) -> tuple[str, ...]:
-    """Reject what a tree of sessions still asks: 1.18.33 leaves it in its lists after an abort.
+def reject(client: Client, directory: str, tree: frozenset[str]) -> None:
+    """Reject what a tree of sessions still asks: 1.18.33 leaves it in its lists after an abort."""
+    for _ in rejections(client, directory, tree):
+        pass
 
-    Returns:
+
+def rejections(client: Client, directory: str, tree: frozenset[str]) -> Iterator[str]:
+    """Do the same one by one, so that what was rejected is known also where the rest fails.
+
+    Yields:
         The ids of what waited, also of what was settled by the rejection of another.
     """
     permissions, questions = waiting(client, directory)
-    permissions = tuple(p for p in permissions if p.session in tree)
-    questions = tuple(q for q in questions if q.session in tree)
-    for permission in permissions:
+    for permission in (p for p in permissions if p.session in tree):
         with suppress(NotFoundError):
             client.reply(permission, directory, "reject")
-    for question in questions:
+        yield permission.id
+    for question in (q for q in questions if q.session in tree):
         with suppress(NotFoundError):
             client.dismiss(question, directory)
-    return (*(p.id for p in permissions), *(q.id for q in questions))
+        yield question.id
 
 
 def waiting(client: Client, directory: str) -> tuple[tuple[Permission, ...], tuple[Question, ...]]:

@@ -25,6 +25,10 @@ JSON = {"content-type": "application/json"}
 GONE = (404, JSON, b'{"name":"NotFoundError","data":{"message":"Session not found: ses_root01"}}')
 BUSY = {"ses_root01": {"type": "busy"}}
 DELETE = "DELETE /session/ses_root01"
+ASKED = [
+    {"id": f"per_{n}", "sessionID": "ses_root01", "permission": "bash", "patterns": ["x"]}
+    for n in (1, 2)
+]
 ABORT = "POST /session/ses_root01/abort"
 
 
@@ -104,8 +108,7 @@ def test_a_delete_without_an_effect_is_no_end() -> None:
 
 
 def test_a_request_that_is_still_listed_after_its_rejection_keeps_the_session() -> None:
-    asked = {"id": "per_1", "sessionID": "ses_root01", "permission": "bash", "patterns": ["x"]}
-    routes = Store(permission=[asked]).routes | {"POST /permission/per_1/reply": True}
+    routes = Store(permission=ASKED[:1]).routes | {"POST /permission/per_1/reply": True}
     with FakeServer(routes) as fake:
         result = ended(fake)
     assert result.status == "unconfirmed"
@@ -363,3 +366,29 @@ def test_that_nothing_waits_is_only_said_where_it_was_read(route: str) -> None:
         assert control.stop(client, session, 2.0).status == "unconfirmed"
         with pytest.raises(StatusError):
             pending(client, session)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"POST /permission/per_2/reply": (500, {}, b"{}")},
+        {"GET /permission": [ASKED, (500, {}, b"{}")]},
+        {"GET /question": [[], (500, {}, b"{}")]},
+    ],
+)
+def test_what_was_rejected_is_told_also_where_a_later_step_fails(broken: dict[str, Any]) -> None:
+    routes = Store(permission=ASKED).routes | {"POST /permission/per_1/reply": True}
+    for route, answer in broken.items():
+        routes[route] = in_turn(*answer) if isinstance(answer, list) else answer
+    with FakeServer(routes) as fake, Client(fake.url) as client:
+        stopped = control.stop(client, ROOT, 2.0)
+    assert (stopped.status, stopped.rejected[0]) == ("unconfirmed", "per_1")
+
+
+def test_an_end_tells_what_was_rejected_before_it_failed() -> None:
+    routes = Store(permission=in_turn(ASKED[:1], [])).routes
+    routes |= {"POST /permission/per_1/reply": True, DELETE: (500, {}, b"{}")}
+    with FakeServer(routes) as fake:
+        result = ended(fake)
+    assert (result.status, result.rejected) == ("unconfirmed", ("per_1",))
+    assert result.aborted_running_turn is False
