@@ -17,7 +17,7 @@ from .client import Client
 from .errors import NotFoundError, OpenCodeError, UnsupportedOperation
 from .model import Message, Session
 from .sessions import STOP_WITHIN, descendants, put_away, quieten, rejections, waiting
-from .status import Reading
+from .status import at_rest
 
 Action = Literal["delete", "archive"]
 Cleanup = Literal["complete", "unconfirmed"]
@@ -111,7 +111,7 @@ def _stop(client: Client, session: Session, within: float, rejected: list[str]) 
     newest = _newest(client, session)
     if newest is None and not busy:
         return Stopped(session, "not_found", evidence="the server has no such session")
-    was_idle = not busy and Reading(session, newest=newest).at_rest
+    was_idle = not busy and at_rest(newest)
     if not was_idle and not quieten(client, session, tree, within):
         why = f"not seen idle within {within:.0f} s, though the server was asked again and again"
         return Stopped(session, "unconfirmed", evidence=why)

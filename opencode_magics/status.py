@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from .client import Client
@@ -50,7 +51,8 @@ class Reading:
         error: Why the reading is not complete; "" if it is.
         unasked: What could not be read of what waits for a person; "" if all could.
         missing: The server has no such session.
-        route: What was asked for the sessions that work, with {directory} where one was.
+        route: What was asked for the sessions that work, with {directory} where one was; "" where
+            that failed.
         logs: What was asked for the retry of a session where that didn't tell, by its id.
         unlogged: The answer to that could not be read of one of them at least.
     """
@@ -65,7 +67,7 @@ class Reading:
     error: str = ""
     unasked: str = ""
     missing: bool = False
-    route: str = "/session/status of {directory}"
+    route: str = field(kw_only=True)
     logs: Mapping[str, str] = field(default_factory=dict)
     unlogged: bool = False
 
@@ -74,14 +76,14 @@ class Reading:
         """The newest answer, None if there is none among the newest messages."""
         return next((m for m in reversed(self.newest or ()) if m.role == "assistant"), None)
 
-    @property
-    def at_rest(self) -> bool:
-        """Whether nothing is left open: no message at all, or a finished answer as the last."""
-        if self.newest is None:
-            return False
-        said = [m for m in self.newest if m.role in ("user", "assistant")]
-        last = said[-1] if said else None
-        return last is None or (last.completed is not None and last.finish != "tool-calls")
+
+def at_rest(newest: Sequence[Message] | None) -> bool:
+    """Whether the newest messages leave nothing open: none, or a finished answer as the last."""
+    if newest is None:
+        return False
+    said = [m for m in newest if m.role in ("user", "assistant")]
+    last = said[-1] if said else None
+    return last is None or (last.completed is not None and last.finish != "tool-calls")
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +187,7 @@ def _at_rest(reading: Reading, asked: str) -> tuple[State, str]:
     answer, quiet = reading.answer, f"{asked} does not list it"
     if reading.requests:  # 1.18.33 leaves them in its lists after an abort
         quiet += f", and {_ids(reading.requests)} is left from a turn that is over"
-    if reading.at_rest:
+    if at_rest(reading.newest):
         return "idle", quiet
     if reading.looks < 2:
         return "unknown", f"{quiet}, once; its last turn has no end yet"
@@ -240,7 +242,7 @@ def _look(client: Client, sessions: Sequence[Session]) -> dict[str, Reading]:
         try:
             scene = _Scene.of(client, directory)
         except OpenCodeError as error:
-            readings |= {s.id: Reading(s, error=error.what) for s in within}
+            readings |= {s.id: Reading(s, error=error.what, route="") for s in within}
         else:
             readings |= {s.id: scene.reading(client, s) for s in within}
     return readings
@@ -267,24 +269,25 @@ class _Scene:
 
     def reading(self, client: Client, session: Session) -> Reading:
         status = self.statuses.get(session.id)
+        told = partial(Reading, route=client.dialect.busy_route)
         try:
             now = client.session(session.id)
             below = () if self.quiet else tuple(s.id for s in descendants(client, now, 0))
             newest = _newest(client, now)
         except NotFoundError:
             gone, asked = "the server has no such session", self._asked(frozenset({session.id}))
-            return Reading(session, status, requests=asked, missing=True, error=gone)
+            return told(session, status, requests=asked, missing=True, error=gone)
         except OpenCodeError as error:
-            return Reading(session, status, error=error.what)
+            return told(session, status, error=error.what)
         tree = frozenset({session.id, *below})
         asked = self._asked(tree)
         busy = {k: s for k, s in self.statuses.items() if k in tree}
         retries = _Retries() if asked else _Retries.of(client, busy)
         busy |= retries.found
         status = busy.pop(session.id, None)
-        return Reading(
+        return told(
             now, status, tree, busy, asked, newest, unasked=self.unasked,
-            route=client.dialect.busy_route, logs=retries.logs, unlogged=retries.unlogged,
+            logs=retries.logs, unlogged=retries.unlogged,
         )  # fmt: skip
 
     def _asked(self, tree: frozenset[str]) -> tuple[Permission | Question, ...]:

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -31,6 +32,7 @@ PERMISSION = Permission("per_1", "ses_child", "bash")
 QUESTION = Question("que_1", "ses_child", ())
 BUSY, RETRY = Status("busy"), Status("retry", 3, "429 Too Many", 99)
 BELOW = {"ses_child": BUSY}
+reading = partial(Reading, route="/session/status of {directory}")
 
 
 # -- concluding ------------------------------------------------------------------------------------
@@ -39,25 +41,25 @@ BELOW = {"ses_child": BUSY}
 @pytest.mark.parametrize(
     ("reading", "state"),
     [
-        (Reading(ROOT, newest=()), "idle"),
-        (Reading(ROOT, newest=(PROMPT, DONE)), "idle"),
-        (Reading(ROOT, newest=(PROMPT,)), "unknown"),
-        (Reading(ROOT, newest=(PROMPT,), looks=2), "idle"),
-        (Reading(ROOT, newest=(PROMPT, OPEN)), "unknown"),
-        (Reading(ROOT, newest=(PROMPT, OPEN), looks=2), "stale"),
-        (Reading(ROOT, newest=None, looks=2), "idle"),
-        (Reading(ROOT, BUSY, newest=(PROMPT, OPEN)), "running"),
-        (Reading(ROOT, BUSY, newest=None), "running"),
-        (Reading(ROOT, RETRY, newest=(PROMPT,)), "retrying"),
-        (Reading(ROOT, BUSY, others={"ses_child": RETRY}, newest=()), "retrying"),
-        (Reading(ROOT, others=BELOW, newest=(PROMPT, DONE)), "running"),
-        (Reading(ROOT, BUSY, others=BELOW, requests=(PERMISSION,)), "waiting_for_permission"),
-        (Reading(ROOT, BUSY, others=BELOW, requests=(QUESTION,)), "waiting_for_question"),
-        (Reading(ROOT, BUSY, requests=(QUESTION, PERMISSION)), "waiting_for_permission"),
-        (Reading(ROOT, requests=(PERMISSION,), newest=(PROMPT, DONE)), "idle"),
-        (Reading(ROOT, BUSY, error="no answer"), "unknown"),
-        (Reading(ROOT, error="gone", missing=True), "unknown"),
-        (Reading(ROOT, RETRY, error="gone", missing=True), "retrying"),
+        (reading(ROOT, newest=()), "idle"),
+        (reading(ROOT, newest=(PROMPT, DONE)), "idle"),
+        (reading(ROOT, newest=(PROMPT,)), "unknown"),
+        (reading(ROOT, newest=(PROMPT,), looks=2), "idle"),
+        (reading(ROOT, newest=(PROMPT, OPEN)), "unknown"),
+        (reading(ROOT, newest=(PROMPT, OPEN), looks=2), "stale"),
+        (reading(ROOT, newest=None, looks=2), "idle"),
+        (reading(ROOT, BUSY, newest=(PROMPT, OPEN)), "running"),
+        (reading(ROOT, BUSY, newest=None), "running"),
+        (reading(ROOT, RETRY, newest=(PROMPT,)), "retrying"),
+        (reading(ROOT, BUSY, others={"ses_child": RETRY}, newest=()), "retrying"),
+        (reading(ROOT, others=BELOW, newest=(PROMPT, DONE)), "running"),
+        (reading(ROOT, BUSY, others=BELOW, requests=(PERMISSION,)), "waiting_for_permission"),
+        (reading(ROOT, BUSY, others=BELOW, requests=(QUESTION,)), "waiting_for_question"),
+        (reading(ROOT, BUSY, requests=(QUESTION, PERMISSION)), "waiting_for_permission"),
+        (reading(ROOT, requests=(PERMISSION,), newest=(PROMPT, DONE)), "idle"),
+        (reading(ROOT, BUSY, error="no answer"), "unknown"),
+        (reading(ROOT, error="gone", missing=True), "unknown"),
+        (reading(ROOT, RETRY, error="gone", missing=True), "retrying"),
     ],
 )
 def test_a_state_follows_from_what_was_read(reading: Reading, state: str) -> None:
@@ -65,30 +67,30 @@ def test_a_state_follows_from_what_was_read(reading: Reading, state: str) -> Non
 
 
 def test_evidence_names_the_call_and_what_it_said() -> None:
-    assert decide(Reading(ROOT, BUSY)).evidence == "/session/status of /work/p: busy"
-    retrying = decide(Reading(ROOT, RETRY))
+    assert decide(reading(ROOT, BUSY)).evidence == "/session/status of /work/p: busy"
+    retrying = decide(reading(ROOT, RETRY))
     assert (retrying.attempt, retrying.retry_at) == (3, 99)
     assert "429 Too Many" in retrying.evidence
-    assert "per_1" in decide(Reading(ROOT, BUSY, requests=(PERMISSION,))).evidence
-    left = decide(Reading(ROOT, requests=(PERMISSION,), newest=(DONE,)))
+    assert "per_1" in decide(reading(ROOT, BUSY, requests=(PERMISSION,))).evidence
+    left = decide(reading(ROOT, requests=(PERMISSION,), newest=(DONE,)))
     assert "per_1 is left from a turn that is over" in left.evidence
-    assert "the session itself is deleted" in decide(Reading(ROOT, RETRY, missing=True)).evidence
+    assert "the session itself is deleted" in decide(reading(ROOT, RETRY, missing=True)).evidence
 
 
 def test_what_was_begun_to_end_is_ending_whatever_it_does() -> None:
-    standing = decide(Reading(ROOT, BUSY), ending=True)
+    standing = decide(reading(ROOT, BUSY), ending=True)
     assert standing.state == "ending"
     assert standing.evidence.endswith("busy")
 
 
 def test_what_is_unknown_is_na() -> None:
-    frame = steering.standings([decide(Reading(ROOT, error="no answer"))])
+    frame = steering.standings([decide(reading(ROOT, error="no answer"))])
     assert frame.loc[0, ["attempt", "next_retry", "pending", "subagents"]].isna().all()
     assert frame.loc[0, "error"] == "no answer"
 
 
 def test_every_frame_has_the_same_columns() -> None:
-    full, empty = steering.standings([decide(Reading(ROOT, BUSY))]), steering.standings([])
+    full, empty = steering.standings([decide(reading(ROOT, BUSY))]), steering.standings([])
     assert [*map(str, full.dtypes)] == [*map(str, empty.dtypes)]
 
 
@@ -121,6 +123,23 @@ def test_a_session_whose_server_died_is_stale_and_not_running() -> None:
     standing, _ = read_from(one_x(message=[user("msg_1"), half]))
     assert standing.state == "stale"
     assert "msg_2 was never finished" in standing.evidence
+
+
+@pytest.mark.parametrize(
+    ("routes", "asked"),
+    [
+        (one_x(status={"ses_root01": {"type": "busy"}}), "/session/status of /work/p"),
+        (two_x(active={"data": {"ses_root01": {"type": "running"}}}), "/api/session/active"),
+    ],
+)
+def test_evidence_of_a_deleted_session_at_work_names_the_call_that_was_made(
+    routes: dict[str, Any], asked: str
+) -> None:
+    gone = (404, {"content-type": "application/json"}, b'{"_tag":"SessionNotFoundError"}')
+    found = {r: gone for r in routes if r.endswith("/ses_root01")}
+    standing, fake = read_from(routes | found)
+    assert standing.evidence == f"{asked}: busy; the session itself is deleted"
+    assert fake.asked(f"GET {asked.split()[0]}")
 
 
 def test_a_session_that_somebody_deleted_is_one_row_with_an_error() -> None:
