@@ -14,10 +14,10 @@ import secrets
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, Literal, TypeVar
 
 from .client import Client, Stream
 from .dialects import Delivery, Prompt, SessionOptions
@@ -450,21 +450,17 @@ def _give_unnamed(
     seen = _Seen(before, frozenset(c.id for c in client.children(session)))
     recorder = Recorder()
     stream = opened(client, session.directory, recorder.frame)
-    run: Run | None = None
-    with _told_if_stopped(invocation):  # outermost: a second interrupt may hit the closing
-        try:
-            answered = _post(client, session, invocation, prompt)
-            try:
-                found = _look(client, session, invocation, seen, answered)
-                run = _follow(client, session, found, busy, stream, recorder)
-            except OpenCodeError as error:
-                _unread(invocation, error)
-            receipt = _receipt(session, invocation, found)
-            _note_found(client, session, invocation, receipt, answered)
-            return Given(receipt, session, run)
-        finally:
-            if run is None:  # else the run closes it
-                stream.close()
+    with _told_if_stopped(invocation), ExitStack() as held:  # a second one may hit the closing
+        held.callback(stream.close)
+        answered = _post(client, session, invocation, prompt)
+        with _told_if_unread(invocation):
+            found = _look(client, session, invocation, seen, answered)
+            run = _follow(client, session, found, busy, stream, recorder)
+        receipt = _receipt(session, invocation, found)
+        _note_found(client, session, invocation, receipt, answered)
+        if run is not None:
+            held.pop_all()  # from here on the run closes it
+        return Given(receipt, session, run)
 
 
 def _note_found(
@@ -507,6 +503,23 @@ def _told_if_stopped(invocation: Invocation) -> Iterator[None]:
         )
         stopped.resend = of_request(f"command {invocation.name}", sent=True)
         raise stopped from None
+
+
+@contextmanager
+def _told_if_unread(invocation: Invocation) -> Iterator[None]:
+    """Say of what can't be read that the command was sent, and where to look."""
+    try:
+        yield
+    except OpenCodeError as error:
+        again = f"Look again later: %oc_command --recover {invocation.id}"
+        gone = "Was the session deleted meanwhile? Then nothing tells any more what came of it."
+        told = ServerConnectionError(
+            f"Command {invocation.name} was sent once, and what came of it can't be read: "
+            f"{error.what}",
+            gone if isinstance(error, NotFoundError) else again,
+        )
+        told.resend = of_request(f"command {invocation.name}", sent=True)
+        raise told from error
 
 
 def _post(client: Client, session: Session, invocation: Invocation, prompt: Prompt) -> bool:
@@ -615,17 +628,6 @@ def _link(entry: LogEntry) -> str:
 def _child(client: Client, session: Session) -> Child:
     first = next((i for i in _inputs(client.entries(session)) if i.kind == "user"), Input(""))
     return Child(session.id, session.title, first.id, first.text)
-
-
-def _unread(invocation: Invocation, error: OpenCodeError) -> NoReturn:
-    again = f"Look again later: %oc_command --recover {invocation.id}"
-    gone = "Was the session deleted meanwhile? Then nothing tells any more what came of it."
-    told = ServerConnectionError(
-        f"Command {invocation.name} was sent once, and what came of it can't be read: {error.what}",
-        gone if isinstance(error, NotFoundError) else again,
-    )
-    told.resend = of_request(f"command {invocation.name}", sent=True)
-    raise told from error
 
 
 def _receipt(session: Session, invocation: Invocation, found: Match) -> CommandReceipt:

@@ -408,6 +408,21 @@ def test_a_second_interrupt_does_not_say_that_nothing_was_sent(
         commands.give(client, session, "explain", "greet.py #text 2")
 
 
+def test_an_interrupt_while_the_receipt_is_noted_leaves_no_stream_open(
+    client: Client, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    closed: list[Stream] = []
+    close = Stream.close
+    monkeypatch.setattr(Stream, "close", lambda stream: (closed.append(stream), close(stream)))
+    monkeypatch.setattr(commands, "_note_found", interrupted)
+    with pytest.raises(TurnInterrupted, match="--recover cmd_"):
+        commands.give(client, session, "explain", "greet.py #text 2", mark=True)
+    assert len(closed) == 1
+
+
 def test_an_interrupt_while_the_log_is_read_does_not_say_that_nothing_was_sent(
     shell: Shell, simulator: Simulator
 ) -> None:
