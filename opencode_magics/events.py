@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from .model import Failure, FileDiff, Message, Part, Permission, Question, Session, Status
+from .model import (
+    Failure,
+    FileDiff,
+    Message,
+    Outcome,
+    Part,
+    Permission,
+    Question,
+    Session,
+    Status,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +172,7 @@ class Reread:
 class Ended:
     """The follower's own verdict where no server can give one."""
 
-    outcome: str
+    outcome: Outcome
     failure: Failure | None = None
 
 

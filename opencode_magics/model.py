@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 Decision = Literal["once", "always", "reject"]
 StatusName = Literal["idle", "busy", "retry"]
+Outcome = Literal["running", "succeeded", "rejected", "aborted", "failed", "interrupted", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)

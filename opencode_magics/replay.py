@@ -10,19 +10,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from textwrap import shorten
-from typing import Any
+from typing import Any, get_args
 
 from . import dialects
 from .client import Client, Tap
 from .dialects import Prompt, Reply, Request
 from .errors import OpenCodeError, RecordingError
 from .events import Ended, Event, PartDelta, PermissionAsked, QuestionAsked, RequestReplied
-from .model import Decision, Failure, Permission, Question, Server, Session
+from .model import Decision, Failure, Outcome, Permission, Question, Server, Session
 from .recording import Line, Recording
 from .sessions import TICK, Run, read_store
-from .turn import Turn, advance_all
+from .turn import Turn, advance_all, as_replay
 
 LONGEST_WAIT = 5.0  # seconds that a replay waits for an answer which took a person longer
 LONGEST_SILENCE = 60.0  # seconds in which nothing comes, of a tool that took longer
@@ -103,7 +102,7 @@ class Replay(Run):
         self.differs: list[str] = []
         prompt_line = shorten(recording.text, 200, placeholder=" …")
         told_by = f"Replay of a turn of {recording.label}: {prompt_line or '(no text)'}"
-        self.turn = replace(self.turn, recorder=None, replayed=told_by)
+        self.turn = as_replay(self.turn, told_by)
         self._lines = recording.lines
         self._next = 0
         self._at = 0.0  # where in the recording we are, in its seconds
@@ -234,8 +233,8 @@ class Replay(Run):
                 return self._heard_in(lambda: [read_store(self.client, self.session, self.turn)])
             case _ if _is_answer(line):
                 return [_reply(line)]
-            case {"end": str(outcome)}:
-                return [Ended(outcome, _failure(line.get("failure")))]
+            case {"end": str(told)}:
+                return [Ended(_outcome(told), _failure(line.get("failure")))]
             case {"note": str(note)}:
                 self.note = note
         return []
@@ -309,6 +308,11 @@ def _reply(line: Line) -> RequestReplied:
 
 def _words(reply: str, message: str) -> str:
     return f'"{message}"' if reply == "answered" else f"{reply} ({message})" if message else reply
+
+
+def _outcome(told: str) -> Outcome:
+    """A verdict of a recording; a word that this package doesn't know says nothing."""
+    return next((known for known in get_args(Outcome) if known == told), "unknown")
 
 
 def _failure(told: Any) -> Failure | None:

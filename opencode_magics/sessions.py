@@ -51,6 +51,7 @@ from .model import (
     Failure,
     Model,
     ModelRef,
+    Outcome,
     Permission,
     Question,
     SavedRule,
@@ -60,7 +61,7 @@ from .model import (
 )
 from .recording import MARK, VERSION, Recorder
 from .rules import Rulebook
-from .turn import STOPPED, Settled, Turn, advance, advance_all
+from .turn import STOPPED, Turn, advance, advance_all, timed
 
 _IDLE = Status("idle")
 DEFAULT_AGENT = "build"  # of a session that names none
@@ -684,13 +685,9 @@ class Run:
         """Note how long requests waited, by our own clock: 1.18.33 tells nowhere."""
         for request in self.turn.waiting:
             self._asked.setdefault(request.id, self._heard)
-        settled = self.turn.settled_requests
-        if any(s.request.id in self._asked for s in settled):
-            self.turn = replace(self.turn, settled_requests=tuple(map(self._timed, settled)))
-
-    def _timed(self, settled: Settled) -> Settled:
-        asked = self._asked.pop(settled.request.id, None)
-        return settled if asked is None else replace(settled, waited=self._heard - asked)
+        settled = {s.request.id for s in self.turn.settled_requests} & self._asked.keys()
+        if settled:
+            self.turn = timed(self.turn, {r: self._heard - self._asked.pop(r) for r in settled})
 
     def _out_of_touch(self, note: str) -> None:
         """Nothing comes by one way; the clock runs until something comes by any way."""
@@ -949,7 +946,7 @@ class Run:
         """Stop caring: how the turn ends stays unknown."""
         return self._end("unknown", Failure("Left", reason))
 
-    def _end(self, outcome: str, failure: Failure | None) -> Turn:
+    def _end(self, outcome: Outcome, failure: Failure | None) -> Turn:
         self._fold([Ended(outcome, failure)])
         return self.turn
 

@@ -11,13 +11,13 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, get_origin
 
 from .dialects import mended
 from .errors import OpenCodeError, UnfitAnswer, UnknownNameError
-from .turn import Turn
+from .turn import Turn, valued
 
 JsonSchema = dict[str, Any]
 _FENCED = re.compile(
@@ -368,7 +368,7 @@ def ask(
         if last.outcome != "succeeded":
             raise _unfit(f"there is no answer to read, since the turn is {last.outcome}", turns)
         try:
-            return replace(last, value=schema.read(last.text), earlier=tuple(turns[:-1]))
+            return valued(last, schema.read(last.text), turns[:-1])
         except ValueError as error:
             reason = str(error)
         prompt = schema.asks(text, reason)

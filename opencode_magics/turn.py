@@ -2,7 +2,8 @@
 
 A turn is one prompt and all that the agent did about it. It is keyed by its own prompt, never by
 "the latest message" or "the session went idle". `advance(turn, event)` is the only way to a new
-state; nothing here knows about HTTP, a dialect, or a notebook.
+state of the turn itself; what its follower knows beside that is noted by `timed`, `valued` and
+`as_replay`. Nothing here knows about HTTP, a dialect, or a notebook.
 
 The laws, each of which is a test: events outside the turn's session tree change nothing; a closed
 snapshot outranks deltas and open snapshots; an open snapshot never shortens a text; a delta may
@@ -12,10 +13,10 @@ followed by one `Reread` of the store, ends in the same Turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from .diffs import Diff
 from .events import (
@@ -42,6 +43,7 @@ from .model import (
     FileDiff,
     Message,
     ModelRef,
+    Outcome,
     Part,
     Permission,
     Question,
@@ -60,7 +62,6 @@ from .recording import Recorder
 Partial = TypeVar("Partial", Session, ToolCall)
 _Change = Callable[[tuple[Part, ...]], tuple[Part, ...]]
 STOPPED = "Stopped"  # name of the failure of a turn that passed a limit
-Outcome = Literal["running", "succeeded", "rejected", "aborted", "failed", "interrupted", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ class Turn:
         sessions: Sessions of subagents below this one.
         status: What the session was last known to do.
         checked: The store was read again while the session was idle.
+        verdict: How it ended by its follower's word, where no server can tell; `outcome` is that.
         queued: It was sent behind another turn, whose requests are none of ours.
         inbox: Prompts that wait in the session's inbox, where the server tells.
         permissions, questions: What waits for a person, in the whole tree.
@@ -114,7 +116,7 @@ class Turn:
     sessions: tuple[Session, ...] = ()
     status: Status | None = None
     checked: bool = False
-    verdict: str | None = None
+    verdict: Outcome | None = None
     queued: bool = field(default=False, compare=False)
     inbox: tuple[Message, ...] = field(default=(), compare=False)
     permissions: tuple[Permission, ...] = ()
@@ -252,7 +254,7 @@ class Turn:
     def outcome(self) -> Outcome:
         """How it ended, or "running". "succeeded" needs a finish, no error and no refusal."""
         if self.verdict is not None:
-            return self.verdict  # type: ignore[return-value]
+            return self.verdict
         return _outcome(self.answers, self._ends, self.failures) if self.settled else "running"
 
     @property
@@ -611,6 +613,26 @@ def _merge(known: Message | None, stored: Message) -> Message:
     return replace(
         stored, parts=_in_place(sorted(parts, key=lambda p: places.get(p.id, len(places))))
     )
+
+
+# -- what the follower knows -----------------------------------------------------------------------
+
+
+def timed(turn: Turn, waited: Mapping[str, float]) -> Turn:
+    """The turn with how many seconds requests were known to wait, by their ids."""
+    settled = turn.settled_requests
+    told = (replace(s, waited=waited.get(s.request.id, s.waited)) for s in settled)
+    return replace(turn, settled_requests=tuple(told))
+
+
+def valued(turn: Turn, value: Any, earlier: Iterable[Turn]) -> Turn:
+    """The turn with what its answer says, and the turns before it whose answers did not fit."""
+    return replace(turn, value=value, earlier=tuple(earlier))
+
+
+def as_replay(turn: Turn, recording: str) -> Turn:
+    """The turn as a replay of a recording, which is not recorded again."""
+    return replace(turn, recorder=None, replayed=recording)
 
 
 # -- parts -----------------------------------------------------------------------------------------

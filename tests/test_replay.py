@@ -270,6 +270,14 @@ def test_another_answer_to_a_question_is_told() -> None:
     assert 'You answered "Blue; S"; in the recording it was "Red; S"' in run.differs[0]
 
 
+@pytest.mark.parametrize(("said", "outcome"), [("aborted", "aborted"), ("exploded", "unknown")])
+def test_a_verdict_that_nobody_knows_is_unknown(said: str, outcome: str) -> None:
+    told = recording("v1/abort_hang")
+    frames = tuple(line for line in told.lines if "frame" in line)
+    end = {"t": told.duration, "end": said, "failure": None}
+    assert played(replace(told, lines=(*frames, end))).outcome == outcome
+
+
 def test_what_nobody_answered_here_is_not_asked() -> None:
     """The recordings of the tests have no answers of their own: they came from elsewhere."""
     run = Replay(recording("v1/bash_once"), math.inf, interactive=True)
