@@ -20,9 +20,9 @@ A reader of version 1 leaves out lines of kinds that it doesn't know.
 from __future__ import annotations
 
 import json
+import threading
 import time
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -43,8 +43,8 @@ Line = dict[str, Any]
 class Recorder:
     """Keeps what a run hears and says, packed, so that its turn can be recorded when it is over.
 
-    Any thread may add to it; frames come from one. It grows with the turn and no further than
-    about 32 MB; then it is `full`, and what it has is no whole turn.
+    Any thread may add to it. It grows with the turn and no further than about 32 MB; then it is
+    `full`, and what it has is no whole turn.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -52,12 +52,24 @@ class Recorder:
         self.full = False
         self._clock = clock
         self._began = clock()
-        self._fresh: deque[str] = deque()
+        self._lock = threading.Lock()
+        self._fresh: list[str] = []
         self._fresh_size = 0
         self._packed: list[bytes] = []
         self._size = 0
         self._known: dict[str, int] = {}
         self._note = ""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled with a turn: a lock can't be, and lists may grow meanwhile."""
+        with self._lock:
+            copied = {k: list(v) if isinstance(v, list) else v for k, v in vars(self).items()}
+        del copied["_lock"]
+        return copied
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._lock = threading.Lock()
 
     def begin(self, head: Line) -> None:
         """The turn begins now; `head` is what is known of it."""
@@ -67,8 +79,6 @@ class Recorder:
     def frame(self, text: str) -> None:
         """A frame of the stream, as it came."""
         self._keep("frame", text)
-        if self._fresh_size > _BLOCK:
-            self._pack()
 
     def reply(self, request: str, status: int, body: bytes) -> None:
         """What the server answered; nothing if it is what it answered before."""
@@ -97,24 +107,28 @@ class Recorder:
 
     def items(self) -> Iterator[tuple[float, str, list[Any]]]:
         """All of it: the seconds since the turn began, the kind, and what belongs to it."""
-        packed, fresh = list(self._packed), list(self._fresh)
+        with self._lock:
+            packed, fresh = list(self._packed), list(self._fresh)
         texts = (line for block in packed for line in zlib.decompress(block).decode().split("\n"))
         for line in (*texts, *fresh):
             at, kind, *told = json.loads(line)
             yield round(max(at - self._began, 0.0), 3), kind, told
 
     def _keep(self, kind: str, *told: Any) -> None:
-        if self.full:
-            return
-        line = json.dumps([self._clock(), kind, *told])
-        self._fresh.append(line)
-        self._fresh_size += len(line)
+        with self._lock:
+            if self.full:
+                return
+            line = json.dumps([self._clock(), kind, *told])
+            self._fresh.append(line)
+            self._fresh_size += len(line)
+            if self._fresh_size > _BLOCK:
+                self._pack()
 
     def _pack(self) -> None:
-        lines = [self._fresh.popleft() for _ in range(len(self._fresh))]
-        self._packed.append(zlib.compress("\n".join(lines).encode(), 1))
-        self._size += len(self._packed[-1])
+        self._packed.append(zlib.compress("\n".join(self._fresh).encode(), 1))
+        self._fresh.clear()
         self._fresh_size = 0
+        self._size += len(self._packed[-1])
         self.full = self._size > _LARGEST
 
 

@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -164,6 +165,36 @@ def test_a_turn_keeps_no_more_than_so_much(monkeypatch: pytest.MonkeyPatch, tmp_
     assert len(list(turn.recorder.items())) < 10
     with pytest.raises(RecordingError, match="too long"):
         save(turn, tmp_path / "it.jsonl")
+
+
+def test_replies_alone_fill_a_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream may be down for hours, while the store is read again and again."""
+    monkeypatch.setattr("opencode_magics.recording._BLOCK", 1_000)
+    monkeypatch.setattr("opencode_magics.recording._LARGEST", 10_000)
+    recorder = Recorder()
+    for _ in range(100):
+        recorder.reply("GET /session/ses_1/message", 200, os.urandom(500).hex().encode())
+    assert recorder.full
+    assert len(list(recorder.items())) < 50
+
+
+def test_what_is_packed_while_it_is_read_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opencode_magics.recording._BLOCK", 100)
+    recorder = Recorder()
+
+    class Packing(list[bytes]):
+        """Blocks to which one is added as soon as they were copied."""
+
+        def __iter__(self) -> Iterator[bytes]:
+            known = [*super().__iter__()]
+            adding = threading.Thread(target=recorder.frame, args=("2" * 100,))
+            adding.start()
+            adding.join(0.3)
+            return iter(known)
+
+    recorder.frame("1")
+    recorder._packed = Packing()
+    assert [told for _, _, told in recorder.items()] == [["1"]]
 
 
 def test_a_long_answer_is_kept_packed() -> None:
