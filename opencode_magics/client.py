@@ -96,6 +96,11 @@ class Client:
     Raises:
         ServerConnectionError: The address can't be used.
 
+    Whatever asks the server raises ServerConnectionError if no answer comes, StatusError if the
+    server says no (NotFoundError of what it doesn't have), StreamError if its answer can't be read,
+    and UnsupportedOperation if its generation can't do that; what asks first also raises
+    UnsupportedServerError if no OpenCode answers. What else a method raises stands there.
+
     Nothing is sent until something is asked. Safe to use from several threads; close it when done
     or use it in a `with` statement.
     """

@@ -672,7 +672,19 @@ def _follow(
 
 
 def bring_back(client: Client, given: Given) -> Run | None:
-    """The turn in which a session hears what a command's subagent found; None if none comes."""
+    """The turn in which a session hears what a command's subagent found.
+
+    Args:
+        client: Its server.
+        given: The command, whose own turn is over.
+
+    Returns:
+        A run that follows that turn, once it is there; None if none comes within 3 s.
+
+    Raises:
+        ServerConnectionError: The server doesn't answer.
+        StatusError: The server refuses to be read.
+    """
     deadline = time.monotonic() + _LATE
     with suppress(NotFoundError):  # deleted meanwhile: it hears nothing any more
         while given.receipt.children and time.monotonic() < deadline:
@@ -695,8 +707,13 @@ def recover(client: Client, invocation: str, sessions: Sequence[Session] = ()) -
         invocation: The id of its receipt.
         sessions: Where to look first; then all of the server are looked through.
 
+    Returns:
+        The receipt as it can be written now; what is matched has a run, which follows its turn.
+
     Raises:
         UnknownNameError: No session of this server knows it.
+        ServerConnectionError: The server doesn't answer.
+        StatusError: The server refuses to be read.
     """
     places = _places(client, invocation, sessions)
     if client.dialect.names_commands:
@@ -784,10 +801,15 @@ def _younger(child: Session, began: LogEntry | None) -> bool:
 
 
 def given(client: Client) -> tuple[tuple[Invocation, Session, bool], ...]:
-    """The commands that are kept with a project's sessions, latest first; were they matched?
+    """The commands that are kept with a project's sessions.
+
+    Returns:
+        Of each, the latest first: what was given, where, and whether what it led to is known.
 
     Raises:
         UnsupportedOperation: On 1.x, where a command is the prompt that it became.
+        ServerConnectionError: The server doesn't answer.
+        StatusError: The server refuses to be read.
     """
     if client.dialect.names_commands:
         raise UnsupportedOperation(

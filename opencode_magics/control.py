@@ -95,6 +95,10 @@ def stop(client: Client, session: Session, within: float = STOP_WITHIN) -> Stopp
         client: Its server.
         session: Which; only its id and directory count.
         within: Seconds in which it has to be seen idle.
+
+    Returns:
+        What was seen. No error of the server is raised: it makes a stop unconfirmed, and is its
+        evidence.
     """
     began = time.monotonic()
     rejected: list[str] = []
@@ -204,6 +208,10 @@ def end(
         action: What becomes of it.
         resumed: It was begun before: one that is gone now has been ended, not lost.
         within: Seconds in which it has to be seen idle.
+
+    Returns:
+        What was seen. No error of the server is raised: it makes an end unconfirmed, and is its
+        evidence; `resumed` then says to the next call that this one was made.
     """
     began = time.monotonic()
     result = EndResult(session.id, session.title, "unconfirmed", action)
@@ -291,5 +299,5 @@ def _gone(result: EndResult, resumed: bool) -> EndResult:
 
 
 def _unproved(result: EndResult, why: str) -> EndResult:
-    todo = f"It stays tracked as ending. Finish it with: %oc_end {result.session}"
+    todo = f"The same call finishes it: %oc_end {result.session}"
     return replace(result, status="unconfirmed", cleanup="unconfirmed", evidence=why, todo=todo)

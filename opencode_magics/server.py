@@ -304,6 +304,13 @@ def start(
         timeout: How many seconds it may take to answer.
         progress: Called with the seconds passed, several times a second, while we wait.
         keep: Let the server outlive this process.
+
+    Returns:
+        The server, with its address, its password and its version.
+
+    Raises:
+        ServerStartError: There is no such program or directory, the program ended, or it did not
+            answer in time.
     """
     env = os.environ if env is None else env
     program = _program(command, env)

@@ -845,6 +845,10 @@ class Run:
 
         Returns:
             Whether it was this answer: False if it had been answered elsewhere before.
+
+        Raises:
+            ServerConnectionError: No answer came, and it isn't seen to be settled.
+            StatusError: The server said no, and it isn't seen to be settled.
         """
         where = self._directory_of(permission.session)
         return self._settle(
@@ -855,7 +859,16 @@ class Run:
         )
 
     def answer(self, question: Question, answers: Sequence[Sequence[str]]) -> bool:
-        """Answer a question that waits; see `decide` for what comes back."""
+        """Answer a question that waits: per item a list of option labels or free texts.
+
+        Returns:
+            Whether it was this answer, as for `decide`.
+
+        Raises:
+            InvalidAnswer: A field can't take its answer; nothing was sent (2.x).
+            ServerConnectionError: No answer came, and it isn't seen to be settled.
+            StatusError: The server said no, and it isn't seen to be settled.
+        """
         where = self._directory_of(question.session)
         told = "; ".join(", ".join(a) or "no answer" for a in answers)
         return self._settle(
@@ -863,7 +876,15 @@ class Run:
         )
 
     def dismiss(self, question: Question, by: str = "") -> bool:
-        """Refuse to answer a question; the turn stops."""
+        """Refuse to answer a question; the turn stops. `by` says who did, if no person.
+
+        Returns:
+            Whether it was this answer, as for `decide`.
+
+        Raises:
+            ServerConnectionError: No answer came, and it isn't seen to be settled.
+            StatusError: The server said no, and it isn't seen to be settled.
+        """
         where = self._directory_of(question.session)
         return self._settle(question, "dismissed", by, lambda: self.client.dismiss(question, where))
 

@@ -151,6 +151,7 @@ def test_a_server_that_dies_between_two_steps_leaves_it_to_be_finished() -> None
         result = ended(fake)
         assert result.status == "unconfirmed"
         assert "broke during DELETE" in result.evidence
+        assert result.todo == "The same call finishes it: %oc_end ses_root01"
         again = ended(fake, resumed=True)
     assert again.status == "ended"
     assert len(fake.asked(DELETE)) == 1
@@ -258,6 +259,19 @@ def test_several_are_ended_in_one_frame_and_archived_as_configured(
     assert client.session(first.id).archived is not None
     client.delete(first)
     client.delete(second)
+
+
+def test_what_could_not_be_ended_stays_tracked_and_says_so(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unproved(client: Client, session: Session, *args: Any, **options: Any) -> EndResult:
+        return EndResult(session.id, session.title, "unconfirmed", todo="Again.")
+
+    session = current(shell)
+    monkeypatch.setattr(control, "end", unproved)
+    assert shell.run("%oc_end").value.todo == "It stays tracked as ending. Again."
+    (row,) = shell.run(f"%oc_status {session.id}").value.to_dict("records")
+    assert row["state"] == "ending"
 
 
 def test_an_ambiguous_title_ends_nothing(shell: Shell) -> None:

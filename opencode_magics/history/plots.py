@@ -347,14 +347,14 @@ def context(
 
     Args:
         client: The server.
-        session: Which, by value or id.
+        session: Which, by value, id or title.
         cache, refresh: As for `history.steps`.
 
     Returns:
         A matplotlib figure; it shows itself in a notebook, and `savefig` writes it.
 
     Raises:
-        NotFoundError: There is no such session.
+        UnknownNameError: There is no such session, or more than one.
         MissingPackageError: It needs matplotlib: `pip install 'opencode-magics[plots]'`.
     """
     drawing()

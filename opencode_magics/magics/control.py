@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -209,8 +210,9 @@ class ControlMagics(Magics):
             return control.EndResult(name, "", "not_found", evidence=what, todo=todo)
         begun = self.state.begin_end(session, action)
         result = control.end(self.state.client, session, begun.action, resumed=begun.resumed)
-        if result.status != "unconfirmed":
-            self.state.forget(session.id)
+        if result.status == "unconfirmed":
+            return replace(result, todo=f"It stays tracked as ending. {result.todo}")
+        self.state.forget(session.id)
         return result
 
     # -- which sessions --------------------------------------------------------------------------
