@@ -1080,7 +1080,7 @@ def reject(client: Client, directory: str, tree: frozenset[str]) -> None:
 
 
 def rejections(client: Client, directory: str, tree: frozenset[str]) -> Iterator[str]:
-    """Do the same one by one, so that what was rejected is known also where the rest fails.
+    """Reject one by one what a tree still asks: what was is known also where the rest fails.
 
     Yields:
         The ids of what waited, also of what was settled by the rejection of another.
