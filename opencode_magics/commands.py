@@ -1,26 +1,24 @@
 """Gives a session a command, once, and finds out what came of it.
 
-1.x makes a prompt of it that has our id. 2.x answers without naming anything, and other clients may
-be at work in the same session: what the session's log and its subagents show afterwards is all
-there is. `match` concludes from that. It says "matched" only of what bears a sign of the command,
-and "ambiguous" rather than guess: nothing is then shown as the command's. What was given is kept
-with the session before it is sent, so that it can be found again. It is never sent twice.
+1.x makes a prompt of it that has our id. On 2.x what the session's log and its subagents show
+afterwards is all there is, and `matching` concludes from that; what isn't certain is not shown as
+the command's. What was given is kept with the session before it is sent, so that it can be found
+again. It is never sent twice.
 """
 
 from __future__ import annotations
 
-import re
 import secrets
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from .client import Client, Stream
-from .dialects import Delivery, Prompt, SessionOptions
+from .dialects import Prompt, SessionOptions
 from .errors import (
     NotFoundError,
     OpenCodeError,
@@ -32,6 +30,21 @@ from .errors import (
 )
 from .kept import keep, laid, ours
 from .limits import Limits
+from .matching import (
+    DELIVERY,
+    Certainty,
+    Child,
+    Input,
+    Invocation,
+    Match,
+    admitted,
+    echoes,
+    heard_from,
+    is_admitted,
+    match,
+    shortened,
+    was_at_work,
+)
 from .model import LogEntry, Message, Session
 from .recording import Recorder
 from .resend import Resend, ResendSafety, of_request, of_turn
@@ -46,197 +59,13 @@ from .sessions import (
 )
 from .turn import Turn
 
-Status = Literal["matched", "none", "ambiguous"]
 Thing = TypeVar("Thing", "Input", "Child")
 
 _KIND = "commands"  # of what is kept
 _MOST = 20  # of them, in one session
 _LONG = 2_000  # characters of the arguments that are kept
-_TELLING = 8  # characters from which on arguments are not in another text by chance
 _OPEN = 60_000  # ms in which a command without an answer may still arrive
 _LATE = 3.0  # seconds in which a command whose answer was lost shows itself
-_DELIVERY: Delivery = "queue"  # so that it shares no turn with what is there already
-_ADMITTED = ("user", "compaction", "synthetic")
-
-
-# -- what was given, and what was seen -------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Invocation:
-    """A command that is given once.
-
-    Attributes:
-        id: Ours. Of an isolated one that isn't in a fork it is the session's id, too.
-        name: The command's.
-        text: Its arguments.
-        marked: The id stands in the arguments that are sent.
-        isolated: It is all that its session is for.
-        description: What the server says of the command; the title of a subagent's session.
-        at: When it was given, in ms since the epoch.
-    """
-
-    id: str
-    name: str
-    text: str = ""
-    marked: bool = False
-    isolated: bool = False
-    description: str = ""
-    at: int | None = None
-
-    @property
-    def sent(self) -> str:
-        """The arguments as they are sent."""
-        return f"{self.text} {self.id}".lstrip() if self.marked else self.text
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """Something that was admitted to a session.
-
-    Attributes:
-        delivery: steer or queue, as it was asked for.
-        tagged: It has metadata.
-        link: The subagent's session that it tells the result of.
-    """
-
-    id: str
-    text: str = ""
-    kind: str = "user"
-    delivery: str = ""
-    tagged: bool = False
-    link: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Child:
-    """A session that appeared below, and the prompt that it began with."""
-
-    id: str
-    title: str = ""
-    prompt: str = ""
-    text: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """What a command led to, as far as that can be known.
-
-    Attributes:
-        status: matched, none (nothing was admitted), or ambiguous.
-        inputs, children: What is the command's; of no other status than matched.
-        evidence: Why.
-    """
-
-    status: Status
-    inputs: tuple[Input, ...] = ()
-    children: tuple[Child, ...] = ()
-    evidence: tuple[str, ...] = ()
-
-
-def match(
-    asked: Invocation,
-    inputs: Sequence[Input],
-    children: Sequence[Child],
-    *,
-    answered: bool,
-    rivals: Collection[str] = (),
-    at_work: bool = False,
-) -> Match:
-    """Which of what appeared after a command was noted came of it.
-
-    The id in the arguments proves it. Without it one thing alone must have appeared, the server
-    must have said that the command was run, no other command may have been given meanwhile, and
-    there must be a sign: the arguments in a prompt that is delivered as the command was, or the
-    command's name or description as the title of a subagent's session, where no agent was at work
-    that opens its own. What can't be told apart then is a command that admits nothing, while
-    another program does just that.
-
-    Args:
-        asked: What was given.
-        inputs: What was admitted to the session since.
-        children: The sessions that appeared below it since.
-        answered: Whether the server's answer came; if not, the command may never have arrived.
-        rivals: Ids of other commands that were given to the session at that time.
-        at_work: Whether an agent worked in the session.
-    """
-    own = tuple(i for i in inputs if not i.link)  # a subagent's result is no command's prompt
-    found: tuple[Input | Child, ...] = (*own, *children)
-    if not found:
-        return Match("none", evidence=("nothing was admitted to the session, and none below it",))
-    if asked.isolated:
-        why = "the session is the command's own"
-        return Match("matched", own, () if own else tuple(children), (why,))
-    if asked.marked:
-        return _by_mark(asked, own, children)
-    if not answered:
-        return _unclear(found, "no answer came, and nothing says whose they are")
-    if len(found) > 1:
-        return _unclear(found, "any of them could be the command's")
-    if rivals:
-        return _unclear(found, f"it could be that of {', '.join(sorted(rivals))}, too")
-    if children and at_work:
-        return _unclear(found, "an agent was at work in the session, and may have opened it")
-    sign = _sign(asked, found[0])
-    if not sign:
-        return _unclear(found, "nothing in it says that it is the command's")
-    return _matched(found[0], (f"nothing else was admitted, and {sign}",))
-
-
-def _by_mark(asked: Invocation, inputs: Sequence[Input], children: Sequence[Child]) -> Match:
-    marked: list[Input | Child] = [i for i in inputs if asked.id in i.text]
-    # A child with the id is the command's only where no prompt is: that one's agent may pass it on.
-    marked = marked or [c for c in children if asked.id in c.text]
-    if len(marked) == 1:
-        others = len(inputs) + len(children) - 1
-        beside = (f"{others} others were admitted, too",) if others else ()
-        return _matched(marked[0], ("it has the invocation's id in it", *beside))
-    having = "none of them has" if not marked else f"{len(marked)} of them have"
-    return _unclear((*inputs, *children), f"{having} the invocation's id in it")
-
-
-def _matched(found: Input | Child, evidence: tuple[str, ...]) -> Match:
-    if isinstance(found, Input):
-        return Match("matched", (found,), evidence=evidence)
-    return Match("matched", children=(found,), evidence=evidence)
-
-
-def _unclear(found: Sequence[Input | Child], why: str) -> Match:
-    return Match("ambiguous", evidence=(*map(_described, found), why))
-
-
-def _described(found: Input | Child) -> str:
-    if isinstance(found, Child):
-        return f"session {found.id} below ({found.title})"
-    return f"{found.id} ({found.kind}: {_short(found.text)})"
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return f"{line[:40]}…" if len(line) > 41 else line
-
-
-def _sign(asked: Invocation, found: Input | Child) -> str:
-    """What says that a single thing is the command's; "" if nothing does."""
-    if isinstance(found, Input) and not _plain(found):
-        return ""
-    arguments = asked.text.strip()
-    if len(arguments) >= _TELLING and arguments in found.text:
-        return "the arguments stand in it"
-    if isinstance(found, Child) and found.title in {asked.name, asked.description} - {""}:
-        return "its title is the command's"
-    return ""
-
-
-def _plain(found: Input) -> bool:
-    """Whether a template may have become it: a prompt without metadata, delivered as was asked."""
-    return found.kind == "user" and found.delivery == _DELIVERY and not found.tagged
-
-
-def echoes(template: str) -> bool:
-    """Whether a template says the arguments in its prompt, and to no shell."""
-    plain = re.sub(r"!`[^`]*`", "", template)
-    return "$ARGUMENTS" in plain and template.count("$ARGUMENTS") == plain.count("$ARGUMENTS")
 
 
 # -- the receipt -----------------------------------------------------------------------------------
@@ -261,7 +90,7 @@ class CommandReceipt:
     invocation: str
     command: str
     session: str
-    status: Status
+    status: Certainty
     inputs: tuple[str, ...] = ()
     children: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
@@ -385,7 +214,7 @@ def give(
         invocation.sent,
         named if agent else None,  # else a command's own agent would never be asked
         chosen,
-        delivery=_DELIVERY,
+        delivery=DELIVERY,
         command=command.name,
     )
     busy = not isolated and is_busy(client, session, lined_up=queue)
@@ -407,7 +236,7 @@ def _new_id(prefix: str) -> str:
 
 
 def _title(name: str, text: str) -> str:
-    return f"/{name} {_short(text)}".rstrip()
+    return f"/{name} {shortened(text)}".rstrip()
 
 
 def _give_named(
@@ -571,11 +400,11 @@ def _look(
         children = [_child(client, c) for c in new]
         found = match(
             invocation,
-            _inputs(since),
+            admitted(since),
             children,
             answered=answered,
             rivals=_rivals(session, seen.log, since) - {invocation.id},
-            at_work=_at_work(seen.log, since),
+            at_work=was_at_work(seen.log, since),
         )
         if found.status == "matched" or time.monotonic() >= deadline:
             return found
@@ -596,37 +425,13 @@ def _rivals(
     recent = (before[-1].at or 0) - _OPEN if before else 0
     unsettled = {key for key, at in first.items() if at >= recent} - settled
     # What a command becomes comes after its note: one noted later did not become this.
-    earlier = takewhile(lambda e: not _is_admitted(e) or _link(e), since)
+    earlier = takewhile(lambda e: not is_admitted(e) or heard_from(e), since)
     new = {key for entry in earlier for key in _noted(session, entry.metadata)} - first.keys()
     return frozenset(unsettled | new)
 
 
-def _at_work(before: Sequence[LogEntry], since: Sequence[LogEntry]) -> bool:
-    """Whether an agent worked in the session, and not only on what a subagent told it."""
-    turns = [e.kind for e in before if e.kind.startswith("execution.")]
-    if turns and turns[-1] == "execution.started":
-        return True
-    new = (e for e in since if _link(e) or e.kind == "execution.started")
-    first = next(new, None)
-    return first is not None and not _link(first)
-
-
-def _inputs(entries: Sequence[LogEntry]) -> list[Input]:
-    admitted = [e for e in entries if _is_admitted(e)]
-    return [Input(e.item, e.text, e.type, e.delivery, bool(e.metadata), _link(e)) for e in admitted]
-
-
-def _is_admitted(entry: LogEntry) -> bool:
-    return entry.kind == "inbox.enqueued" and entry.type in _ADMITTED
-
-
-def _link(entry: LogEntry) -> str:
-    told = entry.metadata
-    return str(told.get("childID") or "") if told.get("source") == "subagent" else ""
-
-
 def _child(client: Client, session: Session) -> Child:
-    first = next((i for i in _inputs(client.entries(session)) if i.kind == "user"), Input(""))
+    first = next((i for i in admitted(client.entries(session)) if i.kind == "user"), Input(""))
     return Child(session.id, session.title, first.id, first.text)
 
 
@@ -688,7 +493,7 @@ def bring_back(client: Client, given: Given) -> Run | None:
     deadline = time.monotonic() + _LATE
     with suppress(NotFoundError):  # deleted meanwhile: it hears nothing any more
         while given.receipt.children and time.monotonic() < deadline:
-            for told in _inputs(client.entries(given.session)):
+            for told in admitted(client.entries(given.session)):
                 if told.link in given.receipt.children:
                     prompt = Prompt(told.id, told.text)
                     return Run(client, given.session, prompt, running=True, queued=True)
@@ -777,7 +582,7 @@ def _recover(
     began = next((e for e in entries if invocation.id in _noted(session, e.metadata)), None)
     since = [e for e in entries if began is None or e.seq > began.seq]
     below = [c for c in client.children(session) if _younger(c, began)]
-    inputs, children = _inputs(since), [_child(client, c) for c in below]
+    inputs, children = admitted(since), [_child(client, c) for c in below]
     if record.get("inputs") or record.get("children"):
         found = Match(
             "matched",

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from .commands import Invocation
 from .control import EndResult
 from .history.frames import COUNT, FLAG, NUMBER, OBJECT, TEXT, TIME, WORD, Column, Columns, frame
+from .matching import Invocation
 from .model import Session, Todo
 from .status import Standing
 from .watch import Noted

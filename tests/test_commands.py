@@ -17,7 +17,7 @@ from shell import Shell
 
 from opencode_magics import commands
 from opencode_magics.client import Client, Stream
-from opencode_magics.commands import Child, CommandReceipt, Given, Input, Invocation, echoes, match
+from opencode_magics.commands import CommandReceipt, Given
 from opencode_magics.dialects import Prompt, SessionOptions
 from opencode_magics.errors import (
     NotFoundError,
@@ -28,6 +28,7 @@ from opencode_magics.errors import (
     TurnInterrupted,
     UnknownNameError,
 )
+from opencode_magics.matching import Child, Input, Invocation, echoes, match
 from opencode_magics.model import Command, Rule, Session
 from opencode_magics.practice.commands import expand
 from opencode_magics.practice.simulator import Cut, Simulator

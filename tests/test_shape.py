@@ -22,7 +22,7 @@ NAME = opencode_magics.__name__
 # From the ground up; the wings of one floor don't know each other.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "model"),
-    ("events", "patches", "diffs", "rules", "forms", "recording", "masks"),
+    ("events", "patches", "diffs", "rules", "forms", "recording", "masks", "matching"),
     ("turn", "dialects", "resend", "limits", "variables", "structured"),
     ("client", "server", "service", "recordings"),
     ("sessions",),
