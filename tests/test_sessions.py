@@ -651,7 +651,7 @@ def test_a_reconnect_that_is_refused_once_ends_nothing():
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
     busy = {"ses_root01": {"type": "busy"}}
     routes = one_x(message=stored, status=in_turn(busy, busy, {}))
-    with FakeServer(routes, [[CUT], [CUT], []]) as fake:
+    with FakeServer(routes, [[b"", CUT], [CUT], []]) as fake:
         assert played(fake).outcome == "succeeded"
 
 
