@@ -300,6 +300,15 @@ def test_copies_can_be_told_by_their_key_alone(tmp_path: Path) -> None:
     assert exact(row[0] for row in ask(tmp_path, sql)) == expected["billed_total"]
 
 
+def test_an_original_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    sessions, messages, _ = forks()
+    broken = (400, {}, json.dumps({"message": "Expected string"}).encode())
+    with serving(sessions, messages | {"ses_P": broken}) as (client, _):
+        told = export(client, tmp_path, ["ses_F1"]).warnings
+    assert len(told) == 1
+    assert "copies from session ses_P is unknown" in told[0]
+
+
 # -- interrupted -----------------------------------------------------------------------------------
 
 
@@ -312,6 +321,17 @@ class Interrupted(Client):
         if session.id == self.at:
             raise KeyboardInterrupt
         return super().pages(session)
+
+
+def test_forks_that_were_not_all_looked_for_are_no_answer() -> None:
+    sessions, messages, _ = forks()
+    with (
+        serving(sessions, messages) as (client, _),
+        Interrupted(client.url, directory="/work/p") as stopped,
+    ):
+        stopped.at = "ses_F2"
+        with pytest.raises(KeyboardInterrupt):
+            history.forks(stopped, client.sessions(), cache=False)
 
 
 @pytest.mark.parametrize("format", FORMATS)

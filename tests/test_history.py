@@ -738,7 +738,7 @@ def test_copies_stay_in_the_history_and_are_marked() -> None:
     sessions, messages, _ = forks()
     with serving(sessions, messages) as (client, _fake):
         frame = history.messages(client, cache=False)
-        listed = history.forks(client, client.sessions(), cache=False)
+        listed = history.forks(client, client.sessions(), cache=False).origins
     copies = frame[frame["duplicate_of"].notna()]
     assert len(frame) == sum(len(m) for m in messages.values())
     assert {*copies["session"]} == {"ses_F1", "ses_F2"}

@@ -115,6 +115,7 @@ def export(
     changed = [s for s in asked if known.get(s.id) != _mark(s)]
     done = Exported(folder.path, len(asked), len(asked) - len(changed))
     copies = _copies(client, everyone, changed, kept_in(cache), refresh, progress)
+    done.warnings += copies.warnings
     places = {row.session.id: row for row in in_tree((*everyone, *asked))}
     name = source or _source(client)
     with transcripts(client, changed, progress) as reading:
@@ -128,10 +129,11 @@ def export(
 
 
 class _Found(NamedTuple):
-    """Copied messages, by session and id; and which sessions are forks of which."""
+    """Copied messages, by session and id; which sessions are forks of which; what is not known."""
 
     originals: Mapping[tuple[str, str | None], str]
     forks: Mapping[str, str]
+    warnings: Sequence[str]
 
 
 def _copies(
@@ -161,7 +163,13 @@ def _copies(
         loaded, found = look((*changed, *everyone))
     places = zip(loaded.lists["session"], loaded.lists["message"], strict=True)
     pairs = zip(places, found.originals, strict=True)
-    return _Found({place: original for place, original in pairs if original}, found.forks)
+    # That one of those asked about can't be read is said when it comes to be written.
+    unread = [(s, e) for s, e in loaded.failed.items() if s not in asked]
+    return _Found(
+        {place: original for place, original in pairs if original},
+        found.forks,
+        [f"Whether messages are copies from session {s} is unknown: {e.what}" for s, e in unread],
+    )
 
 
 def _source(client: Client) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ..client import Client, aside
 from ..model import Session
@@ -95,15 +95,40 @@ def known_status(client: Client, directory: str, listed: Iterable[Session]) -> d
     return {} if busy is None else {s: busy[s].name if s in busy else "idle" for s in here}
 
 
-def forks(
-    client: Client, everyone: Sequence[Session], *, cache: Cache | bool = True
-) -> dict[str, str]:
-    """Which sessions are forks of which, of those that their titles give away.
+class Forks(NamedTuple):
+    """Which sessions are forks of which.
 
-    The messages of these families are read: 1.x stores no link.
+    Attributes:
+        origins: By the id of a fork, that of the session it is a copy of.
+        warnings: What could not be read, and what came from the cache, a sentence each.
+    """
+
+    origins: dict[str, str]
+    warnings: list[str]
+
+
+def forks(client: Client, everyone: Sequence[Session], *, cache: Cache | bool = True) -> Forks:
+    """Which sessions are forks of which: as the server tells, else as their titles give away.
+
+    The messages of forks and of what they may be forks of are read: 1.x stores no link.
+
+    Args:
+        client: The server.
+        everyone: The sessions that are asked about.
+        cache: Where the rows of unchanged sessions are kept; False reads all and keeps none.
+
+    Returns:
+        Ids by ids, and warnings: of a session that could not be read nobody knows.
+
+    Raises:
+        KeyboardInterrupt: It was interrupted: what is not a fork then nobody knows.
+        ServerConnectionError: The server went away; what was read is in the cache.
     """
     members = families(everyone, everyone)
-    return copies_of(load(client, members, "messages", cache=kept_in(cache)), members).forks
+    loaded = load(client, members, "messages", cache=kept_in(cache))
+    if loaded.stopped:
+        raise KeyboardInterrupt
+    return Forks(copies_of(loaded, everyone).forks, loaded.warnings)
 
 
 def kept_in(cache: Cache | bool) -> Cache | None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
+from ..notebook.interrupts import interruptible
 from .options import arguments, parse, split
 from .state import OpenCodeMagics
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..history.tables import Forks
     from ..model import Session
 
 
@@ -56,12 +59,20 @@ class SessionMagics(Magics):
         keep = _filter(options)
         client, where = self.state.client, self.state.folder(options.directory)
         found = client.sessions(where, project=where is None, everywhere=options.all)
-        forks = (
-            history.forks(client, found, cache=self.state.history_cache) if options.forks else {}
-        )
+        forks = self._forks(found) if options.forks else None
         status = history.known_status(client, where or client.directory, found)
-        shown = [s for s in found if keep(s)][: options.limit]
-        return history.frames.sessions(found, status, forks, shown={s.id for s in shown})
+        shown = {s.id for s in [s for s in found if keep(s)][: options.limit]}
+        frame = history.frames.sessions(found, status, forks.origins if forks else {}, shown)
+        frame.attrs["warnings"] = forks.warnings if forks else []
+        for sentence in frame.attrs["warnings"]:
+            print(sentence)
+        return frame
+
+    def _forks(self, sessions: Sequence[Session]) -> Forks:
+        from .. import history
+
+        with interruptible():
+            return history.forks(self.state.client, sessions, cache=self.state.history_cache)
 
     @no_var_expand
     @arguments
