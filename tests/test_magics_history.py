@@ -6,11 +6,13 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import corpus
 import httpx
 import pandas as pd
 import pytest
+from both import both
 from IPython.core.error import UsageError
 from shell import Shell
 
@@ -174,14 +176,51 @@ def test_forks_of_a_real_server_are_found(shell: Shell, client: Client, http: ht
     assert shown.loc[first, "fork_of"] == original
 
 
-def test_a_session_that_answers_400_for_ever(shell: Shell, http: httpx.Client) -> None:
-    """1.18.33 does so after one prompt with `format`."""
+@both
+def test_a_fork_costs_what_was_done_in_it(shell: Shell, client: Client, generation: str) -> None:
+    """Whether or not the session tells the cost of the copies as its own."""
+    shell.run("%oc_prompt #text 3")
+    original = current(shell)
+    shell.run("%oc_fork")
+    shell.run("%oc_prompt #text 3")
+    family = [original, current(shell)]
+
+    def spent(by: str | list[str], **options: Any) -> dict[str, float]:
+        found = history.usage(client, by, sessions=family, cache=False, **options)
+        return dict(found.groupby("session", observed=True)["cost"].sum())
+
+    alone, whole = spent("session"), spent("session", keep_duplicates=True)
+    assert alone == pytest.approx(spent(["session", "model"]))
+    assert alone[family[1]] > 0
+    assert whole == pytest.approx({original: alone[original], family[1]: sum(alone.values())})
+    assert whole == pytest.approx(spent(["session", "model"], keep_duplicates=True))
+    assert alone == pytest.approx(spent("session", since="1d"))
+    told = shell.run(f"%oc_sessions {'--forks' * (generation == '1.x')}").value.set_index("id")
+    assert told.loc[family[1], "fork_of"] == original
+    assert pd.isna(told.loc[original, "fork_of"])
+
+
+def poisoned(shell: Shell, http: httpx.Client) -> str:
+    """A session that 1.18.33 can't read any more: one that got a prompt with `format`."""
     shell.run("%oc_new poisoned")
     session = current(shell)
     body = {"parts": [{"type": "text", "text": "#text 1"}]}
     schema = {"type": "json_schema", "schema": {"type": "object", "properties": {}}}
     http.post(f"/session/{session}/message", json=body | {"format": schema})
     assert http.get(f"/session/{session}/message").status_code == 400
+    return session
+
+
+def test_a_fork_that_cannot_be_looked_for_is_said(shell: Shell, http: httpx.Client) -> None:
+    poisoned(shell, http)
+    shell.run("%oc_new poisoned (fork #1)")
+    shown = shell.run("%oc_sessions --forks")
+    assert "1 session could not be read" in shown.text
+    assert any("could not be read" in w for w in shown.value.attrs["warnings"])
+
+
+def test_a_session_that_answers_400_for_ever(shell: Shell, http: httpx.Client) -> None:
+    session = poisoned(shell, http)
     shown = shell.run("%oc_history")
     assert len(shown.value) == 0
     assert "1 session could not be read" in shown.text

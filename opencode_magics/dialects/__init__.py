@@ -174,7 +174,9 @@ class Dialect(Protocol):
     stand for, `joining` how a prompt can join a turn that runs,
     `busy_route` what is asked for the sessions that work, with `{directory}` where one is asked
     at a time, `names_commands` whether the prompt that
-    a server makes of a command gets the id that the command was given with.
+    a server makes of a command gets the id that the command was given with, `tells_forks` whether a
+    session names the one that it was copied from, `bills_copies` whether what a fork cost includes
+    what the messages cost that were copied.
     """
 
     generation: str
@@ -183,6 +185,8 @@ class Dialect(Protocol):
     joining: str
     busy_route: str
     names_commands: bool
+    tells_forks: bool
+    bills_copies: bool
     silence: float
     always_means: str
 
@@ -421,6 +425,8 @@ class Generation:
 
     generation = ""
     names_commands = True
+    tells_forks = False
+    bills_copies = True
 
     def _missing(self, what: str) -> UnsupportedOperation:
         return UnsupportedOperation(

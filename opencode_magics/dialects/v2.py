@@ -139,6 +139,8 @@ class V2(Generation):
     joining = "line up behind it with --queue, or join it with --steer"
     busy_route = "/api/session/active"
     names_commands = False
+    tells_forks = True
+    bills_copies = False  # by the server's source
     silence = 45.0  # heartbeats come every 15 s, as comments
     always_means = "for every session of this project, until it is taken back"
 

@@ -1,8 +1,8 @@
 """Finds messages that are in a history twice, because their session was forked.
 
-A fork of 1.18.33 copies messages under new ids and says nowhere that it did, but in its title.
-What a copy keeps is in `frames.key`; and a copy is older than the session it is in, which no
-other message is.
+A fork of 1.18.33 copies messages under new ids and says nowhere that it did, but in its title; 2.x
+names the session that it was copied from. What a copy keeps is in `frames.key`; and a copy is older
+than the session it is in, which no other message is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Copies(NamedTuple):
 
     Attributes:
         originals: Per row the message that it is a copy of, or None.
-        forks: Which session is a fork of which.
+        forks: Which session is a fork of which: as the server tells, else as its copies do.
         lone: Rows of copies whose original is not among the rows: older than their session.
     """
 
@@ -48,6 +48,7 @@ def find_copies(rows: Sequence[Place], sessions: Mapping[str, Session]) -> Copie
     """
     originals: list[str | None] = [None] * len(rows)
     forks = _mark(rows, sessions, originals) if _meet(rows) else {}
+    forks |= {s.id: s.forked_from for s in sessions.values() if s.forked_from}
     made = {s.id: s.created or 0 for s in sessions.values()}
     lone = [
         at
@@ -99,26 +100,39 @@ def _by_age(rows: Iterable[Place], sessions: Mapping[str, Session]) -> list[tupl
 
 
 def is_fork(session: Session) -> bool:
-    """Whether a session is titled as a fork."""
-    return _FORK.search(session.title) is not None
+    """Whether a session is a fork, by what the server tells or by its title."""
+    return session.forked_from is not None or _FORK.search(session.title) is not None
 
 
 def families(everyone: Iterable[Session], asked: Iterable[Session]) -> list[Session]:
-    """Sessions that are forks by their titles, and what they may be forks of, if asked about.
+    """Sessions that are forks, and what they are or may be forks of, if asked about.
 
     1.18.33 titles a fork of "work" "work (fork #1)", and a fork of that "work (fork #2)".
     """
-    found: dict[tuple[str | None, str], list[Session]] = {}
-    for session in everyone:
-        found.setdefault(_family(session), []).append(session)
-    wanted = {_family(s) for s in asked}
-    forked = [
-        family
-        for name, family in found.items()
-        if name in wanted and len(family) > 1 and any(is_fork(s) for s in family)
-    ]
-    return [session for family in forked for session in family]
+    known = {s.id: s for s in everyone}
+    titled = {_titled(s) for s in known.values() if _FORK.search(s.title)}
+
+    def family(session: Session) -> object:
+        first = _first(session, known)
+        name = _titled(known.get(first, session))
+        return name if name in titled else first
+
+    found: dict[object, list[Session]] = {}
+    for session in known.values():
+        found.setdefault(family(session), []).append(session)
+    wanted = {family(s) for s in asked}
+    return [s for name, members in found.items() if name in wanted and members[1:] for s in members]
 
 
-def _family(session: Session) -> tuple[str | None, str]:
+def _titled(session: Session) -> tuple[str | None, str]:
     return session.project, _FORK.sub("", session.title)
+
+
+def _first(session: Session, known: Mapping[str, Session]) -> str:
+    """The session that a fork, or the fork it was made of, was made of; it may be gone."""
+    line = [session.id]
+    above: Session | None = session
+    while above and above.forked_from and above.forked_from not in line:
+        line.append(above.forked_from)
+        above = known.get(line[-1])
+    return line[-1]

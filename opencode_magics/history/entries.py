@@ -164,33 +164,34 @@ class Reading:
 
     def _of_sessions(self, inquiry: Inquiry, asked: Sequence[Session]) -> list[Entry]:
         """An entry per session."""
+        keep, bills = inquiry.keep_duplicates, self._client.dialect.bills_copies
         across = [s for s in asked if not inquiry.covers(s)]
-        forks = [] if inquiry.keep_duplicates else families(self._everyone, asked)
+        as_stored = keep == bills  # else copies are to be taken away from it, or to be added
+        forks = families(self._everyone, across if as_stored else asked)
         said = self._said(_once((*across, *forks)), "messages")
-        copied = _usages(m for m in said if m.copy and m.is_call and not inquiry.keep_duplicates)
+        copied = _usages(m for m in said if m.copy and m.is_call)
         inside = _usages(
-            m
-            for m in said
-            if m.is_call and inquiry.within(m.created) and (inquiry.keep_duplicates or not m.copy)
+            m for m in said if m.is_call and inquiry.within(m.created) and (keep or not m.copy)
         )
-        if not inquiry.keep_duplicates:
+        if not (keep or self._client.dialect.tells_forks):
             self.warnings.append(RENAMED)
         crossing = {s.id for s in across}
         found: list[Entry] = []
-        usage: Usage | None
         for session in asked:
-            copies = copied.get(session.id, [])
-            if session.id not in crossing:
-                usage = self._less(session, copies)
-            elif session.id in inside:
+            copies, usage = copied.get(session.id, []), session.usage
+            unread = as_stored and session.id not in crossing and is_fork(session)
+            if session.id in crossing:
+                if session.id not in inside:  # nothing of it lies in the period
+                    continue
                 usage = total_usage(inside[session.id])
-            else:  # nothing of it lies in the period
-                continue
-            found.append(self._session_entry(inquiry, session, usage, len(copies)))
+            elif copies and not as_stored:
+                usage = total_usage([usage, *copies]) if keep else self._less(session, copies)
+            left_out = 0 if keep else None if unread else len(copies)
+            found.append(self._session_entry(inquiry, session, usage, left_out))
         return found
 
     def _session_entry(
-        self, inquiry: Inquiry, session: Session, usage: Usage | None, copies: int
+        self, inquiry: Inquiry, session: Session, usage: Usage | None, copies: int | None
     ) -> Entry:
         ref = session.model
         price = None
@@ -265,7 +266,8 @@ class Reading:
     def _compare(self, asked: Sequence[Session], said: Sequence[_Said]) -> None:
         """Say what sessions cost beyond their messages, or the other way round."""
         told = exact(s.usage.cost for s in asked if s.usage and s.usage.cost is not None)
-        summed = exact(m.usage.cost for m in said if m.usage and m.usage.cost is not None)
+        billed = [m for m in said if self._client.dialect.bills_copies or not m.copy]
+        summed = exact(m.usage.cost for m in billed if m.usage and m.usage.cost is not None)
         if told - summed > _CENT:
             self.warnings.append(
                 f"${told - summed:.6f} of what these sessions cost is in none of their messages."

@@ -255,8 +255,8 @@ SESSIONS: Columns = {
     "depth": Column(COUNT, lambda r: r.depth, "Sessions above it; NA if one is not there."),
     "fork_of": Column(
         TEXT,
-        lambda r: r.fork_of,
-        "The session that it is a copy of; known once messages are loaded.",
+        lambda r: r.session.forked_from or r.fork_of,
+        "The session that it is a copy of; on 1.x known once messages are loaded.",
     ),
     "files": Column(COUNT, _session(lambda s: s.changed), "Files changed; 1.x does not tell."),
     "additions": Column(COUNT, _session(lambda s: s.additions), "Lines added; 1.x does not tell."),
@@ -723,7 +723,7 @@ def sessions(
     Args:
         values: The sessions.
         status: What some of them do, by id.
-        forks: Which session some of them are a copy of, by id.
+        forks: Which session some of them are a copy of, by id, where they don't tell themselves.
         shown: The ids of those that get a row; None means all.
     """
     told, copies = status or {}, forks or {}

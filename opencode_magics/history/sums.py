@@ -29,7 +29,7 @@ class Entry(NamedTuple):
     calls: int | None = 0
     errors: int | None = 0
     unknown: int | None = 0
-    copies: int = 0
+    copies: int | None = 0
 
 
 class Sum(NamedTuple):

@@ -101,8 +101,8 @@ class HistoryMagics(Magics):
         own, and by session `cost_inclusive` has those below it. A model comes with its provider:
         two may have one of the same name. `cost` is what the server stored; `cost_listed` is by
         its price list, and `gap_reason` says why they differ. By session,
-        root, project and directory no message is downloaded, so that turns and calls are NA, and a
-        fork whose title was changed counts in full. What was deleted, and the titles that the
+        root, project and directory no message is downloaded, so that turns and calls are NA, and on
+        1.x a fork whose title was changed counts in full. What was deleted, and the titles that the
         server makes up, are in no figure.
 
         Example::

@@ -40,8 +40,8 @@ class SteeringMagics(Magics):
     def oc_fork(self, line: str) -> Change | None:
         """A copy of a session, which becomes the current session.
 
-        The files stay as they are. The copy carries the cost of what was copied: %oc_usage counts
-        it once.
+        The files stay as they are. On 1.x the copy carries the cost of what was copied: %oc_usage
+        counts it once.
 
         Example::
 
