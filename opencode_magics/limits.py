@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from .errors import CostLimitError
 from .model import Message, StepEnd, ToolCall
@@ -121,10 +121,21 @@ def _said_its_last(turn: Turn) -> bool:
     return any(p.reason in _LAST_WORDS for p in ends)
 
 
-def spent(turns: Iterable[Turn]) -> float | None:
-    """USD that turns cost together, as far as it is known; None if nothing is."""
+class Spent(NamedTuple):
+    """What turns cost together: USD as far as it is known, None if nothing is; and if that is all.
+
+    Where it is not, they cost at least so much.
+    """
+
+    known: float | None
+    complete: bool
+
+
+def spent(turns: Iterable[Turn]) -> Spent:
+    """What turns cost together, and whether all of it is known."""
+    turns = list(turns)
     known = [t.cost for t in turns if t.cost is not None]
-    return sum(known) if known else None
+    return Spent(sum(known) if known else None, all(t.cost_complete for t in turns))
 
 
 def usd(cost: float) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .dialects import mend
 from .errors import OpenCodeError, UnfitAnswer, UnknownNameError
 from .history.frames import COUNT, FLAG, NUMBER, TEXT, WORD, Column, Columns, frame
-from .limits import spent
+from .limits import Spent, spent
 from .model import total_usage
 from .structured import Schema
 from .turn import Turn
@@ -48,8 +48,8 @@ class Answered:
         return self.turns[-1] if self.turns else None
 
     @property
-    def cost(self) -> float | None:
-        """USD of all its turns; None where none is known."""
+    def spent(self) -> Spent:
+        """What all its turns cost, as far as it is known."""
         return spent(self.turns)
 
     @property
@@ -74,7 +74,12 @@ COLUMNS: Columns = {
     "prompt": Column(TEXT, lambda a: a.prompt, "What was sent, or was to be sent."),
     "answer": Column(TEXT, lambda a: a.turn and a.turn.text, "What the agent said at last."),
     "outcome": Column(WORD, lambda a: a.outcome, "How it ended; unfit, or not_sent."),
-    "cost": Column(NUMBER, lambda a: a.cost, "USD, retries and subagents included."),
+    "cost": Column(NUMBER, lambda a: a.spent.known, "USD, retries and subagents included."),
+    "cost_complete": Column(
+        FLAG,
+        lambda a: a.spent.complete if a.turns else None,
+        "Whether that is all: else it cost at least so much.",
+    ),
     "tokens": Column(COUNT, lambda a: a.tokens, "All tokens, of retries and subagents, too."),
     "duration": Column(NUMBER, lambda a: a.turn and a.turn.duration, "Seconds of the last turn."),
     "from_history": Column(FLAG, lambda a: a.recalled, "It was answered before (--once)."),

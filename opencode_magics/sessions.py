@@ -293,6 +293,9 @@ def within_session(client: Client, session: Session | None, limits: Limits) -> L
     if limits.session is None:
         return limits
     known = (client.session(session.id), *descendants(client, session, 0)) if session else ()
+    if unknown := [s.id for s in known if s.usage is None or s.usage.cost is None]:
+        which = ", ".join(unknown)
+        say(f"What session {which} cost before is unknown: max_session_cost can't count that.")
     usage = total_usage(s.usage for s in known)
     ceiling = Ceiling("max_session_cost", limits.session, (usage and usage.cost) or 0.0)
     if ceiling.passed_by(0.0):

@@ -220,6 +220,12 @@ class Turn:
         return usage.cost if usage else None
 
     @property
+    def cost_complete(self) -> bool:
+        """Whether the cost is that of all calls, subagents' included; else it is at least that."""
+        told = [m.usage for m in self.answers] + [s.usage for s in self.subagents]
+        return self.usage_complete and all(u and u.cost is not None for u in told)
+
+    @property
     def agent(self) -> str | None:
         """The agent that answered."""
         return next((m.agent for m in reversed(self.answers) if not m.summary), None)

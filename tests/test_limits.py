@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from both import both
+from fake import FakeServer, one_x
 from notebook_turns import CHILD, SESSION, answer, running, says, tool, turn
 from shell import Shell, one_line_and_what_to_do
 from test_sessions import prompted
@@ -16,9 +17,11 @@ from traitlets import TraitError
 
 from opencode_magics.client import Client
 from opencode_magics.errors import CostLimitError, TurnError
-from opencode_magics.limits import Ceiling, Limits, loops, usd
+from opencode_magics.limits import Ceiling, Limits, loops, spent, usd
 from opencode_magics.magics.state import OpenCodeMagics
 from opencode_magics.model import Message, Session, StepStart, Text, Usage
+from opencode_magics.notebook.cell import _about_cost
+from opencode_magics.sessions import prepare, within_session
 from opencode_magics.turn import Turn
 
 CHEAP = Limits((Ceiling("max_cost", 0.005),))
@@ -82,6 +85,31 @@ def test_what_was_spent_before_counts() -> None:
     with pytest.raises(CostLimitError, match=r"cost \$0\.01 passed max_cost \$0\.005"):
         CHEAP.after(0.01).check()
     CHEAP.after(None).check()
+
+
+def test_a_sum_says_whether_it_is_the_whole() -> None:
+    known, partly, unknown = steps(0.002, 0.003), steps(0.002, None), steps(None)
+    assert spent([known]) == (pytest.approx(0.005), True)
+    assert spent([known, partly]) == (pytest.approx(0.007), False)
+    assert spent([unknown]) == (None, False)
+    without_price = answer(usage=Usage(10, 1, 0, 0, 0, None))
+    assert not turn(answer(id="msg_2"), without_price).cost_complete
+
+
+def test_what_a_ceiling_could_not_see_is_said(client: Client, session: Session) -> None:
+    run = prepare(client, session, "hi", limits=CHEAP)
+    run.turn = steps(0.002, None)
+    assert _about_cost(run) == "Some of its cost is unknown, and max_cost missed it."
+    run.turn = steps(0.002, 0.001)
+    assert _about_cost(run) == ""
+
+
+def test_a_session_of_unknown_cost_is_said_to_be_one(caplog: pytest.LogCaptureFixture) -> None:
+    with FakeServer(one_x()) as fake, Client(fake.url, directory="/work/p") as client:
+        (session,) = client.sessions()
+        limits = within_session(client, session, Limits(session=0.01))
+    assert limits.ceilings[0].spent == 0
+    assert f"What session {session.id} cost before is unknown" in caplog.text
 
 
 def said(n: int, at: int, text: str = "same") -> Message:

@@ -90,6 +90,7 @@ def test_results_have_the_tables_index_and_fixed_columns() -> None:
     assert list(frame.columns) == list(mapping.COLUMNS)
     assert frame["answer"].tolist() == ["yes", pd.NA]
     assert frame["cost"].isna().tolist() == [False, True]
+    assert frame["cost_complete"].tolist() == [True, pd.NA]
     empty = mapping.results(TRIPS.iloc[:0], [])
     assert empty.dtypes.drop("outcome").equals(frame.dtypes.drop("outcome"))
 
@@ -182,6 +183,14 @@ def test_a_row_that_fails_does_not_stop_the_others(shell: Shell) -> None:
     frame = shell.run("%%oc_map jobs\n{job}").value
     assert frame["outcome"].tolist() == ["succeeded", "failed", "succeeded"]
     assert frame["error"].notna().tolist() == [False, True, False]
+
+
+def test_a_row_of_which_not_all_is_known_cost_at_least_so_much(shell: Shell) -> None:
+    unknown = {"prompt_tokens": 0, "completion_tokens": 0}
+    shell.user_ns["jobs"] = pd.DataFrame({"job": ["#text 1", f"#usage {json.dumps(unknown)}"]})
+    shown = shell.run("%%oc_map jobs\n{job}")
+    assert shown.value["cost_complete"].tolist() == [True, False]
+    assert " · ≥ $0." in shown.text
 
 
 @both

@@ -62,10 +62,10 @@ class MapMagics(Magics):
         The body is the prompt, with {column} where a value of the row goes ({{ and }} are braces).
         One row after the other, each in a session of its own; the current session stays. The
         result has the table's index, the prompt, the answer (with --schema a column for each of
-        its fields), outcome, cost, tokens, duration, session, and the error where there is no
-        answer. A row that fails doesn't stop the others; --max-cost does, and an interrupt: what
-        is done is kept in the variable of -o, and %oc_map gives it again. With --once running
-        the cell again costs nothing.
+        its fields), outcome, cost (and whether that is all), tokens, duration, session, and the
+        error where there is no answer. A row that fails doesn't stop the others; --max-cost does,
+        and an interrupt: what is done is kept in the variable of -o, and %oc_map gives it again.
+        With --once running the cell again costs nothing.
 
         Example::
 
@@ -181,9 +181,9 @@ class _Rows:
     @property
     def _cost(self) -> str:
         from ..limits import spent
-        from ..notebook.words import money
+        from ..notebook.words import at_least
 
-        return money(spent(self._sent)) if self._sent else "nothing was sent"
+        return at_least(*spent(self._sent)) if self._sent else "nothing was sent"
 
     def _limits(self) -> Limits:
         from ..limits import Ceiling, spent
@@ -191,7 +191,7 @@ class _Rows:
         limits, most = self._prompts.state.limits, self._options.max_cost
         if most is None:
             return limits
-        ceiling = Ceiling("--max-cost", most, spent(self._sent) or 0.0)
+        ceiling = Ceiling("--max-cost", most, spent(self._sent).known or 0.0)
         return replace(limits, ceilings=(*limits.ceilings, ceiling))
 
     def _answer(self, label: str, prompt: str, limits: Limits, bar: Any) -> None:

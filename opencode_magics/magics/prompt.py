@@ -146,7 +146,7 @@ class PromptMagics(TurnMagics):
 
         def send(prompt: str) -> Turn:
             nonlocal again, images
-            left = limits.after(spent(sent[before:]))
+            left = limits.after(spent(sent[before:]).known)
             turn = self.ask(again, prompt, images, limits=left, shown=shown, sent=sent)
             again, images = followed_up(options, turn.session), ()
             return turn

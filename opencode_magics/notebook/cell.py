@@ -120,11 +120,12 @@ def _about_cost(run: Run) -> str:
     """What is to be said of a turn whose ceiling could not hold it; "" if nothing."""
     if not run.limits.ceilings or run.turn.stopped:
         return ""
+    names = " and ".join(c.name for c in run.limits.ceilings)
     if run.turn.cost is None:
-        names = " and ".join(c.name for c in run.limits.ceilings)
         return f"Its cost is unknown, so {names} could not be watched."
-    over = run.limits.overspent(run.turn)
-    return f"The {over}, but the turn was over before it could be stopped." if over else ""
+    if over := run.limits.overspent(run.turn):
+        return f"The {over}, but the turn was over before it could be stopped."
+    return "" if run.turn.cost_complete else f"Some of its cost is unknown, and {names} missed it."
 
 
 def recall(turn: Turn, shell: Any, shown: View | None = None) -> None:

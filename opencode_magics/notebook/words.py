@@ -106,6 +106,13 @@ def money(cost: float | None) -> str:
     return f"${cost:.{digits}f}"
 
 
+def at_least(cost: float | None, complete: bool) -> str:
+    """What is known of a cost: `$0.0139`, `≥ $0.0139` where that is not all; of 0 nothing is."""
+    if complete or not cost:
+        return money(cost if complete else None)
+    return f"≥ {money(cost)}"
+
+
 # -- tool calls ------------------------------------------------------------------------------------
 
 _TOLD_BY = ("filePath", "path", "pattern", "url", "query", "description", "name", "tool", "id")
@@ -243,7 +250,7 @@ def summary_parts(turn: Turn) -> tuple[str, ...]:
     """The last line in parts, the outcome first."""
     running = turn.outcome == "running"
     usage = total_usage(u for u in _usages(turn) if u and not u.empty)
-    least = "" if _complete(turn) else "≥ "
+    least = "" if turn.cost_complete else "≥ "
     spent = () if running and usage is None else (_tokens(usage, least), _cost(turn, usage, least))
     took = () if turn.duration is None or running else (seconds(turn.duration),)
     model = (clean(str(turn.model)), turn.model.variant) if turn.model else ()
@@ -256,11 +263,6 @@ def summary_parts(turn: Turn) -> tuple[str, ...]:
 
 def _usages(turn: Turn) -> list[Usage | None]:
     return [turn.usage, *(s.usage for s in turn.subagents)]
-
-
-def _complete(turn: Turn) -> bool:
-    """Whether all that was spent was also told."""
-    return turn.usage_complete and all(u and u.cost is not None for u in _usages(turn))
 
 
 def _tokens(usage: Usage | None, least: str) -> str:
@@ -280,8 +282,7 @@ def _tokens(usage: Usage | None, least: str) -> str:
 
 
 def _cost(turn: Turn, usage: Usage | None, least: str) -> str:
-    cost = usage.cost if usage else None
-    text = money(None) if cost is None or (least and not cost) else least + money(cost)
+    text = at_least(usage.cost if usage else None, not least)
     helped = len(turn.subagents)
     return f"{text} (incl. {count(helped, 'subagent')})" if helped else text
 
