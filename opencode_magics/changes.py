@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from .client import Client, aside
 from .errors import SessionBusyError, TurnInterrupted, UnknownNameError
+from .figures import money
 from .model import Message, ModelRef, Session
 from .resend import Resend
 from .sessions import choose_model, put_away
@@ -177,9 +178,8 @@ def compact(client: Client, session: Session, model: str | None = None) -> Chang
     summary = next((m for m in new if m.summary), None)
     done = summary is not None and summary.error is None and summary.finish is not None
     usage = summary.usage if summary else None
-    cost = f", ${usage.cost:.4f}" if usage and usage.cost is not None else ""
     length = len(summary.text) if summary else 0
-    what = f"summed up by {chosen} in {length} characters{cost}"
+    what = f"summed up by {chosen} in {length} characters, {money(usage.cost if usage else None)}"
     return Change(client.session(session.id), what, done)
 
 

@@ -22,6 +22,7 @@ from typing import NoReturn
 from .client import Client
 from .errors import OpenCodeError
 from .events import PermissionAsked
+from .figures import money
 from .model import Session, total_usage
 from .practice.simulator import Simulator
 from .practice.world import Practice
@@ -257,9 +258,8 @@ def _result(client: Client, permissions: int, name: str) -> str:
     sessions = client.sessions()
     turns = sum(_turns(client, session) for session in sessions if session.parent is None)
     usage = total_usage(session.usage for session in sessions)
-    cost = (usage and usage.cost) or 0.0
-    version = client.server.version
-    return f"demo: ok, {name} {version}, {turns} turns, {permissions} permissions, ${cost:.4f}"
+    cost, version = money(usage.cost if usage else None), client.server.version
+    return f"demo: ok, {name} {version}, {turns} turns, {permissions} permissions, {cost}"
 
 
 def _turns(client: Client, session: Session) -> int:

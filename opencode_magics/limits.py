@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from .errors import CostLimitError
+from .figures import money
 from .model import Message, StepEnd, ToolCall
 from .turn import Turn
 
@@ -37,7 +38,8 @@ class Ceiling:
 
     def told(self, cost: float = 0.0) -> str:
         """The ceiling and what it stands at, in words."""
-        return f"{usd(self.spent + cost)} passed {self.name} {usd(self.most)}"
+        spent = money(self.spent + cost, beside=self.most)
+        return f"{spent} passed {self.name} {money(self.most)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +138,3 @@ def spent(turns: Iterable[Turn]) -> Spent:
     turns = list(turns)
     known = [t.cost for t in turns if t.cost is not None]
     return Spent(sum(known) if known else None, all(t.cost_complete for t in turns))
-
-
-def usd(cost: float) -> str:
-    """Dollars for a sentence: cents, and as many more digits as tell two close amounts apart."""
-    digits = next((d for d in range(2, 9) if abs(round(cost, d) - cost) <= cost * 1e-4), 9)
-    return f"${cost:.{digits}f}"

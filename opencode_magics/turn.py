@@ -38,6 +38,7 @@ from .events import (
     StatusChanged,
     coalesce,
 )
+from .figures import money, took
 from .model import (
     Failure,
     FileDiff,
@@ -130,10 +131,9 @@ class Turn:
     replayed: str = field(default="", compare=False)
 
     def __repr__(self) -> str:
-        cost = "cost unknown" if self.cost is None else f"${self.cost:.4f}"
         what = f"{self.outcome} (replay)" if self.replayed else self.outcome
         return (
-            f"<Turn {what}: {self.steps} steps, {len(self.tools)} tools, {cost}, "
+            f"<Turn {what}: {self.steps} steps, {len(self.tools)} tools, {money(self.cost)}, "
             f"session {self.session}>"
         )
 
@@ -240,9 +240,7 @@ class Turn:
         """Seconds from the prompt to the end of the last answer, by the server's clock."""
         began = next((m.created for m in self.log if m.id == self.prompt), None)
         ended = [m.completed for m in self.answers]
-        if began is None or not ended or ended[-1] is None:
-            return None
-        return (ended[-1] - began) / 1000
+        return took(began, ended[-1]) if ended else None
 
     # -- where it stands -----------------------------------------------------------------------
 

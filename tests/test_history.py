@@ -884,7 +884,7 @@ def test_a_group_of_unknown_calls_costs_na_and_not_0() -> None:
 
 @pytest.mark.parametrize(
     ("cost", "told"),
-    [(0.503, "$0.003000 of what these sessions cost is in none"), (0.4, "$0.100000 more than")],
+    [(0.503, "$0.003 of what these sessions cost is in none"), (0.4, "$0.10 more than")],
 )
 def test_g2_15_the_difference_between_sessions_and_messages_is_said(cost: float, told: str) -> None:
     messages = {"ses_A": [said("m1", "ses_A", T0, 0.5)]}
@@ -1023,7 +1023,7 @@ def test_a_session_that_cannot_be_read_costs_what_the_list_says(tmp_path: Path) 
     assert [*frame["session"].unique()] == ["ses_02"]
     assert any("HTTP 400: Expected string" in w for w in frame.attrs["warnings"])
     assert any("1 session could not be read: deleted" in w for w in frame.attrs["warnings"])
-    assert any("$0.020000 of what these" in w for w in found.attrs["warnings"])
+    assert any("$0.02 of what these" in w for w in found.attrs["warnings"])
     assert whole.attrs["total"]["cost"] == 0.03
 
 

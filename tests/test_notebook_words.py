@@ -80,24 +80,6 @@ def test_a_running_turn_says_so_and_guesses_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cost", "text"),
-    [
-        (None, "cost unknown"),
-        (0.0, "$0"),
-        (0.0000041, "$0.0000041"),
-        (0.000267, "$0.00027"),
-        (0.002669999999999999, "$0.0027"),
-        (0.0139, "$0.0139"),
-        (0.5, "$0.5000"),
-        (12.5, "$12.50"),
-        (1234.567, "$1,234.57"),
-    ],
-)
-def test_money_is_readable_and_never_rounded_to_nothing(cost: float | None, text: str) -> None:
-    assert words.money(cost) == text
-
-
-@pytest.mark.parametrize(
     ("seconds", "text"),
     [
         (0.0, "0 ms"),

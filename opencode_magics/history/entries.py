@@ -10,11 +10,12 @@ from zoneinfo import ZoneInfo
 
 from ..client import Client
 from ..errors import UnknownNameError
+from ..figures import counted, money
 from ..model import Session, Usage, total_usage
 from .cache import Cache
 from .copies import families, is_fork
 from .frames import SHELL, in_tree
-from .load import Loaded, counted, load
+from .load import Loaded, load
 from .prices import Price, listed
 from .sums import TOKENS, Entry, exact
 from .tables import copies_of
@@ -270,12 +271,12 @@ class Reading:
         summed = exact(m.usage.cost for m in billed if m.usage and m.usage.cost is not None)
         if told - summed > _CENT:
             self.warnings.append(
-                f"${told - summed:.6f} of what these sessions cost is in none of their messages."
+                f"{money(told - summed)} of what these sessions cost is in none of their messages."
             )
         elif summed - told > _CENT:
             self.warnings.append(
-                f"The messages of these sessions cost ${summed - told:.6f} more than the sessions "
-                "tell."
+                f"The messages of these sessions cost {money(summed - told)} more than the "
+                "sessions tell."
             )
 
     # -- loading ---------------------------------------------------------------------------------

@@ -26,13 +26,14 @@ from uuid import uuid4
 
 from ..client import Client
 from ..errors import OpenCodeError, UnknownNameError
+from ..figures import counted
 from ..model import Message, Session
 from . import frames
 from .cache import Cache, mark
 from .copies import Copies, families
 from .extras import need
 from .frames import KINDS, TEXT, Column, Columns, Lists, SessionRow, in_tree, taken
-from .load import Loaded, counted, is_finished, load, transcripts
+from .load import Loaded, is_finished, load, transcripts
 from .tables import choose, copies_of, kept_in
 
 _NO_DAY = "__HIVE_DEFAULT_PARTITION__"  # what readers of this layout take for NULL

@@ -14,6 +14,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..figures import took
 from ..model import (
     Agent,
     Attachment,
@@ -347,13 +348,6 @@ def _last_context(row: MessageRow) -> int | None:
     return _context(steps[-1] if steps else row.usage)
 
 
-def _took(start: int | None, end: int | None) -> float | None:
-    """Seconds; None where a clock ran backwards."""
-    if start is None or end is None or end < start:
-        return None
-    return (end - start) / 1000
-
-
 def key(message: Message, usage: Usage | None) -> str | None:
     """What a copy of a message in a fork keeps, and no other message has.
 
@@ -427,7 +421,7 @@ MESSAGES: Columns = {
     ),
     "session_title": _OF_SESSION,
     "duration": Column(
-        NUMBER, _message(lambda m: _took(m.created, m.completed)), "Seconds, tools included."
+        NUMBER, _message(lambda m: took(m.created, m.completed)), "Seconds, tools included."
     ),
     "tools": Column(COUNT, _message(lambda m: len(m.tools)), "Number of its tool calls."),
     "steps": Column(
@@ -545,7 +539,7 @@ def _file(row: PartRow) -> str | None:
 
 
 def _times(row: PartRow) -> float | None:
-    return _took(getattr(row.part, "start", None), getattr(row.part, "end", None))
+    return took(getattr(row.part, "start", None), getattr(row.part, "end", None))
 
 
 def _changed(name: str) -> Callable[[ToolCall], int | None]:
@@ -585,7 +579,7 @@ STEPS: Columns = {
     ),
     "duration": Column(
         NUMBER,
-        lambda r: _took(r.message.created, r.message.completed) if r.only else None,
+        lambda r: took(r.message.created, r.message.completed) if r.only else None,
         "Seconds, tools included; NA where a message has several steps.",
     ),
     "step": Column(COUNT, lambda r: r.at, "Its number in the message, from 0."),

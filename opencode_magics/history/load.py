@@ -20,6 +20,7 @@ from typing import TypeVar
 from ..client import Client
 from ..dialects import Reply
 from ..errors import NotFoundError, OpenCodeError, StatusError, StreamError
+from ..figures import counted
 from ..model import Message, Session
 from .cache import Cache, Rows
 from .frames import KINDS, Lists, Packed, empty, taken
@@ -244,11 +245,6 @@ class _Bar:
         self._size += size
         self._bar.set_postfix_str(f"{self._size / 1e6:.0f} MB", refresh=False)
         self._bar.update()
-
-
-def counted(number: int, noun: str) -> str:
-    """A number and its noun, in the plural where that is right."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def _why(error: OpenCodeError) -> str:

@@ -13,11 +13,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..client import Client, aside
+from ..figures import counted, money
 from ..model import Session
 from .cache import Cache
 from .entries import KEYS
 from .extras import need
-from .load import counted
 from .tables import choose, messages, steps
 from .times import PERIODS
 
@@ -145,9 +145,9 @@ class _Words:
 
     def number(self, value: float) -> str:
         """A value as it stands beside a bar."""
-        if not self.money:
-            return f"{value:,.0f}" if value == round(value) else f"{value:,.2f}"
-        return f"${value:,.2f}" if abs(value) >= 1 or value == 0 else f"${value:,.4f}"
+        if self.money:
+            return money(value)
+        return f"{value:,.0f}" if value == round(value) else f"{value:,.2f}"
 
     def ticks(self, places: Sequence[float]) -> list[str]:
         """Values as they stand along an axis, all with the same digits."""

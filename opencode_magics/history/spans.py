@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..client import Client
+from ..figures import took
 from ..model import Message, Session, ToolCall
 from ..sessions import find
 from ..turn import Settled, Turn
@@ -35,12 +36,6 @@ class Span(NamedTuple):
     child: str | None = None
 
 
-def _took(span: Span) -> float | None:
-    if span.start is None or span.end is None or span.end < span.start:
-        return None
-    return (span.end - span.start) / 1000
-
-
 SPANS: Columns = {
     "session": Column(TEXT, lambda s: s.session.id, "Where it happened."),
     "title": Column(TEXT, lambda s: s.session.title, "Title of that session."),
@@ -50,7 +45,11 @@ SPANS: Columns = {
     "detail": Column(TEXT, lambda s: s.detail, "The call or the request in a line."),
     "started": Column(TIME, lambda s: s.start, "When it began, by the server's clock."),
     "ended": Column(TIME, lambda s: s.end, "When it ended; NA if it never did."),
-    "duration": Column(NUMBER, _took, "Seconds. A step's include its tools, a tool's its waiting."),
+    "duration": Column(
+        NUMBER,
+        lambda s: took(s.start, s.end),
+        "Seconds. A step's include its tools, a tool's its waiting.",
+    ),
     "status": Column(
         WORD,
         lambda s: s.status,

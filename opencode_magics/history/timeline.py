@@ -11,9 +11,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..client import Client
+from ..figures import counted
 from ..model import Session
 from ..turn import Turn
-from .load import counted
 from .plots import drawing
 from .spans import spans
 from .times import zone

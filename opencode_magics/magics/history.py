@@ -263,7 +263,7 @@ def _say(sentences: list[str]) -> None:
 
 def _summary(usage: pd.DataFrame, by: list[str], period: bool) -> str:
     """What it comes to, in a line."""
-    from ..history.load import counted
+    from ..figures import counted, money
     from ..history.times import PERIODS
 
     total = usage.attrs["total"]
@@ -272,7 +272,7 @@ def _summary(usage: pd.DataFrame, by: list[str], period: bool) -> str:
     many = counted(total["sessions"], "session")
     if "tool" in by:
         return f"{counted(total['calls'] or 0, 'tool call')} in {many}."
-    cost = "of unknown cost" if total["cost"] is None else f"${total['cost']:,.4f} as stored"
+    cost = "of unknown cost" if total["cost"] is None else f"{money(total['cost'])} as stored"
     days = f" Days of {usage.attrs['tz']}." if period or {*by} & {*PERIODS} else ""
     left = f" Left out: {counted(total['duplicates'], 'call')} copied by forks."
     blind = f" Of unknown usage: {counted(total['unknown'] or 0, 'call')}."

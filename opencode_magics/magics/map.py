@@ -231,12 +231,12 @@ class _Rows:
         """What came of it, in one line."""
         from collections import Counter
 
-        from ..notebook import words
+        from ..figures import counted
 
         outcomes = Counter(a.outcome for a in self.done)
         outcomes["not_sent"] += count - len(self.done)
         recalled = sum(a.recalled for a in self.done)
-        told = [words.count(count, "row"), *(f"{n:,} {what}" for what, n in outcomes.items() if n)]
+        told = [counted(count, "row"), *(f"{n:,} {what}" for what, n in outcomes.items() if n)]
         told += [f"{recalled:,} from history"] * bool(recalled)
         why = f" Stopped: {self._why}." if self._why else ""
         return f"{' · '.join([*told, self._cost])}.{why}"

@@ -15,6 +15,7 @@ from itertools import groupby
 
 from ..conversation import Conversation
 from ..diffs import ChangedFile, Diff
+from ..figures import counted
 from ..model import (
     Failure,
     FileDiff,
@@ -225,7 +226,7 @@ def _changes(diffs: Iterable[FileDiff]) -> str:
         for name, counts in list(files.items())[:20]
     ]
     more = [f"{len(files) - 20} more"] if len(files) > 20 else []
-    title = f"Changed {words.count(len(files), 'file')}:"
+    title = f"Changed {counted(len(files), 'file')}:"
     return _line("±", "inherit", f"{title} {' · '.join([*shown, *more])}")
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from ..conversation import Conversation
 from ..diffs import ChangedFile, Diff
+from ..figures import counted
 from ..model import Failure, FileDiff, Permission, Question, Reasoning, Session, Text, ToolCall
 from ..patches import Change
 from ..turn import Retry, Settled, Turn
@@ -167,7 +168,7 @@ def _changes(diffs: Iterable[FileDiff]) -> str:
     files = words.changed_files(diffs)
     told = [f"{diff.visible(f)} {words.signed(*n)}".rstrip() for f, n in files.items()]
     more = [f"{len(told) - 20} more"] if len(told) > 20 else []
-    return f"Changed {words.count(len(told), 'file')}: {', '.join([*told[:20], *more])}"
+    return f"Changed {counted(len(told), 'file')}: {', '.join([*told[:20], *more])}"
 
 
 def file_diff(edit: FileDiff) -> str:

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Literal
 
 from ..conversation import Conversation
+from ..figures import counted, money, took
 from ..model import Failure, FileDiff, Permission, Question, Session, ToolCall, Usage, total_usage
 from ..patches import changes
 from ..turn import Retry, Turn
@@ -67,11 +68,6 @@ def shorten(text: str, limit: int = 20_000) -> str:
     return f"{head}\n… {len(text) - len(head) - len(tail):,} characters left out …\n{tail}"
 
 
-def count(n: int, noun: str) -> str:
-    """A number and its noun: `1 step`, `2,000 steps`."""
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
-
-
 def seconds(value: float) -> str:
     """A duration: `51 ms`, `3.2 s`, `1 min 05 s`, `2 h 03 min`."""
     if value < 0.9995:
@@ -90,20 +86,9 @@ def clock(moment: int) -> str:
 
 
 def between(start: int | None, end: int | None) -> str:
-    """The time from start to end (ms); "" while one of them is unknown."""
-    return "" if start is None or end is None else seconds((end - start) / 1000)
-
-
-def money(cost: float | None) -> str:
-    """US dollars, tiny ones with two digits that count: `$12.50`, `$0.0139`, `$0.0000041`."""
-    if cost is None:
-        return "cost unknown"
-    if cost >= 1 or cost <= 0:
-        return f"${cost:,.2f}" if cost else "$0"
-    if cost >= 0.001:
-        return f"${cost:.4f}"
-    digits = -int(f"{cost:e}".split("e")[1]) + 1
-    return f"${cost:.{digits}f}"
+    """The time from start to end (ms); "" while it is unknown."""
+    spent = took(start, end)
+    return "" if spent is None else seconds(spent)
 
 
 def at_least(cost: float | None, complete: bool) -> str:
@@ -185,7 +170,7 @@ def rejection(whose: str, also: int) -> tuple[str, str]:
         also: How many other permissions of its session wait. They are rejected, too; its questions
             are not (1.18.33).
     """
-    more = f"; {count(also, 'other waiting permission')} of it rejected too" if also else ""
+    more = f"; {counted(also, 'other waiting permission')} of it rejected too" if also else ""
     return f"{stop(whose)}{more}", f"the agent reads it and goes on{more}"
 
 
@@ -255,7 +240,7 @@ def summary_parts(turn: Turn) -> tuple[str, ...]:
     took = () if turn.duration is None or running else (seconds(turn.duration),)
     model = (clean(str(turn.model)), turn.model.variant) if turn.model else ()
     who = (turn.agent, *model)
-    done = (count(turn.steps, "step"), count(len(turn.tools), "tool"))
+    done = (counted(turn.steps, "step"), counted(len(turn.tools), "tool"))
     state = "waiting for you" if running and turn.waiting else turn.outcome
     replay = ("replay",) if turn.replayed else ()
     return (state, *replay, *(clean(w) for w in who if w), *done, *spent, *took)
@@ -278,13 +263,13 @@ def _tokens(usage: Usage | None, least: str) -> str:
     told = ", ".join(
         f"{'?' if n is None else f'{n:,}'} {kind}" for kind, n in kinds.items() if n != 0
     )
-    return f"{least}{count(usage.total, 'token')} ({told})"
+    return f"{least}{counted(usage.total, 'token')} ({told})"
 
 
 def _cost(turn: Turn, usage: Usage | None, least: str) -> str:
     text = at_least(usage.cost if usage else None, not least)
     helped = len(turn.subagents)
-    return f"{text} (incl. {count(helped, 'subagent')})" if helped else text
+    return f"{text} (incl. {counted(helped, 'subagent')})" if helped else text
 
 
 def prompt(turn: Turn) -> str:
@@ -295,7 +280,7 @@ def prompt(turn: Turn) -> str:
 def left_out(told: Conversation) -> str:
     """That earlier turns are not shown, and how to have them."""
     everything = told.left_out + len(told.turns)
-    return f"{count(told.left_out, 'earlier turn')} left out: --last {everything} shows all."
+    return f"{counted(told.left_out, 'earlier turn')} left out: --last {everything} shows all."
 
 
 def session_line(session: Session) -> str:
