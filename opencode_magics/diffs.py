@@ -6,12 +6,13 @@ the two are one change of the file; else they are listed one after the other. No
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
+from .columns import COUNT, TEXT, WORD, Column, Columns, frame
 from .errors import UnknownNameError
 from .model import FileDiff
 from .patches import Change, Hunk, changes, compared, narrowed, parse, written
@@ -157,8 +158,8 @@ class Diff:
             Unknown is NA.
         """
         if lines:
-            return _frame(_LINE, (row for f in self.files for row in _lines(f)))
-        return _frame(_FILE, self.files)
+            return frame(_LINE, (row for f in self.files for row in _lines(f)))
+        return frame(_FILE, self.files)
 
     def __getitem__(self, name: str) -> Diff:
         """The part about one file, by its name or by the end of it where that is unique.
@@ -267,36 +268,33 @@ def _sides(hunk: Hunk) -> tuple[list[str], list[str]]:
 
 # -- frames ----------------------------------------------------------------------------------------
 
-_STATUSES = ("added", "modified", "deleted", "renamed", "copied")
 _KINDS = {" ": "context", "+": "added", "-": "removed"}
-
-_Columns = Mapping[str, tuple[str | tuple[str, ...], Callable[[Any], Any]]]
 
 
 def _place(n: int) -> Callable[[tuple[Any, ...]], Any]:
     return lambda row: row[n]
 
 
-_FILE: _Columns = {
-    "file": ("string", lambda f: f.name),
-    "before": ("string", lambda f: f.before or None),
-    "status": (_STATUSES, lambda f: f.status),
-    "additions": ("Int64", lambda f: f.counts[0]),
-    "deletions": ("Int64", lambda f: f.counts[1]),
-    "edits": ("Int64", lambda f: len(f.edits)),
-    "changes": ("Int64", lambda f: len(f.changes)),
-    "message": ("string", lambda f: f.edits[-1].message or None),
+_FILE: Columns = {
+    "file": Column(TEXT, lambda f: f.name, "What it is called in the end."),
+    "before": Column(TEXT, lambda f: f.before or None, "What it was called before a rename."),
+    "status": Column(WORD, lambda f: f.status, "added, modified, deleted, renamed or copied."),
+    "additions": Column(COUNT, lambda f: f.counts[0], "Lines added."),
+    "deletions": Column(COUNT, lambda f: f.counts[1], "Lines deleted."),
+    "edits": Column(COUNT, lambda f: len(f.edits), "How many turns or tools changed it."),
+    "changes": Column(COUNT, lambda f: len(f.changes), "What that came to."),
+    "message": Column(TEXT, lambda f: f.edits[-1].message or None, "The last prompt behind it."),
 }
 
-_LINE: _Columns = {
-    "file": ("string", _place(0)),
-    "message": ("string", _place(1)),
-    "change": ("Int64", _place(2)),
-    "hunk": ("Int64", _place(3)),
-    "kind": (tuple(_KINDS.values()), _place(4)),
-    "old_line": ("Int64", _place(5)),
-    "new_line": ("Int64", _place(6)),
-    "text": ("string", _place(7)),
+_LINE: Columns = {
+    "file": Column(TEXT, _place(0), "What it is called in the end."),
+    "message": Column(TEXT, _place(1), "The prompt behind it; NA of several."),
+    "change": Column(COUNT, _place(2), "Which change of the file, from 1."),
+    "hunk": Column(COUNT, _place(3), "Which hunk of the change, from 1."),
+    "kind": Column(WORD, _place(4), "context, added or removed."),
+    "old_line": Column(COUNT, _place(5), "Its number before, from 1."),
+    "new_line": Column(COUNT, _place(6), "Its number after, from 1."),
+    "text": Column(TEXT, _place(7), "What it says."),
 }
 
 
@@ -308,15 +306,3 @@ def _lines(file: ChangedFile) -> Iterator[tuple[Any, ...]]:
             for sign, old, new, text in hunk.numbered():
                 if sign in _KINDS:
                     yield file.name, message or None, c, h, _KINDS[sign], old, new, text
-
-
-def _frame(columns: _Columns, values: Iterable[Any]) -> pd.DataFrame:
-    import pandas as pd
-
-    rows = list(values)
-    kinds = {
-        n: t if isinstance(t, str) else pd.CategoricalDtype(t) for n, (t, _) in columns.items()
-    }
-    return pd.DataFrame(
-        {n: pd.Series([read(r) for r in rows], dtype=kinds[n]) for n, (_, read) in columns.items()}
-    )

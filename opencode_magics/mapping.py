@@ -10,9 +10,9 @@ from string import Formatter
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .columns import COUNT, FLAG, NUMBER, TEXT, WORD, Column, Columns, frame
 from .dialects import mend
 from .errors import OpenCodeError, UnfitAnswer, UnknownNameError
-from .history.frames import COUNT, FLAG, NUMBER, TEXT, WORD, Column, Columns, frame
 from .limits import Spent, spent
 from .model import total_usage
 from .structured import Schema

@@ -8,11 +8,38 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from .history.frames import TEXT, TIME, WORD, Column, Columns, frame
-from .model import Command, InboxItem, Integration, McpServer, Rule, Skill
+from .columns import COUNT, FLAG, NUMBER, TEXT, TIME, WORD, Column, Columns, frame
+from .model import (
+    Agent,
+    Command,
+    InboxItem,
+    Integration,
+    McpServer,
+    Model,
+    Permission,
+    Question,
+    Rule,
+    Session,
+    Skill,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+def models(values: Iterable[Model]) -> pd.DataFrame:
+    """Models as a frame, one row each."""
+    return frame(_MODEL, values)
+
+
+def agents(values: Iterable[Agent]) -> pd.DataFrame:
+    """Agents as a frame, one row each."""
+    return frame(_AGENT, values)
+
+
+def requests(values: Iterable[tuple[Permission | Question, Session]]) -> pd.DataFrame:
+    """Permissions and questions that wait, one row each."""
+    return frame(_REQUEST, values)
 
 
 def commands(values: Iterable[Command]) -> pd.DataFrame:
@@ -48,6 +75,57 @@ def rules(values: Iterable[tuple[str, Rule, str]]) -> pd.DataFrame:
     """
     return frame(_RULE, values)
 
+
+def _asks(request: Permission | Question) -> str:
+    if isinstance(request, Permission):
+        return request.subject
+    return " / ".join(item.question for item in request.items)
+
+
+def _options(request: Permission | Question) -> str | None:
+    if isinstance(request, Permission):
+        return None
+    offered = (", ".join(o.label for o in item.options) for item in request.items)
+    return " / ".join(offered)
+
+
+_MODEL: Columns = {
+    "model": Column(TEXT, lambda m: str(m.ref), "`provider/model`, as prompts take it."),
+    "name": Column(TEXT, lambda m: m.name, "Its name."),
+    "variants": Column(TEXT, lambda m: ", ".join(m.variants), "Its variants."),
+    "default": Column(FLAG, lambda m: m.default, "The server's configured model."),
+    "context": Column(COUNT, lambda m: m.context, "Tokens that fit into a prompt."),
+    "output": Column(COUNT, lambda m: m.output, "Tokens that an answer may have."),
+    "images": Column(FLAG, lambda m: m.images, "Whether it takes images; NA where nobody tells."),
+    "price_input": Column(NUMBER, lambda m: m.price_input, "USD per million tokens."),
+    "price_output": Column(
+        NUMBER, lambda m: m.price_output, "USD per million tokens, reasoning included."
+    ),
+    "price_cache_read": Column(NUMBER, lambda m: m.price_cache_read, "USD per million tokens."),
+    "price_cache_write": Column(NUMBER, lambda m: m.price_cache_write, "USD per million tokens."),
+}
+
+_AGENT: Columns = {
+    "agent": Column(TEXT, lambda a: a.name, "Its name, as prompts take it."),
+    "mode": Column(WORD, lambda a: a.mode, "primary, subagent or all."),
+    "model": Column(TEXT, lambda a: str(a.model) if a.model else None, "Its own model, if any."),
+    "description": Column(TEXT, lambda a: a.description, "What it is for."),
+}
+
+_REQUEST: Columns = {
+    "id": Column(TEXT, lambda r: r[0].id, "The request, for %oc_reply."),
+    "kind": Column(WORD, lambda r: type(r[0]).__name__.lower(), "permission or question."),
+    "session": Column(TEXT, lambda r: r[0].session, "Who asks."),
+    "title": Column(TEXT, lambda r: r[1].title, "The title of that session."),
+    "action": Column(WORD, lambda r: getattr(r[0], "action", None), "bash, edit, ..."),
+    "asks": Column(TEXT, lambda r: _asks(r[0]), "The command, the files, the question."),
+    "always": Column(
+        TEXT,
+        lambda r: ", ".join(getattr(r[0], "always", ())) or None,
+        "What `always` would allow.",
+    ),
+    "options": Column(TEXT, lambda r: _options(r[0]), "What a question offers."),
+}
 
 _COMMAND: Columns = {
     "command": Column(TEXT, lambda c: c.name, "Its name."),

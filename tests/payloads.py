@@ -12,7 +12,7 @@ from typing import Any
 from notebook_turns import SESSION, answer, tool
 from notebook_turns import turn as whole
 
-from opencode_magics import history
+from opencode_magics import history, offers
 from opencode_magics.diffs import Diff
 from opencode_magics.model import (
     Agent,
@@ -223,9 +223,9 @@ def frames(payloads: Iterable[str]) -> list[Any]:
     waiting = [*map(permission, told), *map(question, told)]
     return [
         history.frames.sessions(sessions),
-        history.frames.agents(Agent(t, t, t) for t in told),
-        history.frames.models(Model(t, t, t, (t,)) for t in told),
-        history.frames.requests((r, s) for r, s in zip(waiting, sessions * 2, strict=True)),
+        offers.agents(Agent(t, t, t) for t in told),
+        offers.models(Model(t, t, t, (t,)) for t in told),
+        offers.requests((r, s) for r, s in zip(waiting, sessions * 2, strict=True)),
     ]
 
 

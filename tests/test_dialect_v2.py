@@ -22,6 +22,7 @@ from test_dialects import reply_of, run
 
 from opencode_magics import conversation, history, sessions, status
 from opencode_magics.client import Client
+from opencode_magics.columns import frame
 from opencode_magics.dialects import Prompt, Reply, Request, decode
 from opencode_magics.dialects.v2 import V2, _messages, _readable, _reasons
 from opencode_magics.errors import (
@@ -32,7 +33,7 @@ from opencode_magics.errors import (
     UnknownNameError,
 )
 from opencode_magics.events import PermissionAsked, Reread
-from opencode_magics.history import frames, prices
+from opencode_magics.history import prices
 from opencode_magics.history.frames import KINDS
 from opencode_magics.history.load import is_finished
 from opencode_magics.model import (
@@ -288,7 +289,7 @@ def test_no_row_breaks_a_turn_or_a_frame_whatever_is_wrong_with_it() -> None:
                 kept += _messages(told.session, [wrong], _readable)
             tried.add(shape)
     for kind in KINDS.values():
-        frames.frame(kind.columns, kind.rows(kept))
+        frame(kind.columns, kind.rows(kept))
     assert len(tried) > 5
 
 
@@ -509,7 +510,7 @@ DISJOINT = {"input": 70, "output": 15, "reasoning": 5, "cache": {"read": 30, "wr
 
 def framed(*stored: Any, kind: str = "messages") -> Any:
     read = _messages(ROOT.id, stored)
-    return frames.frame(KINDS[kind].columns, KINDS[kind].rows(read))
+    return frame(KINDS[kind].columns, KINDS[kind].rows(read))
 
 
 def test_g2_04_reasoning_is_beside_the_output_and_the_cost_is_the_servers() -> None:

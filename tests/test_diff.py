@@ -241,7 +241,7 @@ def test_a_frame_of_lines_has_a_row_for_every_line_with_its_numbers() -> None:
 @pytest.mark.parametrize("lines", [False, True])
 def test_columns_and_dtypes_are_the_same_for_any_diff(lines: bool) -> None:
     empty, full = Diff().to_frame(lines), TWO.to_frame(lines)
-    assert empty.dtypes.to_dict() == full.dtypes.to_dict()
+    assert empty.dtypes.map(str).to_dict() == full.dtypes.map(str).to_dict()
     assert isinstance(full.dtypes["kind" if lines else "status"], pd.CategoricalDtype)
 
 

@@ -16,8 +16,9 @@ import pandas as pd
 import pytest
 from fake import CUT, FakeServer, one_x, two_x
 
-from opencode_magics import history, mapping, steering
+from opencode_magics import history, mapping, offers, standings
 from opencode_magics.client import Client
+from opencode_magics.columns import built, empty, taken
 from opencode_magics.dialects import Reply, Request
 from opencode_magics.dialects.v1 import V1
 from opencode_magics.errors import ServerConnectionError, StreamError, UnknownNameError
@@ -132,7 +133,7 @@ def test_the_page_of_columns_has_every_column() -> None:
     told = (Path(__file__).parents[1] / "notebooks" / "columns.md").read_text(encoding="utf-8")
     tables = {"sessions": frames.SESSIONS, "usage": USAGE}
     tables |= {kind: table.columns for kind, table in frames.KINDS.items()}
-    tables |= steering.FRAMES | {"%%oc_map": mapping.COLUMNS}
+    tables |= standings.FRAMES | {"%%oc_map": mapping.COLUMNS}
     for kind, columns in tables.items():
         for name, column in columns.items():
             if name != "key":
@@ -307,11 +308,11 @@ def test_an_odd_value_anywhere_leaves_a_frame_whole(kind: str, odd: Any) -> None
         except StreamError:
             assert not isinstance(odd, dict | list)
             continue
-        lists = frames.taken(columns, rows(messages))
+        lists = taken(columns, rows(messages))
         # From the cache they are what they were.
         assert unpack(pack(columns, lists)) == lists
         assert {n: c.dtype for n, c in columns.items()} == {
-            n: getattr(d, "name", d) for n, d in frames.built(columns, lists).dtypes.items()
+            n: getattr(d, "name", d) for n, d in built(columns, lists).dtypes.items()
         }
 
 
@@ -324,7 +325,7 @@ def test_absurd_sessions_and_prices_are_unknown() -> None:
     with serving([session], {"ses_A": ONE}, providers=providers) as (client, _):
         (row,) = history.sessions(client).to_dict("records")
         (by_model,) = usage(client, "model").to_dict("records")
-        models = frames.models(client.models())
+        models = offers.models(client.models())
     for name in ("cost", *TOKENS, "created", "updated", "archived", "provider", "model"):
         assert pd.isna(row[name])
     assert by_model["gap_reason"] == "unknown model (1)"
@@ -542,13 +543,13 @@ class Interrupted(list[Any]):
 @pytest.mark.parametrize("column", ["session", "created", "text", "key"])
 def test_an_interrupt_leaves_no_half_of_a_session(column: str) -> None:
     columns, rows = frames.KINDS["messages"]
-    lists = frames.taken(columns, rows(V1().transcript(Session("ses_A"), [WHOLE_REPLY])))
-    loaded = Loaded(frames.empty(columns))
+    lists = taken(columns, rows(V1().transcript(Session("ses_A"), [WHOLE_REPLY])))
+    loaded = Loaded(empty(columns))
     loaded.add(Session("ses_A"), Rows(lists))
     with pytest.raises(KeyboardInterrupt):
         loaded.add(Session("ses_B"), Rows(lists | {column: Interrupted(lists[column])}))
     loaded.settle()
-    assert [*frames.built(columns, loaded.lists)["session"]] == ["ses_A", "ses_A"]
+    assert [*built(columns, loaded.lists)["session"]] == ["ses_A", "ses_A"]
 
 
 def test_lone_surrogates_can_be_shown_and_saved(tmp_path: Path) -> None:

@@ -19,11 +19,12 @@ from matplotlib.patches import Rectangle
 from notebook_turns import answer, permission, tool, turn
 from shell import Shell, one_line_and_what_to_do
 
-from opencode_magics import history, sessions
+from opencode_magics import columns, history, sessions
 from opencode_magics.client import Client
+from opencode_magics.columns import Column, frame
 from opencode_magics.errors import MissingPackageError
-from opencode_magics.history import frames, picture
-from opencode_magics.history.frames import MESSAGES, STEPS, Column, message_rows, step_rows
+from opencode_magics.history import picture
+from opencode_magics.history.frames import MESSAGES, STEPS, message_rows, step_rows
 from opencode_magics.history.plots import context_of
 from opencode_magics.history.spans import SPANS, Span, _of_session
 from opencode_magics.history.sums import Entry, summed
@@ -83,13 +84,13 @@ def call(*key: Any, cost: float | None = 0.5, calls: int = 1, **told: Any) -> En
 def usage(keys: str, *entries: Entry) -> pd.DataFrame:
     """A usage frame as `history.usage` makes it."""
     by = keys.split(",")
-    columns = {
+    table = {
         name: Column(
-            frames.DAY if name in PERIODS else frames.TEXT, lambda r, at=at: r.sum.key[at], ""
+            columns.DAY if name in PERIODS else columns.TEXT, lambda r, at=at: r.sum.key[at], ""
         )
         for at, name in enumerate(by)
     }
-    return frames.frame({**columns, **SUMS}, [Row(one) for one in summed(entries)])
+    return frame({**table, **SUMS}, [Row(one) for one in summed(entries)])
 
 
 def test_bars_are_the_first_key_and_their_parts_the_second() -> None:
@@ -194,7 +195,7 @@ def test_nothing_can_be_drawn(keys: str) -> None:
 
 
 def test_a_total_is_one_bar() -> None:
-    shown = history.chart(frames.frame(SUMS, [Row(one) for one in summed([call()])]))
+    shown = history.chart(frame(SUMS, [Row(one) for one in summed([call()])]))
     assert [b.get_width() for b in bars(shown)] == [0.5]
     assert texts(shown)[0] == "Cost"
 
@@ -244,8 +245,8 @@ def prompt(at: int, text: str) -> Message:
 
 def context(*messages: Message, **told: Any) -> Any:
     return context_of(
-        frames.frame(STEPS, step_rows(messages)),
-        frames.frame(MESSAGES, message_rows(messages)),
+        frame(STEPS, step_rows(messages)),
+        frame(MESSAGES, message_rows(messages)),
         **told,
     )
 
@@ -301,7 +302,7 @@ TOP, SUB = Session("ses_1", "Work"), Session("ses_2", "Look (@explore subagent)"
 
 
 def spans(*rows: Span) -> pd.DataFrame:
-    return frames.frame(SPANS, rows)
+    return frame(SPANS, rows)
 
 
 def span(kind: str, start: int, end: int | None, session: Session = TOP, **told: Any) -> Span:
@@ -419,7 +420,7 @@ def test_waiting_begins_with_its_call_and_takes_as_long_as_was_measured() -> Non
         Settled(permission(), "once", waited=0.75),
         Settled(permission(), "reject"),
     )
-    found = frames.frame(SPANS, _of_session(Session("ses_1"), 0, run.log, settled))
+    found = frame(SPANS, _of_session(Session("ses_1"), 0, run.log, settled))
     waits = found[found["kind"] == "waiting"]
     assert list(found["kind"]) == ["prompt", "step", "tool", "waiting", "waiting"]
     assert list(waits["name"]) == ["permission", "permission"]

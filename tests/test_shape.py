@@ -22,14 +22,14 @@ NAME = opencode_magics.__name__
 # From the ground up; the wings of one floor don't know each other.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "figures", "model"),
-    ("events", "patches", "diffs", "rules", "forms", "recording", "masks", "matching"),
+    ("events", "columns", "patches", "diffs", "rules", "forms", "recording", "masks", "matching"),
     ("turn", "dialects", "resend", "limits", "variables", "structured"),
     ("client", "server", "service", "recordings"),
     ("sessions",),
     ("conversation", "status", "kept"),
     ("control", "changes", "commands", "once", "watch", "replay"),
+    ("offers", "standings", "mapping"),
     ("history", "notebook"),
-    ("offers", "steering", "mapping"),
     ("magics",),
     ("__init__", "cli", "practice"),
 )

@@ -17,7 +17,7 @@ from fake import SESSION, FakeServer, Seen, assistant, in_turn, one_x, two_x, us
 from IPython.core.error import UsageError
 from shell import Shell, until, until_at_work
 
-from opencode_magics import status, steering
+from opencode_magics import standings, status
 from opencode_magics.client import Client
 from opencode_magics.dialects import Prompt
 from opencode_magics.model import Message, Permission, Question, Session, Status
@@ -84,13 +84,13 @@ def test_what_was_begun_to_end_is_ending_whatever_it_does() -> None:
 
 
 def test_what_is_unknown_is_na() -> None:
-    frame = steering.standings([decide(reading(ROOT, error="no answer"))])
+    frame = standings.standings([decide(reading(ROOT, error="no answer"))])
     assert frame.loc[0, ["attempt", "next_retry", "pending", "subagents"]].isna().all()
     assert frame.loc[0, "error"] == "no answer"
 
 
 def test_every_frame_has_the_same_columns() -> None:
-    full, empty = steering.standings([decide(reading(ROOT, BUSY))]), steering.standings([])
+    full, empty = standings.standings([decide(reading(ROOT, BUSY))]), standings.standings([])
     assert [*map(str, full.dtypes)] == [*map(str, empty.dtypes)]
 
 

@@ -23,9 +23,10 @@ from typing import Any
 
 import platformdirs
 
+from ..columns import Lists
 from ..model import Session
 from .collector import without_collector
-from .frames import KINDS, Lists
+from .frames import KINDS
 from .packing import Pack, pack, unpack
 
 log = logging.getLogger(__name__)

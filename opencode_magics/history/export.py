@@ -25,6 +25,7 @@ from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
 from ..client import Client
+from ..columns import COUNT, FLAG, NUMBER, OBJECT, TEXT, TIME, Column, Columns, Lists, taken
 from ..errors import OpenCodeError, UnknownNameError
 from ..figures import counted
 from ..model import Message, Session
@@ -32,7 +33,7 @@ from . import frames
 from .cache import Cache, mark
 from .copies import Copies, families
 from .extras import need
-from .frames import KINDS, TEXT, Column, Columns, Lists, SessionRow, in_tree, taken
+from .frames import KINDS, SessionRow, in_tree
 from .load import Loaded, is_finished, load, transcripts
 from .tables import choose, copies_of, kept_in
 
@@ -323,7 +324,7 @@ class _Format(NamedTuple):
 
 def _texts(column: Column, values: Iterable[Any]) -> Iterator[Any]:
     """Values as they are, objects as JSON text."""
-    if column.dtype != frames.OBJECT:
+    if column.dtype != OBJECT:
         return iter(values)
     return (None if v is None else json.dumps(v, ensure_ascii=False) for v in values)
 
@@ -332,10 +333,10 @@ def _parquet() -> _Format:
     pa = need("pyarrow", "Parquet files", "parquet")
     pq = need("pyarrow.parquet", "Parquet files", "parquet")
     types = {
-        frames.TIME: pa.timestamp("ms", "UTC"),
-        frames.COUNT: pa.int64(),
-        frames.NUMBER: pa.float64(),
-        frames.FLAG: pa.bool_(),
+        TIME: pa.timestamp("ms", "UTC"),
+        COUNT: pa.int64(),
+        NUMBER: pa.float64(),
+        FLAG: pa.bool_(),
     }
 
     def encode(columns: Columns, lists: Lists) -> bytes:
@@ -377,7 +378,7 @@ def _jsonl() -> _Format:
 
 def _plain(column: Column) -> Callable[[Any], Any]:
     """How a value of a column is written as JSON."""
-    return _written if column.dtype == frames.TIME else _same
+    return _written if column.dtype == TIME else _same
 
 
 def _written(time: int | None) -> str | None:

@@ -1,29 +1,19 @@
-"""Values of the model as DataFrames: a table of columns per frame, one loop for all of them.
-
-A column is its dtype, how a value is read from a row, and what it means; the docstrings of
-`history` and the README tell the same. Rows become lists column by column (`taken`), so that
-nothing but the columns is kept of a long history; pandas is imported when the first frame is
-built.
-"""
+"""The columns of a history: sessions, messages, steps, parts and tool calls, and their rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..columns import COUNT, FLAG, NUMBER, OBJECT, TEXT, TIME, WORD, Column, Columns, frame
 from ..figures import took
 from ..model import (
-    Agent,
     Attachment,
     Message,
-    Model,
     ModelRef,
     Part,
-    Permission,
-    Question,
     Reasoning,
     Session,
     StepEnd,
@@ -34,142 +24,6 @@ from ..model import (
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-class Column(NamedTuple):
-    """A column: dtype, how it is read from a row, what it is (unit and source).
-
-    `long` says that its texts are worth packing away while others are still read.
-    """
-
-    dtype: str
-    read: Callable[[Any], Any]
-    about: str
-    long: bool = False
-
-
-Columns = Mapping[str, Column]
-Lists = dict[str, Any]  # columns: lists, or `Packed` texts
-
-TIME = "datetime64[ms, UTC]"
-DAY = "datetime64[ms]"
-COUNT = "Int64"
-NUMBER = "Float64"
-TEXT = "string"
-WORD = "category"
-FLAG = "boolean"
-OBJECT = "object"
-
-
-# -- rows to columns -------------------------------------------------------------------------------
-
-
-def taken(columns: Columns, rows: Iterable[Any]) -> Lists:
-    """The values of rows, column by column."""
-    rows = list(rows)
-    return {name: [column.read(row) for row in rows] for name, column in columns.items()}
-
-
-class Packed:
-    """A growing column of texts, packed as pandas keeps them: so they are never held twice."""
-
-    def __init__(self) -> None:
-        self._packed: list[pd.Series] = []
-        self._new: list[str | None] = []
-
-    def extend(self, values: Iterable[str | None]) -> None:
-        """Add texts at the end."""
-        self._new.extend(values)
-        if len(self._new) > _AT_ONCE:
-            self._pack()
-
-    def cut(self, rows: int) -> None:
-        """Keep only so many."""
-        self._pack()
-        self._packed = [self.series().iloc[:rows]]
-
-    def series(self) -> pd.Series:
-        """The column."""
-        import pandas as pd
-
-        self._pack()
-        return (
-            self._packed[0]
-            if len(self._packed) == 1
-            else pd.concat(self._packed, ignore_index=True)
-        )
-
-    def _pack(self) -> None:
-        import pandas as pd
-
-        packed = pd.Series(self._new, dtype=TEXT)
-        # No interrupt comes in between these two.
-        self._packed, self._new = [*self._packed, packed], []
-
-
-_AT_ONCE = 2_000
-
-
-def empty(columns: Columns) -> Lists:
-    """Columns without rows, to be extended."""
-    return {name: Packed() if column.long else [] for name, column in columns.items()}
-
-
-def built(columns: Columns, lists: Lists) -> pd.DataFrame:
-    """A frame of columns; the lists are emptied on the way, so that nothing is held twice."""
-    import pandas as pd
-
-    return pd.DataFrame({n: _array(c.dtype, lists.pop(n)) for n, c in columns.items()}, copy=False)
-
-
-def frame(columns: Columns, rows: Iterable[Any]) -> pd.DataFrame:
-    """A frame with one row per value, in the order given."""
-    return built(columns, taken(columns, rows))
-
-
-def _array(dtype: str, values: Any) -> Any:
-    import numpy as np
-    import pandas as pd
-
-    if isinstance(values, Packed):
-        return values.series().array
-    match dtype:
-        case "datetime64[ms, UTC]":
-            times, missing = _whole_numbers(values)
-            times[missing] = np.iinfo(np.int64).min  # NaT
-            return pd.DatetimeIndex(times.view("datetime64[ms]")).tz_localize("UTC")
-        case "Int64":
-            return pd.arrays.IntegerArray(*_whole_numbers(values))
-        case "Float64":
-            numbers = np.array(values, dtype=np.float64)  # None becomes NaN
-            return pd.arrays.FloatingArray(numbers, np.isnan(numbers))
-        case "category":
-            names = [v for v in dict.fromkeys(values) if v is not None]
-            code = {None: -1} | {name: n for n, name in enumerate(names)}
-            codes = np.fromiter(map(code.__getitem__, values), np.int32, len(values))
-            # Categories are strings even where there are none.
-            return pd.Categorical.from_codes(codes, pd.Index(names, dtype=TEXT))
-        case "object":
-            return pd.Series(values, dtype=dtype)  # an array of dicts would be taken for columns
-        case _:
-            return pd.array(values, dtype=dtype)
-
-
-def _whole_numbers(values: Sequence[int | None]) -> tuple[Any, Any]:
-    """Whole numbers as an array, and where there are none; absurd ones count as none."""
-    import numpy as np
-
-    with suppress(OverflowError):
-        read = np.array(values, dtype=np.float64)  # the fastest way past None, which becomes NaN
-        missing = np.isnan(read)
-        if np.abs(read[~missing]).max(initial=0) < 2**53:  # up to there they are exact
-            read[missing] = 0
-            return read.astype(np.int64), missing
-    fitting = [None if v is None or abs(v) >= 2**63 else v for v in values]
-    return (
-        np.array([v or 0 for v in fitting], dtype=np.int64),
-        np.array([v is None for v in fitting], dtype=bool),
-    )
 
 
 # -- sessions --------------------------------------------------------------------------------------
@@ -651,61 +505,6 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
-# -- what a server offers, what waits --------------------------------------------------------------
-
-
-def _asks(request: Permission | Question) -> str:
-    if isinstance(request, Permission):
-        return request.subject
-    return " / ".join(item.question for item in request.items)
-
-
-def _options(request: Permission | Question) -> str | None:
-    if isinstance(request, Permission):
-        return None
-    offered = (", ".join(o.label for o in item.options) for item in request.items)
-    return " / ".join(offered)
-
-
-MODELS: Columns = {
-    "model": Column(TEXT, lambda m: str(m.ref), "`provider/model`, as prompts take it."),
-    "name": Column(TEXT, lambda m: m.name, "Its name."),
-    "variants": Column(TEXT, lambda m: ", ".join(m.variants), "Its variants."),
-    "default": Column(FLAG, lambda m: m.default, "The server's configured model."),
-    "context": Column(COUNT, lambda m: m.context, "Tokens that fit into a prompt."),
-    "output": Column(COUNT, lambda m: m.output, "Tokens that an answer may have."),
-    "images": Column(FLAG, lambda m: m.images, "Whether it takes images; NA where nobody tells."),
-    "price_input": Column(NUMBER, lambda m: m.price_input, "USD per million tokens."),
-    "price_output": Column(
-        NUMBER, lambda m: m.price_output, "USD per million tokens, reasoning included."
-    ),
-    "price_cache_read": Column(NUMBER, lambda m: m.price_cache_read, "USD per million tokens."),
-    "price_cache_write": Column(NUMBER, lambda m: m.price_cache_write, "USD per million tokens."),
-}
-
-AGENTS: Columns = {
-    "agent": Column(TEXT, lambda a: a.name, "Its name, as prompts take it."),
-    "mode": Column(WORD, lambda a: a.mode, "primary, subagent or all."),
-    "model": Column(TEXT, lambda a: str(a.model) if a.model else None, "Its own model, if any."),
-    "description": Column(TEXT, lambda a: a.description, "What it is for."),
-}
-
-REQUESTS: Columns = {
-    "id": Column(TEXT, lambda r: r[0].id, "The request, for %oc_reply."),
-    "kind": Column(WORD, lambda r: type(r[0]).__name__.lower(), "permission or question."),
-    "session": Column(TEXT, lambda r: r[0].session, "Who asks."),
-    "title": Column(TEXT, lambda r: r[1].title, "The title of that session."),
-    "action": Column(WORD, lambda r: getattr(r[0], "action", None), "bash, edit, ..."),
-    "asks": Column(TEXT, lambda r: _asks(r[0]), "The command, the files, the question."),
-    "always": Column(
-        TEXT,
-        lambda r: ", ".join(getattr(r[0], "always", ())) or None,
-        "What `always` would allow.",
-    ),
-    "options": Column(TEXT, lambda r: _options(r[0]), "What a question offers."),
-}
-
-
 def sessions(
     values: Iterable[Session],
     status: Mapping[str, str] | None = None,
@@ -727,18 +526,3 @@ def sessions(
         if shown is None or r.session.id in shown
     )
     return frame(SESSIONS, rows)
-
-
-def models(values: Iterable[Model]) -> pd.DataFrame:
-    """Models as a frame, one row each."""
-    return frame(MODELS, values)
-
-
-def agents(values: Iterable[Agent]) -> pd.DataFrame:
-    """Agents as a frame, one row each."""
-    return frame(AGENTS, values)
-
-
-def requests(values: Iterable[tuple[Permission | Question, Session]]) -> pd.DataFrame:
-    """Permissions and questions that wait, one row each."""
-    return frame(REQUESTS, values)

@@ -18,12 +18,13 @@ from itertools import islice
 from typing import TypeVar
 
 from ..client import Client
+from ..columns import Lists, Packed, empty, taken
 from ..dialects import Reply
 from ..errors import NotFoundError, OpenCodeError, StatusError, StreamError
 from ..figures import counted
 from ..model import Message, Session
 from .cache import Cache, Rows
-from .frames import KINDS, Lists, Packed, empty, taken
+from .frames import KINDS
 
 Transcript = tuple[Message, ...] | OpenCodeError
 T = TypeVar("T")

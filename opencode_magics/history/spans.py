@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..client import Client
+from ..columns import COUNT, NUMBER, TEXT, TIME, WORD, Column, Columns, frame
 from ..figures import took
 from ..model import Message, Session, ToolCall
 from ..sessions import find
 from ..turn import Settled, Turn
-from .frames import COUNT, NUMBER, SHELL, TEXT, TIME, WORD, Column, Columns, frame, outcome
+from .frames import SHELL, outcome
 from .tables import described
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ..client import Client, aside
+from ..columns import Columns, built
 from ..figures import counted
 from ..model import Session
 from ..sessions import find
@@ -13,7 +14,7 @@ from . import frames
 from .cache import Cache
 from .collector import without_collector
 from .copies import Copies, Place, families, find_copies
-from .frames import KINDS, Columns, built
+from .frames import KINDS
 from .load import Loaded, load
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from datetime import date
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..client import Client, aside
+from ..columns import COUNT, DAY, NUMBER, TEXT, Column, Columns, frame
 from ..model import Model, Session
 from . import prices as price_lists
 from .cache import Cache
 from .collector import without_collector
 from .entries import Inquiry, Reading, ask
-from .frames import COUNT, DAY, NUMBER, TEXT, Column, Columns, frame
 from .prices import of_mapping
 from .sums import Entry, Sum, added, rolled_up, summed
 from .tables import choose, described, kept_in

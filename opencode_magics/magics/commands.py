@@ -170,9 +170,9 @@ class CommandMagics(TurnMagics):
         return self._shown(commands.recover(client, options.recover, first), options)
 
     def _given(self) -> pd.DataFrame:
-        from .. import commands, steering
+        from .. import commands, standings
 
-        return steering.given(commands.given(self.state.client))
+        return standings.given(commands.given(self.state.client))
 
 
 def _check_place(options: Namespace) -> None:

@@ -124,11 +124,11 @@ class ConnectionMagics(Magics):
             models = %oc_models
             models[["model", "price_input", "price_output"]]
         """
-        from .. import history
+        from .. import offers
 
         if parse(self.oc_models, line) is None:
             return None
-        return history.frames.models(self.state.client.models())
+        return offers.models(self.state.client.models())
 
     @arguments
     @line_magic
@@ -139,8 +139,8 @@ class ConnectionMagics(Magics):
 
             %oc_agents
         """
-        from .. import history
+        from .. import offers
 
         if parse(self.oc_agents, line) is None:
             return None
-        return history.frames.agents(self.state.client.agents())
+        return offers.agents(self.state.client.agents())

@@ -61,7 +61,7 @@ class ControlMagics(Magics):
 
             %oc_status --wait any --timeout 60
         """
-        from .. import steering
+        from .. import standings
 
         options = parse(self.oc_status, line)
         if options is None:
@@ -69,9 +69,9 @@ class ControlMagics(Magics):
         _check_wait(options)
         chosen, unfound = self._chosen(options.session, options.directory)
         if options.wait is None:
-            return steering.standings((*self._read(chosen), *unfound))
+            return standings.standings((*self._read(chosen), *unfound))
         waited = self._wait(chosen, options)
-        frame = steering.standings((*waited.standings, *unfound))
+        frame = standings.standings((*waited.standings, *unfound))
         frame.attrs |= {"reason": waited.reason, "ready": waited.ready, "pending": waited.pending}
         return frame
 
@@ -92,7 +92,7 @@ class ControlMagics(Magics):
 
             events = %oc_watch --seconds 2
         """
-        from .. import sessions, steering
+        from .. import sessions, standings
 
         options = parse(self.oc_watch, line)
         if options is None:
@@ -104,7 +104,7 @@ class ControlMagics(Magics):
             top = sessions.find(client, options.session)
             tree = [top.id, *(s.id for s in sessions.descendants(client, top, 0))]
             where = where or top.directory
-        return steering.events(self._watch(where or client.directory, options.seconds, tree))
+        return standings.events(self._watch(where or client.directory, options.seconds, tree))
 
     def _watch(self, where: str, seconds: float, tree: list[str]) -> list[Noted]:
         from .. import watch
@@ -172,7 +172,7 @@ class ControlMagics(Magics):
 
             %oc_end --archive Fix the login page
         """
-        from .. import steering
+        from .. import standings
 
         options = parse(self.oc_end, line)
         if options is None:
@@ -187,7 +187,7 @@ class ControlMagics(Magics):
         with _told_if_stopped(lambda: _so_far(ended)):
             for name in dict.fromkeys(names):
                 ended.append(self._end(name, action, options.force))
-        return ended[0] if len(ended) == 1 else steering.ended(ended)
+        return ended[0] if len(ended) == 1 else standings.ended(ended)
 
     def _end(self, name: str, action: Action | None, force: bool) -> EndResult:
         from .. import control, sessions

@@ -84,7 +84,7 @@ class PermissionMagics(Magics):
             %oc_permissions check bash "git push origin"
             rules = %oc_permissions rules
         """
-        from .. import history, sessions
+        from .. import offers, sessions
 
         options = parse(self.oc_permissions, line)
         if options is None:
@@ -94,7 +94,7 @@ class PermissionMagics(Magics):
         named = " ".join(options.session)
         everything = options.all or not (named or self.state.session)
         scope = None if everything else self.state.chosen(named)
-        return history.frames.requests(sessions.pending(self.state.client, scope))
+        return offers.requests(sessions.pending(self.state.client, scope))
 
     @no_var_expand
     @arguments

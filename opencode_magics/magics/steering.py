@@ -210,14 +210,14 @@ class SteeringMagics(Magics):
 
             %oc_children
         """
-        from .. import sessions, status, steering
+        from .. import sessions, standings, status
 
         options = parse(self.oc_children, line)
         if options is None:
             return None
         client, top = self.state.client, self._session(options)
         below = tuple(sessions.descendants(client, top, 0))
-        return steering.children(top, status.read(client, below))
+        return standings.children(top, status.read(client, below))
 
     @no_var_expand
     @arguments
@@ -230,12 +230,12 @@ class SteeringMagics(Magics):
 
             %oc_todo
         """
-        from .. import steering
+        from .. import standings
 
         options = parse(self.oc_todo, line)
         if options is None:
             return None
-        return steering.todos(self.state.client.todos(self._session(options)))
+        return standings.todos(self.state.client.todos(self._session(options)))
 
     def _session(self, options: Namespace) -> Session:
         given = options.session or ""

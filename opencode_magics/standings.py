@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from .columns import COUNT, FLAG, NUMBER, OBJECT, TEXT, TIME, WORD, Column, Columns, frame
 from .control import EndResult
-from .history.frames import COUNT, FLAG, NUMBER, OBJECT, TEXT, TIME, WORD, Column, Columns, frame
 from .matching import Invocation
 from .model import Session, Todo
 from .status import Standing
