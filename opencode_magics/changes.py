@@ -16,7 +16,7 @@ from .errors import SessionBusyError, TurnInterrupted, UnknownNameError
 from .figures import money
 from .model import Message, ModelRef, Session
 from .resend import Resend
-from .sessions import choose_model, put_away
+from .sessions import choose_model, default_model, put_away
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -200,8 +200,8 @@ def _model(client: Client, session: Session, name: str | None) -> ModelRef:
     if name is not None:
         return choose_model(client.models(session.directory), name).ref
     models = aside(lambda: client.models(session.directory), ())  # warms the directory, too
-    default = next((m.ref for m in models if m.default), None)
-    chosen = client.session(session.id).model or default
+    default = default_model(models)
+    chosen = client.session(session.id).model or (default.ref if default else None)
     if chosen is None:
         raise UnknownNameError("The server names no default model.", "Add --model provider/model.")
     return chosen

@@ -6,7 +6,7 @@ the two are one change of the file; else they are listed one after the other. No
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 
 Source = Literal["session", "turns", "tools", "turns and tools", "nothing"]
 Layout = Literal["unified", "side by side"]
+
+
+def source_of(kinds: Collection[str]) -> Source:
+    """Who told of changes, where some came of "turns", or of "tools", or of both."""
+    if len(kinds) == 2:
+        return "turns and tools"
+    return "tools" if "tools" in kinds else "turns"
+
 
 _COMPARED = 20_000  # lines to compare at most, to make one change of several
 

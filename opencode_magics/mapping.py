@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class RowResult:
     """What came of one row.
 
     Attributes:
@@ -62,12 +62,12 @@ class Answered:
 
 def failed(
     prompt: str, turns: tuple[Turn, ...], error: BaseException, *, recalled: bool = False
-) -> Answered:
+) -> RowResult:
     """What came of a row that has no answer, and why."""
     unfit = isinstance(error, UnfitAnswer) and turns[-1].outcome == "succeeded"
     outcome = "unfit" if unfit else turns[-1].outcome if turns else "not_sent"
     why = error.what if isinstance(error, OpenCodeError) else str(error) or "interrupted"
-    return Answered(prompt, turns, outcome, recalled=recalled, error=why)
+    return RowResult(prompt, turns, outcome, recalled=recalled, error=why)
 
 
 COLUMNS: Columns = {
@@ -190,7 +190,7 @@ def _known(value: Any) -> Any:
 
 
 def results(
-    table: pd.DataFrame, answers: list[Answered], schema: Schema | None = None
+    table: pd.DataFrame, answers: list[RowResult], schema: Schema | None = None
 ) -> pd.DataFrame:
     """What came of the rows of a table: one row each, under the index of the table.
 
@@ -214,7 +214,7 @@ def _free(name: str, names: Collection[str]) -> str:
     return column
 
 
-def _values(schema: Schema, answers: list[Answered]) -> dict[str, Any]:
+def _values(schema: Schema, answers: list[RowResult]) -> dict[str, Any]:
     import pandas as pd
 
     if not schema.one_object:

@@ -16,7 +16,7 @@ from .client import Client, aside
 from .conversation import read
 from .kept import keep, ours
 from .model import Attachment, Message, ModelRef, Session
-from .sessions import check_names
+from .sessions import check_names, default_model
 from .turn import Turn
 
 _KEPT = 200  # digests in a session's metadata
@@ -34,7 +34,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Answered:
+class EarlierAnswer:
     """The turn that answered a prompt before, and the session it is in."""
 
     session: Session
@@ -58,9 +58,10 @@ def wanted(
     """
     chosen, named = check_names(client, session, model, agent, variant)
     models = aside(lambda: client.models(session.directory), ())
-    default = next((m.ref for m in models if m.default), None)
+    default = default_model(models)
+    asked = chosen or session.model or (default.ref if default else None)
     key = digest(text, files, model, agent, variant)
-    return Wanted(text, tuple(files), key, chosen or session.model or default, named)
+    return Wanted(text, tuple(files), key, asked, named)
 
 
 def digest(
@@ -80,7 +81,7 @@ def note(client: Client, session: Session, prompt: Wanted, message: str) -> None
     keep(client, session, "prompts", prompt.digest, message, _KEPT)
 
 
-def in_session(client: Client, session: Session, prompt: Wanted) -> Answered | None:
+def in_session(client: Client, session: Session, prompt: Wanted) -> EarlierAnswer | None:
     """The answer that a prompt got in a session, None if it got none there."""
     now = client.session(session.id)
     noted = _prompts(now).get(prompt.digest)
@@ -92,11 +93,11 @@ def in_session(client: Client, session: Session, prompt: Wanted) -> Answered | N
         if stored is None or not _same_names(stored, turn, prompt):
             continue
         if turn.prompt == noted or _same_text(stored, prompt):
-            return Answered(now, turn)
+            return EarlierAnswer(now, turn)
     return None
 
 
-def in_directory(client: Client, directory: str, prompt: Wanted) -> Answered | None:
+def in_directory(client: Client, directory: str, prompt: Wanted) -> EarlierAnswer | None:
     """The answer that a prompt got in any session of a directory where it was noted."""
     sessions = client.sessions(directory, project=False)
     for session in (s for s in sessions if prompt.digest in _prompts(s)):

@@ -158,6 +158,11 @@ def choose_model(models: Sequence[Model], name: str) -> Model:
     )
 
 
+def default_model(models: Iterable[Model]) -> Model | None:
+    """The model that the server takes for a session that names none, if it tells."""
+    return next((m for m in models if m.default), None)
+
+
 def choose_variant(model: Model, name: str) -> str:
     """A variant of a model, by its name."""
     if name in model.variants:
@@ -338,7 +343,7 @@ def answering(client: Client, session: Session | None, name: str | None) -> Mode
         return choose_model(models, name)
     own = session.model if session else None
     if own is None:
-        return next((m for m in models if m.default), None)
+        return default_model(models)
     return next((m for m in models if (m.provider, m.id) == (own.provider, own.id)), None)
 
 
@@ -416,7 +421,7 @@ def _model(
         return None
     models = client.models(session.directory)
     if name is None and session.model is None:
-        default = next((m for m in models if m.default), None)
+        default = default_model(models)
         if default is None:
             raise UnknownNameError(
                 f"Variant {variant!r} of which model? The server names no default.",

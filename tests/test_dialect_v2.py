@@ -20,9 +20,8 @@ from fake import CUT, FakeServer, in_turn, two_x
 from recorded import HERE, V2_FLOWS, case, transcript
 from test_dialects import reply_of, run
 
-from opencode_magics import conversation, history, sessions, status
+from opencode_magics import columns, conversation, history, sessions, status
 from opencode_magics.client import Client
-from opencode_magics.columns import frame
 from opencode_magics.dialects import Prompt, Reply, Request, decode
 from opencode_magics.dialects.v2 import V2, _messages, _readable, _reasons
 from opencode_magics.errors import (
@@ -289,7 +288,7 @@ def test_no_row_breaks_a_turn_or_a_frame_whatever_is_wrong_with_it() -> None:
                 kept += _messages(told.session, [wrong], _readable)
             tried.add(shape)
     for kind in KINDS.values():
-        frame(kind.columns, kind.rows(kept))
+        columns.frame(kind.columns, kind.rows(kept))
     assert len(tried) > 5
 
 
@@ -510,7 +509,7 @@ DISJOINT = {"input": 70, "output": 15, "reasoning": 5, "cache": {"read": 30, "wr
 
 def framed(*stored: Any, kind: str = "messages") -> Any:
     read = _messages(ROOT.id, stored)
-    return frame(KINDS[kind].columns, KINDS[kind].rows(read))
+    return columns.frame(KINDS[kind].columns, KINDS[kind].rows(read))
 
 
 def test_g2_04_reasoning_is_beside_the_output_and_the_cost_is_the_servers() -> None:

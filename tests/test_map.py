@@ -16,7 +16,7 @@ from shell import Shell, one_line_and_what_to_do
 from opencode_magics import mapping, sessions, structured
 from opencode_magics.client import Client
 from opencode_magics.errors import OpenCodeError, TurnInterrupted, UnknownNameError
-from opencode_magics.mapping import Answered
+from opencode_magics.mapping import RowResult
 
 TRIPS = pd.DataFrame(
     {"city": ["Oslo", "Rome"], "days": [3, 5], "full name": ["a b", "c"]}, index=["x", "y"]
@@ -84,7 +84,7 @@ def test_what_json_lacks_is_null_and_half_a_character_is_none() -> None:
 
 
 def test_results_have_the_tables_index_and_fixed_columns() -> None:
-    answers = [Answered("one", (says("yes"),), "succeeded"), Answered("two")]
+    answers = [RowResult("one", (says("yes"),), "succeeded"), RowResult("two")]
     frame = mapping.results(TRIPS, answers)
     assert frame.index.tolist() == ["x", "y"]
     assert list(frame.columns) == list(mapping.COLUMNS)
@@ -97,7 +97,7 @@ def test_results_have_the_tables_index_and_fixed_columns() -> None:
 
 def test_an_objects_fields_are_columns_that_hide_no_other() -> None:
     schema = structured.of({"sunny": True, "cost": 3})
-    answers = [Answered("one", (), "succeeded", {"sunny": True, "cost": 3}), Answered("two")]
+    answers = [RowResult("one", (), "succeeded", {"sunny": True, "cost": 3}), RowResult("two")]
     frame = mapping.results(TRIPS, answers, schema)
     assert list(frame.columns)[:4] == ["prompt", "answer", "sunny", "answer_cost"]
     assert frame["sunny"].dtype == "boolean"
@@ -107,7 +107,7 @@ def test_an_objects_fields_are_columns_that_hide_no_other() -> None:
 def test_no_two_fields_become_one_column() -> None:
     value = {"prompt": 1, "answer_prompt": 2, "answer": 3}
     frame = mapping.results(
-        TRIPS, [Answered("one", (), "succeeded", value), Answered("two")], structured.of(value)
+        TRIPS, [RowResult("one", (), "succeeded", value), RowResult("two")], structured.of(value)
     )
     told = ["answer_answer_prompt", "answer_prompt", "answer_answer"]
     assert frame[told].iloc[0].tolist() == [1, 2, 3]
@@ -116,7 +116,7 @@ def test_no_two_fields_become_one_column() -> None:
 def test_what_is_no_object_is_one_column() -> None:
     schema = structured.of([{"a": 1}])
     value = schema.read('[{"a": 1}]')
-    frame = mapping.results(TRIPS, [Answered("1", (), "succeeded", value), Answered("2")], schema)
+    frame = mapping.results(TRIPS, [RowResult("1", (), "succeeded", value), RowResult("2")], schema)
     assert frame["value"].iloc[0] is value
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
-from ..diffs import Diff, Source
+from ..diffs import Diff, source_of
 from ..errors import NotFoundError, StatusError, UnsupportedOperation
 from ..events import (
     Event,
@@ -69,6 +69,7 @@ from .values import (
     count,
     elements,
     fields,
+    file_diffs,
     integer,
     moment,
     money,
@@ -246,9 +247,7 @@ class V1(Generation):
             told += [(prompt, d) for d in diffs]
         if not kinds:
             return Diff((), "turns" if readable else "nothing")
-        both, tools = len(kinds) == 2, "tools" in kinds
-        source: Source = "turns and tools" if both else "tools" if tools else "turns"
-        return Diff.of(told, source, session.directory)
+        return Diff.of(told, source_of(kinds), session.directory)
 
     def _edits(
         self, session: Session, messages: Sequence[Wire], seen: set[str]
@@ -628,20 +627,11 @@ def _failure(w: Wire) -> Failure:
 
 
 def _diffs(values: Any) -> tuple[FileDiff, ...]:
-    if not isinstance(values, list):
-        return ()
-    return tuple(_diff(v) for v in values if isinstance(v, dict))
+    return file_diffs(values, _patch)
 
 
-def _diff(w: Wire) -> FileDiff:
-    status = w.get("status")
-    return FileDiff(
-        file=string(w.get("file")) or string(w.get("filePath")) or string(w.get("relativePath")),
-        patch=string(w.get("patch")) or string(w.get("diff")) or _compared(w),
-        additions=integer(w.get("additions")),
-        deletions=integer(w.get("deletions")),
-        status=status if status in ("added", "modified", "deleted") else None,
-    )
+def _patch(w: Wire) -> str:
+    return string(w.get("patch")) or string(w.get("diff")) or _compared(w)
 
 
 def _turns(body: Any) -> dict[str, tuple[Wire, ...]]:
@@ -730,7 +720,7 @@ def _tool(w: Wire) -> ToolCall:
 
 def _tool_diffs(meta: Wire) -> tuple[FileDiff, ...]:
     if isinstance(meta.get("filediff"), dict):
-        return (_diff(meta["filediff"]),)
+        return _diffs([meta["filediff"]])
     if isinstance(meta.get("files"), list):
         return _diffs(meta["files"])
     patch = meta.get("diff")

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from .. import forms
-from ..diffs import Diff, Source
+from ..diffs import Diff, source_of
 from ..errors import NotFoundError, OpenCodeError, StatusError, StreamError, UnsupportedOperation
 from ..events import (
     Event,
@@ -90,6 +90,7 @@ from .values import (
     call_usage,
     elements,
     fields,
+    file_diffs,
     integer,
     moment,
     needed,
@@ -244,7 +245,7 @@ class V2(Generation):
         """Set a session back to before a message; what its files lose, or would lose."""
         body = {"messageID": message, "files": files}
         reply = yield Request("POST", _path(session.id, "revert", "stage"), {}, body)
-        return decode("a revert", lambda w: _diffs(w.get("files")), _data(reply))
+        return decode("a revert", lambda w: file_diffs(w.get("files")), _data(reply))
 
     def unrevert(self, session: Session) -> Flow[None]:
         """Undo a revert, as long as nothing was prompted since."""
@@ -457,15 +458,13 @@ class V2(Generation):
             diffs = diffs or (yield from self._edits(messages, seen))
             kinds |= {kind} if diffs else set()
             told += [(prompt, d) for d in diffs]
-        both = len(kinds) == 2
-        source: Source = "turns and tools" if both else "tools" if "tools" in kinds else "turns"
-        return Diff.of(told, source, session.directory)
+        return Diff.of(told, source_of(kinds), session.directory)
 
     def changed(self, session: Session, prompt: str) -> Flow[tuple[FileDiff, ...]]:
         """What the turn of a prompt changed; nothing where no snapshots are taken."""
         try:
             reply = yield Request("GET", _path(session.id, "diff"), {"from": prompt})
-            return _diffs(_data(reply))
+            return file_diffs(_data(reply))
         except (StatusError, StreamError):
             return ()
 
@@ -1045,7 +1044,7 @@ def _result(w: Wire) -> Wire:
         "output": _output(w.get("content") or ()),
         "error": None if error is None else string(fields(error).get("message")) or repr(error),
         "exit": integer(meta.get("exit")),
-        "diffs": _diffs(meta.get("files")),
+        "diffs": file_diffs(meta.get("files")),
         "child": string(meta.get("sessionID")) or None,
         "shell": string(meta.get("shellID")) or None,
         "declined": fields(error).get("type") == "aborted"
@@ -1074,23 +1073,6 @@ def _file(place: int, w: Wire) -> Attachment:
     address = string(w.get("uri")) or string(source.get("uri")) or string(source.get("path"))
     url = "" if address.startswith("data:") else address
     return Attachment(f":file:{place}", string(w.get("mime")), word(w.get("name")), url)
-
-
-def _diffs(values: Any) -> tuple[FileDiff, ...]:
-    if not isinstance(values, list):
-        return ()
-    return tuple(_diff(w) for w in values if isinstance(w, dict))
-
-
-def _diff(w: Wire) -> FileDiff:
-    status = w.get("status")
-    return FileDiff(
-        file=string(w.get("file")),
-        patch=string(w.get("patch")),
-        additions=integer(w.get("additions")),
-        deletions=integer(w.get("deletions")),
-        status=status if status in ("added", "modified", "deleted") else None,
-    )
 
 
 def _told_edits(tool: ToolCall) -> tuple[FileDiff, ...]:

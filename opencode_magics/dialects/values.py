@@ -6,9 +6,10 @@ What both generations send in the same shape is read here, too.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
-from ..model import Usage
+from ..model import FileDiff, Usage
 
 # Beyond these a number is a mistake: what a 64-bit column holds, the end of the year 9999, and USD
 # that nobody has.
@@ -114,3 +115,25 @@ def call_usage(w: dict[str, Any]) -> Usage | None:
     """
     told = usage(w)
     return None if told and told.empty else told
+
+
+def file_diffs(
+    values: Any, patch: Callable[[dict[str, Any]], str] = lambda w: string(w.get("patch"))
+) -> tuple[FileDiff, ...]:
+    """Changed files as both generations tell them; `patch` reads how one changed."""
+    listed = values if isinstance(values, list) else ()
+    return tuple(
+        FileDiff(
+            file=next((n for n in map(string, map(w.get, _NAMES)) if n), ""),
+            patch=patch(w),
+            additions=integer(w.get("additions")),
+            deletions=integer(w.get("deletions")),
+            status=w.get("status") if w.get("status") in _STATUSES else None,
+        )
+        for w in listed
+        if isinstance(w, dict)
+    )
+
+
+_NAMES = ("file", "filePath", "relativePath")
+_STATUSES = ("added", "modified", "deleted")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ..limits import Limits
-    from ..mapping import Answered
+    from ..mapping import RowResult
     from ..structured import Schema
     from ..turn import Turn
 
@@ -125,7 +125,7 @@ class MapMagics(Magics):
                 rows.answer([str(label) for label in table.index], prompts)
             except (KeyboardInterrupt, Exception) as error:  # whatever it is, rows were paid
                 stopped = error
-        done = rows.done + [mapping.Answered(p) for p in prompts[len(rows.done) :]]
+        done = rows.done + [mapping.RowResult(p) for p in prompts[len(rows.done) :]]
         self._last = mapping.results(table, done, schema)
         if options.out:
             self.shell.user_ns[options.out] = self._last
@@ -158,7 +158,7 @@ class _Rows:
         self._title = options.title or options.table
         self._sent: list[Turn] = []
         self._why = ""
-        self.done: list[Answered] = []
+        self.done: list[RowResult] = []
 
     def answer(self, labels: list[str], prompts: list[str]) -> None:
         """Have one row after the other answered, until nothing may be spent any more."""
@@ -215,7 +215,7 @@ class _Rows:
                 raise
         else:
             turns, recalled = (*turn.earlier, turn), len(self._sent) == before
-            self.done.append(mapping.Answered(prompt, turns, turn.outcome, turn.value, recalled))
+            self.done.append(mapping.RowResult(prompt, turns, turn.outcome, turn.value, recalled))
 
     def _in_session(self, label: str) -> Namespace:
         """The options of a row: where it goes."""

@@ -8,10 +8,11 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import platformdirs
 
 from ..errors import OpenCodeError
 from .home import environment
@@ -33,19 +34,8 @@ def opencode(progress: Progress | None = None) -> Path:
     on_path = shutil.which("opencode")
     if on_path and version_of(Path(on_path)) == VERSION:
         return Path(on_path)
-    cached = cache() / VERSION / PROGRAM
+    cached = platformdirs.user_cache_path("opencode_magics") / VERSION / PROGRAM
     return cached if version_of(cached) == VERSION else install(cached, progress or _silent)
-
-
-def cache() -> Path:
-    """Our cache folder, where this platform keeps such things."""
-    if given := os.environ.get("XDG_CACHE_HOME"):
-        return Path(given) / "opencode_magics"
-    if sys.platform == "win32" and (local := os.environ.get("LOCALAPPDATA")):
-        return Path(local) / "opencode_magics" / "Cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "opencode_magics"
-    return Path.home() / ".cache" / "opencode_magics"
 
 
 def version_of(program: Path) -> str | None:
