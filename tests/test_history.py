@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -127,6 +129,14 @@ def test_help_tells_every_column() -> None:
         told = getattr(history, kind).__doc__
         for name, column in table.columns.items():
             assert (f"{name} ({column.dtype}): {column.about}" in told) == (name != "key")
+
+
+FUNCTIONS = [name for name in history.__all__ if inspect.isfunction(getattr(history, name))]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_help_tells_what_you_get(name: str) -> None:
+    assert "\n    Returns:\n" in getattr(history, name).__doc__
 
 
 def test_the_page_of_columns_has_every_column() -> None:
@@ -1041,6 +1051,21 @@ def test_a_server_that_goes_away_is_an_error_and_what_was_read_is_kept(tmp_path:
     assert [s.path for s in read] == ["/session/ses_19/message"]
 
 
+@pytest.mark.parametrize("kernel", [None, "a kernel"])
+def test_a_bar_stands_on_no_red_and_in_no_pipe(
+    kernel: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sessions, messages = many(3)
+    monkeypatch.setattr("opencode_magics.history.load._BAR_AFTER", 0)
+    monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(kernel=kernel))
+    with serving(sessions, messages) as (client, _):
+        history.messages(client, cache=False)
+    told = capsys.readouterr()
+    shown, clean = (told.out, told.err) if kernel else (told.err, told.out)
+    assert "Reading sessions" in shown
+    assert not clean
+
+
 def test_an_interrupt_keeps_what_was_loaded(tmp_path: Path) -> None:
     sessions, messages = many(40)
     with serving(sessions, messages) as (client, _):
@@ -1067,6 +1092,19 @@ def test_rows_stay_in_the_order_of_the_sessions() -> None:
         some = history.messages(client, ["ses_05", "ses_03", "ses_05"], cache=False)
     assert [*frame["session"]] == [s["id"] for s in sessions]
     assert [*some["session"]] == ["ses_05", "ses_03"]
+
+
+def test_usage_is_added_up_where_no_price_can_be_read() -> None:
+    here = {"id": "ses_root01", "title": "r", "location": {"directory": "/work/p"}}
+    listed = {"data": [here | {"time": {"created": T0, "updated": T0}, "cost": 0.5}], "cursor": {}}
+    gone = (404, {}, b"no such route")
+    with (
+        FakeServer(two_x(sessions=listed) | {"GET /api/model": gone}) as fake,
+        Client(fake.url, directory="/work/p") as client,
+    ):
+        found = usage(client)
+    assert found.attrs["total"]["cost"] == 0.5
+    assert any("No list price is known" in w and "404" in w for w in found.attrs["warnings"])
 
 
 # -- what only 2.x stores --------------------------------------------------------------------------

@@ -99,6 +99,9 @@ def export(
         refresh: Read again what seems unchanged, too: a shell run or an edited part can't be seen.
         progress: Show a bar if it takes a while.
 
+    Returns:
+        How many sessions were looked at, how many files were written, and warnings.
+
     Raises:
         UnknownNameError: There is no such format or session.
         MissingPackageError: Parquet needs pyarrow: `pip install 'opencode-magics[parquet]'`.

@@ -8,6 +8,7 @@ What could not be read is counted in `Loaded.warnings`, and an interrupt keeps w
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TypeVar
+from typing import TextIO, TypeVar
 
 from ..client import Client
 from ..columns import Lists, Packed, empty, taken
@@ -232,6 +233,7 @@ class _Bar:
             unit=" sessions",
             delay=_BAR_AFTER,
             leave=False,
+            file=_seen(),
             disable=not shown,
         )
 
@@ -246,6 +248,16 @@ class _Bar:
         self._size += size
         self._bar.set_postfix_str(f"{self._size / 1e6:.0f} MB", refresh=False)
         self._bar.update()
+
+
+def _seen() -> TextIO:
+    """Where a bar is seen and spoils nothing.
+
+    On a notebook's stderr it would stand on red, as if something had failed; a kernel's stdout is
+    never piped, and that of a script may be.
+    """
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return sys.stdout if getattr(shell, "kernel", None) is not None else sys.stderr
 
 
 def _why(error: OpenCodeError) -> str:

@@ -74,6 +74,9 @@ def spans(client: Client, of: Turn | Session | str, *, last: int | None = None) 
         of: A turn, or a session by value, id or title.
         last: Only so many turns of a session, the latest.
 
+    Returns:
+        A frame with the columns below, whatever is in it, and these `attrs`.
+
     Raises:
         UnknownNameError: There is no such session.
     """

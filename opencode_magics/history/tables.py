@@ -37,6 +37,10 @@ _ARGUMENTS = """
         refresh: Read all again.
         progress: Show a bar if it takes a while.
 
+    Returns:
+        A frame with the columns below, whatever is in it; its `attrs` have `warnings` and `forks`
+        (by the id of a fork, that of the session it is a copy of). Interrupted, what was loaded.
+
     Raises:
         UnknownNameError: There is no such session.
         ServerConnectionError: The server went away; what was read is in the cache.
@@ -81,6 +85,9 @@ def sessions(
         client: The server.
         directory: Those of its project; default: the client's directory.
         everywhere: Those of all directories that the server knows.
+
+    Returns:
+        A frame with the columns below, whatever is in it.
     """
     where = directory or client.directory
     listed = client.sessions(where, everywhere=everywhere)
@@ -91,6 +98,9 @@ def known_status(client: Client, directory: str, listed: Iterable[Session]) -> d
     """What the sessions of one directory do, nothing where the server doesn't tell.
 
     Others are not asked: that would wake them all.
+
+    Returns:
+        By the id of a session "idle", "busy" or "retry"; of none in another directory.
     """
     busy = aside(lambda: client.statuses(directory), None)
     here = (s.id for s in listed if s.directory == directory)
