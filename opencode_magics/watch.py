@@ -31,6 +31,7 @@ from .events import (
     ShellChanged,
     StatusChanged,
 )
+from .figures import money
 from .model import (
     Attachment,
     Compaction,
@@ -209,7 +210,7 @@ def _session(session: Session) -> str:
 
 
 def _usage(usage: Usage | None) -> str:
-    cost = "" if usage is None or usage.cost is None else f"${usage.cost:.4f}"
+    cost = "" if usage is None or usage.cost is None else money(usage.cost)
     tokens = "" if usage is None or usage.total is None else f"{usage.total} tokens"
     return ", ".join(filter(None, (tokens, cost)))
 
