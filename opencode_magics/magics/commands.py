@@ -10,7 +10,7 @@ from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
 from ..errors import TurnInterrupted
-from .options import arguments, parse, split
+from .options import arguments, in_any_session, no_wait, parse, played, queue, split, variant
 from .turns import TurnMagics, check
 
 if TYPE_CHECKING:
@@ -26,9 +26,7 @@ class CommandMagics(TurnMagics):
 
     @no_var_expand
     @arguments
-    @argument("-s", "--session", help="Id, beginning of an id, or title; default: the current one.")
-    @argument("-n", "--new", action="store_true", help="In a new session, which becomes current.")
-    @argument("--title", help="Make a new session with this title, as --new does.")
+    @in_any_session
     @argument("--isolated", action="store_true", help="In a session of its own, which is exact.")
     @argument("--fork", action="store_true", help="With --isolated: in a fork of the session.")
     @argument(
@@ -40,14 +38,10 @@ class CommandMagics(TurnMagics):
     @argument("--given", action="store_true", help="List those that can be recovered (2.x).")
     @argument("-m", "--model", help="provider/model; default: the command's, else the session's.")
     @argument("--agent", help="Who answers; default: the command's, else the session's.")
-    @argument("--variant", help="Variant of the model, such as high or low.")
-    @argument("-o", "--out", help="Variable to keep the turn in.")
-    @argument("--permission", help="ask, once or reject; default: OpenCodeMagics.permission.")
-    @argument("--timeout", type=float, help="End the cell after so many seconds; the turn goes on.")
-    @argument(
-        "--queue", action="store_true", help="Line up if the session works on another prompt."
-    )
-    @argument("--no-wait", action="store_true", help="Only send; the turn runs on the server.")
+    @variant
+    @played
+    @queue
+    @no_wait
     @argument("name", nargs="?", help="The command's name.")
     @line_cell_magic
     def oc_command(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, line_magic, magics_class
+from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
-from .options import arguments, parse
-from .state import OpenCodeMagics
+from .options import arguments, parsed
+from .topic import Topic
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,12 +33,8 @@ def _waiting() -> Iterator[Callable[[float], None]]:
 
 
 @magics_class
-class ConnectionMagics(Magics):
+class ConnectionMagics(Topic):
     """The server: which one, what it offers, one of our own"""
-
-    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
-        super().__init__(shell)
-        self.state = state
 
     @arguments
     @argument(
@@ -48,7 +45,8 @@ class ConnectionMagics(Magics):
     )
     @argument("-d", "--directory", help="Directory to work in; default: the kernel's own.")
     @line_magic
-    def oc_connect(self, line: str) -> Client | None:
+    @parsed
+    def oc_connect(self, options: Namespace) -> Client:
         """A running OpenCode server to work with, and in a line which one answered.
 
         An address looks like http://127.0.0.1:4096. A password is taken from
@@ -60,16 +58,14 @@ class ConnectionMagics(Magics):
             %oc_connect
             %oc_connect --directory .
         """
-        options = parse(self.oc_connect, line)
-        if options is None:
-            return None
         return self.state.connect(options.url, options.directory)
 
     @arguments
     @argument("-d", "--directory", help="Directory to run in; default: the kernel's own.")
     @argument("--keep", action="store_true", help="Leave it running when the kernel ends.")
     @line_magic
-    def oc_start(self, line: str) -> Client | None:
+    @parsed
+    def oc_start(self, options: Namespace) -> Client:
         """A server of this notebook's own, started and connected to.
 
         It runs `opencode serve` from PATH on a free port of this machine, with a random password,
@@ -82,9 +78,6 @@ class ConnectionMagics(Magics):
         """
         from ..server import start
 
-        options = parse(self.oc_start, line)
-        if options is None:
-            return None
         if self.state.own is not None and self.state.own.running:
             raise UsageError(f"A server runs already at {self.state.own.url}. %oc_stop ends it.")
         self.state.stop()  # what a server leaves that ended by itself
@@ -98,7 +91,8 @@ class ConnectionMagics(Magics):
 
     @arguments
     @line_magic
-    def oc_stop(self, line: str) -> None:
+    @parsed
+    def oc_stop(self, options: Namespace) -> None:
         """The end of the server that %oc_start began; fails if there is none.
 
         Example::
@@ -106,8 +100,6 @@ class ConnectionMagics(Magics):
             %oc_start
             %oc_stop
         """
-        if parse(self.oc_stop, line) is None:
-            return
         if not self.state.stop():
             raise UsageError(
                 "No server of this notebook runs; %oc_stop stops what %oc_start began."
@@ -116,7 +108,8 @@ class ConnectionMagics(Magics):
 
     @arguments
     @line_magic
-    def oc_models(self, line: str) -> pd.DataFrame | None:
+    @parsed
+    def oc_models(self, options: Namespace) -> pd.DataFrame:
         """The models that a prompt can name, with prices in USD per million tokens, as a DataFrame.
 
         Example::
@@ -126,13 +119,12 @@ class ConnectionMagics(Magics):
         """
         from .. import offers
 
-        if parse(self.oc_models, line) is None:
-            return None
         return offers.models(self.state.client.models())
 
     @arguments
     @line_magic
-    def oc_agents(self, line: str) -> pd.DataFrame | None:
+    @parsed
+    def oc_agents(self, options: Namespace) -> pd.DataFrame:
         """The agents that a prompt can name, as a DataFrame.
 
         Example::
@@ -141,6 +133,4 @@ class ConnectionMagics(Magics):
         """
         from .. import offers
 
-        if parse(self.oc_agents, line) is None:
-            return None
         return offers.agents(self.state.client.agents())

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
 from ..errors import TurnInterrupted, UnknownNameError
-from .options import arguments, each_session, parse
-from .state import OpenCodeMagics
+from .options import a_session, arguments, each_session, parsed
+from .topic import Topic
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,12 +29,8 @@ _SESSIONS = "Ids, beginnings of ids, quoted titles, or one title"
 
 
 @magics_class
-class ControlMagics(Magics):
+class ControlMagics(Topic):
     """What runs: see it, wait for it, stop it, end it"""
-
-    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
-        super().__init__(shell)
-        self.state = state
 
     @no_var_expand
     @arguments
@@ -48,7 +45,8 @@ class ControlMagics(Magics):
     @argument("--wait", metavar="any|all", help="Until any, or all, are idle or wait for you.")
     @argument("--timeout", type=float, help="With --wait: at most so many seconds; default 600.")
     @line_magic
-    def oc_status(self, line: str) -> pd.DataFrame | None:
+    @parsed
+    def oc_status(self, options: Namespace) -> pd.DataFrame:
         """What sessions do right now, and which call said so, as a DataFrame.
 
         Without sessions: those that this notebook made, chose or prompted. A state is idle,
@@ -63,9 +61,6 @@ class ControlMagics(Magics):
         """
         from .. import standings
 
-        options = parse(self.oc_status, line)
-        if options is None:
-            return None
         _check_wait(options)
         chosen, unfound = self._chosen(options.session, options.directory)
         if options.wait is None:
@@ -81,7 +76,8 @@ class ControlMagics(Magics):
     @argument("-d", "--directory", help="Where; default: where the session is, else %%oc_connect.")
     @argument("--seconds", type=float, default=30.0, help="For how long; default 30.")
     @line_magic
-    def oc_watch(self, line: str) -> pd.DataFrame | None:
+    @parsed
+    def oc_watch(self, options: Namespace) -> pd.DataFrame:
         """What a server tells while it tells it: a live table, and then all of it as a DataFrame.
 
         The cell shows the latest events; the frame has every one, with the frame of the wire in
@@ -94,9 +90,6 @@ class ControlMagics(Magics):
         """
         from .. import sessions, standings
 
-        options = parse(self.oc_watch, line)
-        if options is None:
-            return None
         if options.seconds <= 0:
             raise UsageError("--seconds takes a number above 0")
         client, tree, where = self.state.client, [], self.state.folder(options.directory)
@@ -129,10 +122,11 @@ class ControlMagics(Magics):
 
     @no_var_expand
     @arguments
-    @argument("session", nargs="*", help="Id, beginning of an id, or title; default: the current.")
+    @a_session
     @argument("--timeout", type=float, default=30.0, help="Seconds to see it stop; default 30.")
     @line_magic
-    def oc_abort(self, line: str) -> Stopped | None:
+    @parsed
+    def oc_abort(self, options: Namespace) -> Stopped:
         """A session and its subagents, stopped and seen to have stopped.
 
         What is received so far is kept. What they still ask is rejected. The session can be
@@ -144,9 +138,6 @@ class ControlMagics(Magics):
         """
         from .. import control
 
-        options = parse(self.oc_abort, line)
-        if options is None:
-            return None
         session = self.state.chosen(" ".join(options.session))
         what = f"Stopped looking; whether {_name(session)} stopped is not known: %oc_status"
         with _told_if_stopped(lambda: what):
@@ -159,7 +150,8 @@ class ControlMagics(Magics):
     @argument("--archive", action="store_true", help="Archive it; %%oc_archive --undo takes back.")
     @argument("--force", action="store_true", help="Also one that this notebook doesn't track.")
     @line_magic
-    def oc_end(self, line: str) -> EndResult | pd.DataFrame | None:
+    @parsed
+    def oc_end(self, options: Namespace) -> EndResult | pd.DataFrame:
         """The end of a session, step by step and each proved: stopped, cleaned up, then deleted.
 
         Or archived: `OpenCodeMagics.end_action` says which. Nothing is asked back. Only sessions
@@ -174,9 +166,6 @@ class ControlMagics(Magics):
         """
         from .. import standings
 
-        options = parse(self.oc_end, line)
-        if options is None:
-            return None
         if options.delete and options.archive:
             raise UsageError("Give --delete or --archive: one of them")
         action: Action | None = (

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
-from .options import arguments, parse
-from .state import OpenCodeMagics
+from .options import arguments, parsed
+from .topic import Topic
 
 if TYPE_CHECKING:
     from ..diffs import Diff
 
 
 @magics_class
-class DiffMagics(Magics):
+class DiffMagics(Topic):
     """Changes to files"""
-
-    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
-        super().__init__(shell)
-        self.state = state
 
     @no_var_expand
     @arguments
@@ -28,7 +25,8 @@ class DiffMagics(Magics):
     @argument("-s", "--side-by-side", action="store_true", help="Before on the left, after right.")
     @argument("session", nargs="*", help="Id or title of a session; default: the current one.")
     @line_magic
-    def oc_diff(self, line: str) -> Diff | None:
+    @parsed
+    def oc_diff(self, options: Namespace) -> Diff:
         """What an agent changed in the files, as a Diff: shown file by file with line numbers.
 
         The diff covers all turns of the session that were not reverted; its first line says who
@@ -41,9 +39,6 @@ class DiffMagics(Magics):
             diff = %oc_diff
             %oc_diff --side-by-side Fix the login page
         """
-        options = parse(self.oc_diff, line)
-        if options is None:
-            return None
         last = self.state.turn
         if last is not None and last.replayed and not (options.session or options.message):
             diff = last.diff

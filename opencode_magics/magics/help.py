@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import difflib
 import inspect
+from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, line_magic, magics_class
+from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
-from .options import arguments, parse
-from .state import OpenCodeMagics
+from .options import arguments, parsed
+from .topic import Topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def overview() -> Overview:
     return Overview(tuple(magic for topic in TOPICS for magic in _magics(topic)))
 
 
-def _magics(topic: type[Magics]) -> Iterator[MagicHelp]:
+def _magics(topic: type[Topic]) -> Iterator[MagicHelp]:
     title = inspect.cleandoc(topic.__doc__ or "").partition("\n")[0]
     for name in dict.fromkeys([*topic.magics["cell"], *topic.magics["line"]]):
         sign = "%%" if name in topic.magics["cell"] else "%"
@@ -92,17 +93,14 @@ def _magics(topic: type[Magics]) -> Iterator[MagicHelp]:
 
 
 @magics_class
-class HelpMagics(Magics):
+class HelpMagics(Topic):
     """Help"""
-
-    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
-        super().__init__(shell)
-        self.state = state
 
     @arguments
     @argument("magic", nargs="?", help="Name of a magic, with or without its %%; default: all.")
     @line_magic
-    def oc_help(self, line: str) -> Overview | MagicHelp | None:
+    @parsed
+    def oc_help(self, options: Namespace) -> Overview | MagicHelp:
         """The magics of this package in a table, one line each; or the whole help of one.
 
         A name that no magic has is told, with the one that may be meant.
@@ -113,9 +111,6 @@ class HelpMagics(Magics):
 
             %oc_help oc_prompt
         """
-        options = parse(self.oc_help, line)
-        if options is None:
-            return None
         every = overview()
         if options.magic is None:
             return every

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 from IPython.display import display
 
 from ..notebook.interrupts import interruptible
-from .options import arguments, each_session, parse
-from .state import OpenCodeMagics
+from .options import arguments, each_session, parsed
+from .topic import Topic
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,12 +26,8 @@ _KINDS = ("messages", "steps", "parts", "tools")
 
 
 @magics_class
-class HistoryMagics(Magics):
+class HistoryMagics(Topic):
     """History and cost"""
-
-    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
-        super().__init__(shell)
-        self.state = state
 
     @no_var_expand
     @arguments
@@ -43,7 +40,8 @@ class HistoryMagics(Magics):
     @argument("--refresh", action="store_true", help="Read again what is in the cache.")
     @argument("session", nargs="*", help="Ids, quoted titles, or one title; default: the current.")
     @line_magic
-    def oc_history(self, line: str) -> pd.DataFrame | None:
+    @parsed
+    def oc_history(self, options: Namespace) -> pd.DataFrame:
         """What was said and done in sessions, as a DataFrame: messages, steps, parts or tool calls.
 
         Without options, the messages of the current session. Messages that a fork copied are
@@ -59,9 +57,6 @@ class HistoryMagics(Magics):
         """
         from .. import history
 
-        options = parse(self.oc_history, line)
-        if options is None:
-            return None
         load = getattr(history, _kind(options))
         with interruptible():
             found: pd.DataFrame = load(
@@ -94,7 +89,8 @@ class HistoryMagics(Magics):
     @argument("--refresh", action="store_true", help="Read again what is in the cache.")
     @argument("-p", "--plot", action="store_true", help="Show a picture of it, too.")
     @line_magic
-    def oc_usage(self, line: str) -> pd.DataFrame | None:
+    @parsed
+    def oc_usage(self, options: Namespace) -> pd.DataFrame:
         """Tokens and cost as a DataFrame: by session, day, model, agent, ... or several of these.
 
         What forks copied is left out and counted in `duplicates`; subagents are sessions of their
@@ -114,9 +110,6 @@ class HistoryMagics(Magics):
         from .. import history
         from ..history.entries import RENAMED
 
-        options = parse(self.oc_usage, line)
-        if options is None:
-            return None
         if options.plot:
             history.plots.drawing()  # said before anything is read
         try:
@@ -147,7 +140,8 @@ class HistoryMagics(Magics):
     @argument("-n", "--last", type=int, default=20, help="At most so many turns; default: 20.")
     @argument("session", nargs="*", help="Id or title of a session; default: the current one.")
     @line_magic
-    def oc_show(self, line: str) -> Conversation | None:
+    @parsed
+    def oc_show(self, options: Namespace) -> Conversation:
         """An old conversation, each turn as it looked when it was over, as a Conversation.
 
         `.turns` are its turns: text, tools, diffs, usage, cost. How permissions were answered and
@@ -160,9 +154,6 @@ class HistoryMagics(Magics):
         """
         from ..conversation import read
 
-        options = parse(self.oc_show, line)
-        if options is None:
-            return None
         if options.last < 1:
             raise UsageError("--last takes a number from 1 on")
         sessions = self._named(options.session) or [self.state.need_session()]
@@ -185,7 +176,8 @@ class HistoryMagics(Magics):
         help="Ids, quoted titles, or one title; default: the current.",
     )
     @line_magic
-    def oc_export(self, line: str) -> Exported | None:
+    @parsed
+    def oc_export(self, options: Namespace) -> Exported:
         """History as files for DuckDB, Polars or Spark: sessions, messages, steps, parts, tools.
 
         A folder per kind, in it one per day (UTC), in it a file per session. Export again into the
@@ -203,9 +195,6 @@ class HistoryMagics(Magics):
         """
         from .. import history
 
-        options = parse(self.oc_export, line)
-        if options is None:
-            return None
         try:
             with interruptible():
                 done = history.export(

@@ -3,39 +3,35 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
-from .options import arguments, parse
-from .state import OpenCodeMagics
+from .options import a_session, arguments, in_session, parsed
+from .topic import Topic
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ..model import InboxItem
 
-_SESSION = "Id, beginning of an id, or title; default: the current session."
-
 
 @magics_class
-class InboxMagics(Magics):
+class InboxMagics(Topic):
     """What a session has besides its messages"""
-
-    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
-        super().__init__(shell)
-        self.state = state
 
     @no_var_expand
     @arguments
-    @argument("session", nargs="*", help=_SESSION)
+    @a_session
     @argument("--cancel", metavar="ID", help="Take an item out.")
     @argument("--steer", metavar="ID", help="Let an item join the turn that runs.")
     @argument("--queue", metavar="ID", help="Let an item wait until the turn is over.")
     @line_magic
-    def oc_inbox(self, line: str) -> pd.DataFrame | None:
+    @parsed
+    def oc_inbox(self, options: Namespace) -> pd.DataFrame:
         """What waits in a session's inbox, as a DataFrame; prompts that no agent has seen yet.
 
         A prompt waits there while another turn runs (%%oc_prompt --queue), and after a turn was
@@ -49,9 +45,6 @@ class InboxMagics(Magics):
         """
         from .. import offers
 
-        options = parse(self.oc_inbox, line)
-        if options is None:
-            return None
         client, session = self.state.client, self.state.chosen(" ".join(options.session))
         waiting = client.inbox(session)
         if options.cancel:
@@ -65,10 +58,11 @@ class InboxMagics(Magics):
 
     @arguments
     @argument("variable", nargs="*", help="NAME=VALUE; these replace all that were set before.")
-    @argument("-s", "--session", help=_SESSION)
+    @in_session
     @argument("--clear", action="store_true", help="Leave none.")
     @line_magic
-    def oc_env(self, line: str) -> None:
+    @parsed
+    def oc_env(self, options: Namespace) -> None:
         """Environment variables for a session's shell commands, instead of those before.
 
         The server keeps them and doesn't tell them. OpenCode 2.x only.
@@ -77,9 +71,6 @@ class InboxMagics(Magics):
 
             %oc_env DATABASE=test TZ=UTC
         """
-        options = parse(self.oc_env, line)
-        if options is None:
-            return
         if bool(options.variable) == options.clear:
             raise UsageError("Give variables as NAME=VALUE, or --clear to leave none.")
         variables = dict(_variable(text) for text in options.variable)
@@ -91,10 +82,11 @@ class InboxMagics(Magics):
     @arguments
     @argument("key", nargs="?", help="Name of an instruction.")
     @argument("text", nargs="*", help="What to tell the agent; JSON stays JSON.")
-    @argument("-s", "--session", help=_SESSION)
+    @in_session
     @argument("--delete", metavar="KEY", help="Take one back.")
     @line_magic
-    def oc_instructions(self, line: str) -> dict[str, Any] | None:
+    @parsed
+    def oc_instructions(self, options: Namespace) -> dict[str, Any]:
         """What a session's agent is told besides its prompts, by key; and how to change it.
 
         The agent reads a change at its next step. OpenCode 2.x only.
@@ -103,9 +95,6 @@ class InboxMagics(Magics):
 
             %oc_instructions tone "Answer in one sentence."
         """
-        options = parse(self.oc_instructions, line)
-        if options is None:
-            return None
         client = self.state.client
         session = self.state.chosen(options.session or "")
         if options.delete:

@@ -10,14 +10,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
 from ..errors import TurnError, TurnInterrupted
 from .context import check_schema_options, followed_up
-from .options import arguments, check_turn_options, parse
+from .options import arguments, check_turn_options, parse, permission, variant
 from .prompt import PromptMagics
 from .state import OpenCodeMagics
+from .topic import Topic
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,12 +30,11 @@ if TYPE_CHECKING:
 
 
 @magics_class
-class MapMagics(Magics):
+class MapMagics(Topic):
     """Ask for each row of a table"""
 
     def __init__(self, shell: object, state: OpenCodeMagics) -> None:
-        super().__init__(shell)
-        self.state = state
+        super().__init__(shell, state)
         self._prompts = PromptMagics(shell, state)
         self._last: pd.DataFrame | None = None
 
@@ -47,12 +47,12 @@ class MapMagics(Magics):
     @argument("--title", help="Of the new sessions, before the row's index; default: the table's.")
     @argument("-m", "--model", help="provider/model; default: OpenCodeMagics.model.")
     @argument("--agent", help="Who answers; default: OpenCodeMagics.agent.")
-    @argument("--variant", help="Variant of the model, such as high or low.")
+    @variant
     @argument("--file", action="append", default=[], help="File to attach; may be repeated.")
     @argument("--schema", metavar="MODEL", help="What answers have to look like, as %%oc_prompt.")
     @argument("--retries", type=int, default=2, help="With --schema, as %%oc_prompt; default 2.")
     @argument("--max-cost", type=float, metavar="USD", help="What all rows may cost together.")
-    @argument("--permission", help="ask, once or reject; default: OpenCodeMagics.permission.")
+    @permission
     @argument("--once", action="store_true", help="Send only what has no answer yet.")
     @argument("-o", "--out", help="Variable to keep the results in.")
     @line_cell_magic

@@ -7,27 +7,24 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, line_magic, magics_class
+from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
-from .options import arguments, parse
-from .state import OpenCodeMagics
+from .options import arguments, parsed
+from .topic import Topic
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @magics_class
-class OfferMagics(Magics):
+class OfferMagics(Topic):
     """What a directory offers to agents"""
-
-    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
-        super().__init__(shell)
-        self.state = state
 
     @arguments
     @line_magic
-    def oc_commands(self, line: str) -> pd.DataFrame | None:
+    @parsed
+    def oc_commands(self, options: Namespace) -> pd.DataFrame:
         """The commands that a session can be given, as a DataFrame.
 
         Example::
@@ -36,13 +33,12 @@ class OfferMagics(Magics):
         """
         from .. import offers
 
-        if parse(self.oc_commands, line) is None:
-            return None
         return offers.commands(self.state.client.commands())
 
     @arguments
     @line_magic
-    def oc_skills(self, line: str) -> pd.DataFrame | None:
+    @parsed
+    def oc_skills(self, options: Namespace) -> pd.DataFrame:
         """The skills that agents can read when they need them, as a DataFrame.
 
         Example::
@@ -51,8 +47,6 @@ class OfferMagics(Magics):
         """
         from .. import offers
 
-        if parse(self.oc_skills, line) is None:
-            return None
         return offers.skills(self.state.client.skills())
 
     @arguments
@@ -61,7 +55,8 @@ class OfferMagics(Magics):
     @argument("--command", help='With --add: the program of a local one, as "npx tools".')
     @argument("--remove", metavar="NAME", help="Take one away that was added (2.x).")
     @line_magic
-    def oc_mcp(self, line: str) -> pd.DataFrame | None:
+    @parsed
+    def oc_mcp(self, options: Namespace) -> pd.DataFrame:
         """The MCP servers and how they stand, as a DataFrame; and one more, for now.
 
         One that doesn't start or answer is listed all the same, as failed and with the reason.
@@ -73,9 +68,6 @@ class OfferMagics(Magics):
         """
         from .. import offers
 
-        options = parse(self.oc_mcp, line)
-        if options is None:
-            return None
         client = self.state.client
         if options.add:
             client.add_mcp(options.add, _config(options))
@@ -87,7 +79,8 @@ class OfferMagics(Magics):
 
     @arguments
     @line_magic
-    def oc_integrations(self, line: str) -> pd.DataFrame | None:
+    @parsed
+    def oc_integrations(self, options: Namespace) -> pd.DataFrame:
         """The accounts that the server can use and those that it has, as a DataFrame.
 
         OpenCode 2.x only.
@@ -98,8 +91,6 @@ class OfferMagics(Magics):
         """
         from .. import offers
 
-        if parse(self.oc_integrations, line) is None:
-            return None
         return offers.integrations(self.state.client.integrations())
 
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import functools
 import inspect
 import re
 from collections.abc import Callable
 from keyword import iskeyword
-from typing import Any
+from typing import Any, TypeVar
 
 from IPython.core.error import UsageError
-from IPython.core.magic_arguments import magic_arguments
+from IPython.core.magic_arguments import argument, magic_arguments
+
+T = TypeVar("T")
 
 # A value in quotes must end where a word ends, so that an apostrophe is a character.
 _TOKEN = re.compile(r"""\s*(?:(--?[\w-]+=)?(?:"([^"]*)"|'([^']*)')(?=\s|$)|(\S+))""")
@@ -33,6 +36,55 @@ def arguments(magic: Callable[..., Any]) -> Callable[..., Any]:
     usage = (documented.__doc__ or "").removeprefix("::\n\n").strip("\n")
     documented.__doc__ = f"{told}\n\nUsage::\n\n  {usage.strip()}\n"
     return documented
+
+
+# -- options that several magics have --------------------------------------------------------------
+
+
+def _together(*options: Any) -> Callable[[Any], Any]:
+    def add(magic: Any) -> Any:
+        for option in reversed(options):
+            magic = option(magic)
+        return magic
+
+    return add
+
+
+_named = "Id, beginning of an id, or title; default: the current"
+a_session = argument("session", nargs="*", help=f"{_named}.")
+in_session = argument("-s", "--session", help=f"{_named} one.")
+in_any_session = _together(
+    in_session,
+    argument("-n", "--new", action="store_true", help="In a new session, which becomes current."),
+    argument("--title", help="Make a new session with this title, as --new does."),
+)
+variant = argument("--variant", help="Variant of the model, such as high or low.")
+permission = argument(
+    "--permission", help="ask, once or reject; default: OpenCodeMagics.permission."
+)
+played = _together(
+    argument("-o", "--out", help="Variable to keep the turn in."),
+    permission,
+    argument("--timeout", type=float, help="End the cell after so many seconds; the turn goes on."),
+)
+queue = argument(
+    "--queue", action="store_true", help="Line up if the session works on another prompt."
+)
+no_wait = argument("--no-wait", action="store_true", help="Only send; the turn runs on the server.")
+
+
+# -- reading them ----------------------------------------------------------------------------------
+
+
+def parsed(magic: Callable[[Any, argparse.Namespace], T]) -> Callable[[Any, str], T | None]:
+    """A line magic that gets its options read; after -h, which prints the help, it isn't run."""
+
+    @functools.wraps(magic)
+    def read_first(self: Any, line: str) -> T | None:
+        options = parse(getattr(self, magic.__name__), line)
+        return None if options is None else magic(self, options)
+
+    return read_first
 
 
 def parse(magic: Callable[..., Any], line: str) -> argparse.Namespace | None:

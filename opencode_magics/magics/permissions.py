@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from typing import TYPE_CHECKING, Literal
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
-from .options import arguments, check_turn_options, parse
-from .state import OpenCodeMagics
+from .options import a_session, arguments, check_turn_options, parsed, played
+from .topic import Topic
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,21 +22,16 @@ if TYPE_CHECKING:
 
 
 @magics_class
-class PermissionMagics(Magics):
+class PermissionMagics(Topic):
     """What waits for you"""
-
-    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
-        super().__init__(shell)
-        self.state = state
 
     @no_var_expand
     @arguments
-    @argument("session", nargs="*", help="Id, beginning of an id, or title; default: the current.")
-    @argument("-o", "--out", help="Variable to keep the turn in.")
-    @argument("--permission", help="ask, once or reject; default: OpenCodeMagics.permission.")
-    @argument("--timeout", type=float, help="End the cell after so many seconds; the turn goes on.")
+    @a_session
+    @played
     @line_magic
-    def oc_attach(self, line: str) -> None:
+    @parsed
+    def oc_attach(self, options: Namespace) -> None:
         """The turn that a session works on, followed as if its prompt had been sent here.
 
         For turns that were started elsewhere, sent with --no-wait, or left by --timeout. After a
@@ -51,9 +47,6 @@ class PermissionMagics(Magics):
         from .. import sessions
         from ..notebook.cell import conclude, play
 
-        options = parse(self.oc_attach, line)
-        if options is None:
-            return
         check_turn_options(options)
         session = self.state.chosen(" ".join(options.session))
         run = sessions.attach(self.state.client, session, self.state.limits)
@@ -67,10 +60,11 @@ class PermissionMagics(Magics):
 
     @no_var_expand
     @arguments
-    @argument("session", nargs="*", help="Id, beginning of an id, or title; default: the current.")
+    @a_session
     @argument("-a", "--all", action="store_true", help="All that waits in the directory.")
     @line_magic
-    def oc_permissions(self, line: str) -> pd.DataFrame | Verdict | None:
+    @parsed
+    def oc_permissions(self, options: Namespace) -> pd.DataFrame | Verdict:
         """What a session and its subagents wait for, permissions and questions, as a DataFrame.
 
         Three words in place of a session are about the current session's rules. `check ACTION
@@ -86,9 +80,6 @@ class PermissionMagics(Magics):
         """
         from .. import offers, sessions
 
-        options = parse(self.oc_permissions, line)
-        if options is None:
-            return None
         if options.session and options.session[0] in _VERBS and not options.all:
             return self._rules(*options.session)
         named = " ".join(options.session)
@@ -103,7 +94,8 @@ class PermissionMagics(Magics):
     @argument("message", nargs="*", help="With reject: what the agent should know; it goes on.")
     @argument("--answer", action="append", default=[], help="Answer; once per question asked.")
     @line_magic
-    def oc_reply(self, line: str) -> Settled | None:
+    @parsed
+    def oc_reply(self, options: Namespace) -> Settled:
         """An answer to a permission or a question that waits, and what came of it.
 
         For a question give one --answer for each of its items, an option's label or your own
@@ -116,9 +108,6 @@ class PermissionMagics(Magics):
             %oc_status --wait any --timeout 60
             %oc_reply per_ reject Use the staging server instead
         """
-        options = parse(self.oc_reply, line)
-        if options is None:
-            return None
         client = self.state.client
         request, session = self._request(options.request)
         message = " ".join(options.message)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
-from .options import arguments, parse
-from .state import OpenCodeMagics
+from .options import arguments, parsed
+from .topic import Topic
 
 if TYPE_CHECKING:
     from ..history.picture import Picture
@@ -17,19 +18,16 @@ if TYPE_CHECKING:
 
 
 @magics_class
-class PictureMagics(Magics):
+class PictureMagics(Topic):
     """Pictures"""
-
-    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
-        super().__init__(shell)
-        self.state = state
 
     @no_var_expand
     @arguments
     @argument("-n", "--last", type=int, default=10, help="At most so many turns; default: 10.")
     @argument("session", nargs="*", help="Id or title; default: the last turn of this notebook.")
     @line_magic
-    def oc_timeline(self, line: str) -> Picture | None:
+    @parsed
+    def oc_timeline(self, options: Namespace) -> Picture:
         """A picture of what happened when: steps, tool calls, waiting; subagents below.
 
         Without a session it shows the last turn of this notebook, with how long permissions waited
@@ -45,9 +43,6 @@ class PictureMagics(Magics):
         from .. import history
         from ..sessions import refresh
 
-        options = parse(self.oc_timeline, line)
-        if options is None:
-            return None
         if options.last < 1:
             raise UsageError("--last takes a number from 1 on")
         history.plots.drawing()
@@ -63,7 +58,8 @@ class PictureMagics(Magics):
     @arguments
     @argument("session", nargs="*", help="Id or title; default: the current session.")
     @line_magic
-    def oc_context(self, line: str) -> Picture | None:
+    @parsed
+    def oc_context(self, options: Namespace) -> Picture:
         """A picture of how the context of a session grew, step by step.
 
         A bar is the prompt of one step: what was new, and what came from the provider's cache.
@@ -76,9 +72,6 @@ class PictureMagics(Magics):
         """
         from .. import history
 
-        options = parse(self.oc_context, line)
-        if options is None:
-            return None
         history.plots.drawing()
         session = self._session(options.session)
         return history.context(self.state.client, session, cache=self.state.history_cache)

@@ -16,7 +16,17 @@ from IPython.core.magic_arguments import argument
 
 from ..errors import TurnInterrupted
 from .context import check_schema_options, followed_up, take_along
-from .options import arguments, parse, split
+from .options import (
+    arguments,
+    in_any_session,
+    no_wait,
+    parse,
+    parsed,
+    played,
+    queue,
+    split,
+    variant,
+)
 from .turns import TurnMagics, check
 
 if TYPE_CHECKING:
@@ -39,12 +49,10 @@ class PromptMagics(TurnMagics):
 
     @no_var_expand
     @arguments
-    @argument("-s", "--session", help="Id, beginning of an id, or title; default: the current one.")
-    @argument("-n", "--new", action="store_true", help="In a new session, which becomes current.")
-    @argument("--title", help="Make a new session with this title, as --new does.")
+    @in_any_session
     @argument("-m", "--model", help="provider/model; default: the session's.")
     @argument("--agent", help="Who answers; default: the session's agent.")
-    @argument("--variant", help="Variant of the model, such as high or low.")
+    @variant
     @argument("--file", action="append", default=[], help="File to attach; may be repeated.")
     @argument(
         "--var",
@@ -65,16 +73,12 @@ class PromptMagics(TurnMagics):
         default=2,
         help="With --schema: how often to ask again for an answer that fits; default 2.",
     )
-    @argument("-o", "--out", help="Variable to keep the turn in.")
-    @argument("--permission", help="ask, once or reject; default: OpenCodeMagics.permission.")
-    @argument("--timeout", type=float, help="End the cell after so many seconds; the turn goes on.")
-    @argument(
-        "--queue", action="store_true", help="Line up if the session works on another prompt."
-    )
+    @played
+    @queue
     @argument(
         "--steer", action="store_true", help="Join the turn that runs, at its next step (2.x)."
     )
-    @argument("--no-wait", action="store_true", help="Only send; the turn runs on the server.")
+    @no_wait
     @argument("--expand", action="store_true", help="Fill in {{name}} from the notebook.")
     @argument(
         "--once",
@@ -158,7 +162,8 @@ class PromptMagics(TurnMagics):
 
     @arguments
     @line_magic
-    def oc_turn(self, line: str) -> Turn | None:
+    @parsed
+    def oc_turn(self, options: Namespace) -> Turn:
         """The last turn of this notebook, as an object: text, outcome, tools, diffs, usage, cost.
 
         One that was left running is read again from the server; %oc_attach follows it live. It
@@ -171,8 +176,6 @@ class PromptMagics(TurnMagics):
         """
         from ..sessions import refresh
 
-        if parse(self.oc_turn, line) is None:
-            return None
         if self.state.turn is None:
             raise UsageError("No prompt was sent yet. Send one: %oc_prompt Explain this project")
         if not self.state.turn.replayed:  # else no server has it

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import math
+from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
-from .options import arguments, check_turn_options, parse
-from .state import OpenCodeMagics, Recording
+from .options import arguments, check_turn_options, parsed
+from .state import Recording
+from .topic import Topic
 
 if TYPE_CHECKING:
     from ..recording import Recording as Recorded
 
 
 @magics_class
-class RecordMagics(Magics):
+class RecordMagics(Topic):
     """Record and replay"""
-
-    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
-        super().__init__(shell)
-        self.state = state
 
     @no_var_expand
     @arguments
@@ -30,7 +28,8 @@ class RecordMagics(Magics):
     @argument("--stop", action="store_true", help="Record no more.")
     @argument("path", nargs="*", help="The file; turns are added to what is in it.")
     @line_magic
-    def oc_record(self, line: str) -> None:
+    @parsed
+    def oc_record(self, options: Namespace) -> None:
         """A file of every turn of this notebook from now on, for %oc_replay.
 
         A turn is added when it is over, with all that the agent did and all that you answered.
@@ -46,9 +45,6 @@ class RecordMagics(Magics):
         """
         from .. import recordings
 
-        options = parse(self.oc_record, line)
-        if options is None:
-            return
         named = " ".join(options.path)
         if options.stop and (named or options.raw):
             raise UsageError("--stop stands alone.")
@@ -74,7 +70,8 @@ class RecordMagics(Magics):
     @argument("-o", "--out", help="Variable to keep the turn in; of several, the last.")
     @argument("path", nargs="+", help="The recording.")
     @line_magic
-    def oc_replay(self, line: str) -> None:
+    @parsed
+    def oc_replay(self, options: Namespace) -> None:
         """A recording in the cell as it was live, without a server and without a model.
 
         What the agent asked is answered as it was then, 5 s later at the most; a tool takes a
@@ -97,9 +94,6 @@ class RecordMagics(Magics):
         from ..notebook.replaying import replay
         from ..replay import Replay
 
-        options = parse(self.oc_replay, line)
-        if options is None:
-            return
         options.permission = None
         check_turn_options(options)
         speed = _speed(options.speed)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
 from ..notebook.interrupts import interruptible
-from .options import arguments, parse, split
-from .state import OpenCodeMagics
+from .options import arguments, parsed, split
+from .topic import Topic
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,12 +23,8 @@ if TYPE_CHECKING:
 
 
 @magics_class
-class SessionMagics(Magics):
+class SessionMagics(Topic):
     """Sessions: list, choose, make"""
-
-    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
-        super().__init__(shell)
-        self.state = state
 
     @arguments
     @argument("-d", "--directory", help="Only sessions of exactly this directory.")
@@ -41,7 +38,8 @@ class SessionMagics(Magics):
     @argument("--archived", action="store_true", help="Archived sessions too.")
     @argument("--forks", action="store_true", help="Find out which is a fork of which: reads them.")
     @line_magic
-    def oc_sessions(self, line: str) -> pd.DataFrame | None:
+    @parsed
+    def oc_sessions(self, options: Namespace) -> pd.DataFrame:
         """The sessions of this project as a DataFrame, latest first, with tokens and cost.
 
         Nothing is cut off unless you ask for it. `cost` is in USD as the server stored it and does
@@ -53,9 +51,6 @@ class SessionMagics(Magics):
         """
         from .. import history
 
-        options = parse(self.oc_sessions, line)
-        if options is None:
-            return None
         keep = _filter(options)
         client, where = self.state.client, self.state.folder(options.directory)
         found = client.sessions(where, project=where is None, everywhere=options.all)
@@ -78,7 +73,8 @@ class SessionMagics(Magics):
     @arguments
     @argument("session", nargs="*", help="Id, unique beginning of an id, or title.")
     @line_magic
-    def oc_session(self, line: str) -> Session | None:
+    @parsed
+    def oc_session(self, options: Namespace) -> Session:
         """The current session, or another one, which becomes current.
 
         A name that fits none, or several, is told with those that it could be.
@@ -89,9 +85,6 @@ class SessionMagics(Magics):
         """
         from ..sessions import find
 
-        options = parse(self.oc_session, line)
-        if options is None:
-            return None
         if options.session:
             self.state.session = find(self.state.client, " ".join(options.session))
             self.state.track(self.state.session, "chosen")

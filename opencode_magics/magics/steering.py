@@ -6,11 +6,11 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
-from .options import arguments, parse, split
-from .state import OpenCodeMagics
+from .options import a_session, arguments, in_session, parsed, split
+from .topic import Topic
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,26 +18,20 @@ if TYPE_CHECKING:
     from ..changes import Change
     from ..model import Session
 
-_session = argument(
-    "-s", "--session", help="Id, beginning of an id, or title; default: the current one."
-)
 _yes = argument("-y", "--yes", action="store_true", help="Do it without asking back.")
 
 
 @magics_class
-class SteeringMagics(Magics):
+class SteeringMagics(Topic):
     """Change a session, and see what belongs to it"""
-
-    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
-        super().__init__(shell)
-        self.state = state
 
     @no_var_expand
     @arguments
-    @_session
+    @in_session
     @argument("--before", metavar="MESSAGE", help="Copy only what is before this prompt.")
     @line_magic
-    def oc_fork(self, line: str) -> Change | None:
+    @parsed
+    def oc_fork(self, options: Namespace) -> Change:
         """A copy of a session, which becomes the current session.
 
         The files stay as they are. On 1.x the copy carries the cost of what was copied: %oc_usage
@@ -49,22 +43,20 @@ class SteeringMagics(Magics):
         """
         from .. import changes
 
-        options = parse(self.oc_fork, line)
-        if options is None:
-            return None
         done = changes.fork(self.state.client, self._session(options), options.before)
         self.state.session = self.state.track(done.session, "made")
         return done
 
     @no_var_expand
     @arguments
-    @_session
+    @in_session
     @argument("message", nargs="?", help="Id of a prompt, or its beginning; default: the last.")
     @argument("--commit", action="store_true", help="Make a revert final (2.x).")
     @argument("--keep-files", action="store_true", help="Leave the files as they are (2.x).")
     @_yes
     @line_magic
-    def oc_revert(self, line: str) -> Change | None:
+    @parsed
+    def oc_revert(self, options: Namespace) -> Change:
         """A session and its files, taken back to before a prompt.
 
         %oc_unrevert brings it all back, until the next prompt deletes it. Files come back where
@@ -77,9 +69,6 @@ class SteeringMagics(Magics):
         """
         from .. import changes
 
-        options = parse(self.oc_revert, line)
-        if options is None:
-            return None
         client, session = self.state.client, self._session(options)
         if not options.commit:
             return changes.revert(client, session, options.message, files=not options.keep_files)
@@ -93,9 +82,10 @@ class SteeringMagics(Magics):
 
     @no_var_expand
     @arguments
-    @_session
+    @in_session
     @line_magic
-    def oc_unrevert(self, line: str) -> Change | None:
+    @parsed
+    def oc_unrevert(self, options: Namespace) -> Change:
         """What %oc_revert took away, brought back: messages and files.
 
         Example::
@@ -105,17 +95,15 @@ class SteeringMagics(Magics):
         """
         from .. import changes
 
-        options = parse(self.oc_unrevert, line)
-        if options is None:
-            return None
         return changes.unrevert(self.state.client, self._session(options))
 
     @no_var_expand
     @arguments
-    @_session
+    @in_session
     @argument("-m", "--model", help="Who sums up, provider/model; default: the session's.")
     @line_magic
-    def oc_compact(self, line: str) -> Change | None:
+    @parsed
+    def oc_compact(self, options: Namespace) -> Change:
         """A session summed up, so that its next prompts take fewer tokens.
 
         It costs a model call. The messages stay; %oc_revert takes the summary back.
@@ -126,14 +114,11 @@ class SteeringMagics(Magics):
         """
         from .. import changes
 
-        options = parse(self.oc_compact, line)
-        if options is None:
-            return None
         return changes.compact(self.state.client, self._session(options), options.model)
 
     @no_var_expand
     @arguments
-    @_session
+    @in_session
     @argument("title", nargs="*", help="The new title.")
     @line_magic
     def oc_rename(self, line: str) -> Change | None:
@@ -156,10 +141,11 @@ class SteeringMagics(Magics):
 
     @no_var_expand
     @arguments
-    @argument("session", nargs="*", help="Id, beginning of an id, or title; default: the current.")
+    @a_session
     @argument("--undo", action="store_true", help="Bring it back.")
     @line_magic
-    def oc_archive(self, line: str) -> Change | None:
+    @parsed
+    def oc_archive(self, options: Namespace) -> Change:
         """A session put away, so that lists leave it out; it can still be prompted.
 
         Example::
@@ -169,20 +155,18 @@ class SteeringMagics(Magics):
         """
         from .. import changes
 
-        options = parse(self.oc_archive, line)
-        if options is None:
-            return None
         done = changes.archive(self.state.client, self._session(options), undo=options.undo)
         self._known(done.session)
         return done
 
     @no_var_expand
     @arguments
-    @argument("session", nargs="*", help="Id, beginning of an id, or title; default: the current.")
+    @a_session
     @argument("--undo", action="store_true", help="Make it private again.")
     @_yes
     @line_magic
-    def oc_share(self, line: str) -> Change | None:
+    @parsed
+    def oc_share(self, options: Namespace) -> Change:
         """A session made public, at an address that anybody can open.
 
         Example::
@@ -191,9 +175,6 @@ class SteeringMagics(Magics):
         """
         from .. import changes
 
-        options = parse(self.oc_share, line)
-        if options is None:
-            return None
         session = self._session(options)
         if not options.undo:
             self._sure(options, "Anybody with the address can read the session then.")
@@ -201,9 +182,10 @@ class SteeringMagics(Magics):
 
     @no_var_expand
     @arguments
-    @argument("session", nargs="*", help="Id, beginning of an id, or title; default: the current.")
+    @a_session
     @line_magic
-    def oc_children(self, line: str) -> pd.DataFrame | None:
+    @parsed
+    def oc_children(self, options: Namespace) -> pd.DataFrame:
         """The subagents of a session at any depth, as a DataFrame: a tree, parents first.
 
         Example::
@@ -212,18 +194,16 @@ class SteeringMagics(Magics):
         """
         from .. import sessions, standings, status
 
-        options = parse(self.oc_children, line)
-        if options is None:
-            return None
         client, top = self.state.client, self._session(options)
         below = tuple(sessions.descendants(client, top, 0))
         return standings.children(top, status.read(client, below))
 
     @no_var_expand
     @arguments
-    @argument("session", nargs="*", help="Id, beginning of an id, or title; default: the current.")
+    @a_session
     @line_magic
-    def oc_todo(self, line: str) -> pd.DataFrame | None:
+    @parsed
+    def oc_todo(self, options: Namespace) -> pd.DataFrame:
         """The list of things to do that a session's agent keeps, as a DataFrame.
 
         Example::
@@ -232,9 +212,6 @@ class SteeringMagics(Magics):
         """
         from .. import standings
 
-        options = parse(self.oc_todo, line)
-        if options is None:
-            return None
         return standings.todos(self.state.client.todos(self._session(options)))
 
     def _session(self, options: Namespace) -> Session:

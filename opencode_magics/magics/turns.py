@@ -6,11 +6,10 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics
 
 from ..errors import OpenCodeError, TurnInterrupted
 from .options import check_turn_options
-from .state import OpenCodeMagics
+from .topic import Topic
 
 if TYPE_CHECKING:
     from ..model import Session
@@ -19,12 +18,8 @@ if TYPE_CHECKING:
     from ..turn import Turn
 
 
-class TurnMagics(Magics):
+class TurnMagics(Topic):
     """Magics that send something to a session and play the turn that comes of it."""
-
-    def __init__(self, shell: object, state: OpenCodeMagics) -> None:
-        super().__init__(shell)
-        self.state = state
 
     def _names(self, options: Namespace) -> dict[str, str | None]:
         """Who is to answer, as far as anybody said so."""
