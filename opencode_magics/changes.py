@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from .client import Client, aside
 from .errors import SessionBusyError, TurnInterrupted, UnknownNameError
 from .figures import money
+from .limits import Limits
 from .model import Message, ModelRef, Session
 from .resend import Resend
-from .sessions import choose_model, default_model, put_away
+from .sessions import choose_model, default_model, put_away, within_session
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -156,19 +157,24 @@ def commit(client: Client, session: Session) -> Change:
     return Change(now, "what was taken back is gone for good", gone)
 
 
-def compact(client: Client, session: Session, model: str | None = None) -> Change:
+def compact(
+    client: Client, session: Session, model: str | None = None, limits: Limits | None = None
+) -> Change:
     """Have a model sum a session up: later prompts begin with that instead of all messages.
 
     Args:
         client: Its server.
         session: Which.
         model: `provider/model`; None takes the session's own, else the server's default.
+        limits: What the session may cost.
 
     Raises:
         SessionBusyError: It is at work.
         UnknownNameError: There is no such model.
+        CostLimitError: What the session may cost is spent.
     """
     check_idle(client, session)
+    within_session(client, session, limits or Limits())
     chosen = _model(client, session, model)
     known = {m.id for m in client.messages(session)}
     with _goes_on(session):

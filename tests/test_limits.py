@@ -255,12 +255,19 @@ def test_a_ceiling_that_could_not_hold_a_turn_is_said(shell: Shell) -> None:
     assert "Its cost is unknown, so max_cost could not be watched." in shown.text
 
 
-def test_a_session_that_is_spent_is_refused_in_a_sentence(shell: Shell, workspace: Path) -> None:
+@both
+def test_a_session_that_is_spent_is_refused_in_a_sentence(
+    shell: Shell, client: Client, workspace: Path
+) -> None:
     shell.run("%oc_prompt -n #text 2")
     shell.run("%config OpenCodeMagics.max_session_cost = 0.01")
-    shown = shell.fails("%oc_prompt #text 2")
-    assert one_line_and_what_to_do(shown)
-    assert "passed max_session_cost $0.01" in shown.text
+    spent = shell.run("%oc_session").value
+    held = client.messages(spent)
+    for line in ("%oc_prompt #text 2", "%oc_compact"):
+        shown = shell.fails(line)
+        assert one_line_and_what_to_do(shown)
+        assert "passed max_session_cost $0.01" in shown.text
+    assert client.messages(spent) == held
 
 
 def test_without_a_follower_a_ceiling_is_said_to_hold_nothing(shell: Shell) -> None:

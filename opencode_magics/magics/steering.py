@@ -106,7 +106,8 @@ class SteeringMagics(Topic):
     def oc_compact(self, options: Namespace) -> Change:
         """A session summed up, so that its next prompts take fewer tokens.
 
-        It costs a model call. The messages stay; %oc_revert takes the summary back.
+        It costs a model call, and isn't done where OpenCodeMagics.max_session_cost is spent. The
+        messages stay; %oc_revert takes the summary back.
 
         Example::
 
@@ -114,7 +115,8 @@ class SteeringMagics(Topic):
         """
         from .. import changes
 
-        return changes.compact(self.state.client, self._session(options), options.model)
+        client, session = self.state.client, self._session(options)
+        return changes.compact(client, session, options.model, self.state.limits)
 
     @no_var_expand
     @arguments
