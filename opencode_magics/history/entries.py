@@ -227,7 +227,8 @@ class Reading:
         said = [m for m in said if m.session in wanted]
         if kind == "messages" and inquiry.whole:
             self._compare(asked, said)
-        said = [m for m in said if inquiry.within(m.created)]
+        # What is neither (the end of a turn, a person's command) would only add empty rows.
+        said = [m for m in said if (m.is_call or m.is_turn) and inquiry.within(m.created)]
         dates = {n: _dates(said, n, inquiry) for n in inquiry.by if n in PERIODS}
         return [
             self._entry(inquiry, m, tuple(self._key(m, n, at, dates) for n in inquiry.by), kind)
