@@ -113,9 +113,9 @@ SESSIONS: Columns = {
         lambda r: r.session.forked_from or r.fork_of,
         "The session that it is a copy of; on 1.x known once messages are loaded.",
     ),
-    "files": Column(COUNT, _session(lambda s: s.changed), "Files changed; 1.x does not tell."),
-    "additions": Column(COUNT, _session(lambda s: s.additions), "Lines added; 1.x does not tell."),
-    "deletions": Column(COUNT, _session(lambda s: s.deletions), "Lines gone; 1.x does not tell."),
+    "files": Column(COUNT, _session(lambda s: s.changed), "Files changed; no server tells."),
+    "additions": Column(COUNT, _session(lambda s: s.additions), "Lines added; no server tells."),
+    "deletions": Column(COUNT, _session(lambda s: s.deletions), "Lines gone; no server tells."),
     "directory": Column(WORD, _session(lambda s: s.directory), "Where it works."),
     "project": Column(WORD, _session(lambda s: s.project), "The project of the directory."),
     "id": Column(TEXT, _session(lambda s: s.id), "The session's id."),
@@ -477,7 +477,7 @@ TOOLS: Columns = {
     "input": Column(OBJECT, lambda r: r.part.input, "What it was called with, a dict."),
     **_WHEN,
     "waited": Column(
-        NUMBER, lambda r: None, "Seconds it waited for permission; 1.x does not store it: NA."
+        NUMBER, lambda r: None, "Seconds it waited for permission; no server stores it: NA."
     ),
     **_WHO,
     "declined": Column(FLAG, lambda r: r.part.declined, "Somebody said no, and the turn stopped."),

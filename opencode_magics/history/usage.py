@@ -69,7 +69,7 @@ _SUMS: Columns = {
     "sessions": Column(COUNT, _of("sessions"), "How many sessions have a part in it."),
     "turns": Column(COUNT, _of("turns"), "Prompts that people sent, not those to subagents."),
     "errors": Column(COUNT, _of("errors"), "Calls that failed; stopped ones are no errors."),
-    "retries": Column(COUNT, lambda r: None, "1.x does not store them: NA."),
+    "retries": Column(COUNT, lambda r: None, "No server stores them: NA."),
     "unknown": Column(
         COUNT, _of("unknown"), "Calls whose usage nobody knows: stopped, failed, unfinished."
     ),
