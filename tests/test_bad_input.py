@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake import ACCEPTED, CUT, PAGE, FakeServer, assistant, frame, one_x, user
+from fake import ACCEPTED, CUT, PAGE, FakeServer, Seen, assistant, frame, one_x, user
 from shell import Shell, one_line_and_what_to_do, take_practice_server
 
 from opencode_magics import sessions
@@ -126,7 +126,13 @@ def test_a_prompt_to_a_session_that_was_deleted_runs_nowhere(shell: Shell, clien
 
 def test_a_prompt_that_the_server_refuses_runs_nowhere(alone: Shell) -> None:
     body = b'{"name":"UnknownError","data":{"message":"Unexpected.","ref":"err_1"}}'
-    with FakeServer(one_x(prompt=(500, {"content-type": "application/json"}, body))) as fake:
+
+    def refuse(seen: Seen) -> Any:
+        path = f"/session/ses_root01/message/{seen.body['messageID']}"
+        fake.routes[f"GET {path}"] = (404, {}, b'{"name":"NotFoundError"}')
+        return 500, {"content-type": "application/json"}, body
+
+    with FakeServer(one_x(prompt=refuse)) as fake:
         alone.run(f"%oc_connect {fake.url};")
         cell = "%%oc_prompt -s ses_root01 -o turn\nhello"
         fails(alone, cell, StatusError, "HTTP 500: Unexpected.", "err_1")
