@@ -16,8 +16,9 @@ from .errors import SessionBusyError, TurnInterrupted, UnknownNameError
 from .figures import money
 from .limits import Limits
 from .model import Message, ModelRef, Session
+from .names import choose_model, default_model
 from .resend import Resend
-from .sessions import choose_model, default_model, put_away, within_session
+from .sessions import put_away, within_session
 
 
 @dataclass(frozen=True, slots=True, repr=False)

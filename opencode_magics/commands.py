@@ -46,17 +46,11 @@ from .matching import (
     was_at_work,
 )
 from .model import LogEntry, Message, Session
+from .names import check_names, choose_command
 from .recording import Recorder
 from .resend import Resend, ResendSafety, of_request, of_turn
-from .sessions import (
-    Run,
-    beside,
-    check_names,
-    choose_command,
-    is_busy,
-    opened,
-    within_session,
-)
+from .run import Run, beside, opened
+from .sessions import is_busy, within_session
 from .turn import Turn
 
 Thing = TypeVar("Thing", "Input", "Child")

@@ -16,7 +16,7 @@ from .client import Client, aside
 from .conversation import read
 from .kept import keep, ours
 from .model import Attachment, Message, ModelRef, Session
-from .sessions import check_names, default_model
+from .names import check_names, default_model
 from .turn import Turn
 
 _KEPT = 200  # digests in a session's metadata

@@ -20,7 +20,8 @@ from .errors import OpenCodeError, RecordingError
 from .events import Ended, Event, PartDelta, PermissionAsked, QuestionAsked, RequestReplied
 from .model import Decision, Failure, Outcome, Permission, Question, Server, Session
 from .recording import Line, Recording
-from .sessions import TICK, Run, read_store
+from .run import TICK, Run
+from .sessions import read_store
 from .turn import Turn, advance_all, as_replay
 
 LONGEST_WAIT = 5.0  # seconds that a replay waits for an answer which took a person longer

@@ -17,7 +17,8 @@ from typing import Literal
 from .client import Client
 from .errors import NotFoundError, OpenCodeError, StatusError
 from .model import Message, Permission, Question, Session, Status
-from .sessions import descendants, same_directory, waiting_as_known
+from .names import same_directory
+from .sessions import descendants, waiting_as_known
 
 State = Literal[
     "idle",

@@ -13,7 +13,6 @@ import pytest
 from fake import ACCEPTED, CUT, PAGE, FakeServer, Seen, assistant, frame, one_x, user
 from shell import Shell, one_line_and_what_to_do, take_practice_server
 
-from opencode_magics import sessions
 from opencode_magics.client import Client
 from opencode_magics.errors import (
     NotFoundError,
@@ -218,7 +217,7 @@ def test_an_image_that_is_none_is_told_with_the_servers_reason(
 def test_a_server_that_is_killed_leaves_what_was_received(
     alone: Shell, opencode: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "_RESTART", 2.0)
+    monkeypatch.setattr("opencode_magics.run._RESTART", 2.0)
     with Practice(command=opencode) as world:
         take_practice_server(alone, world, monkeypatch)
         killer = threading.Thread(target=kill_when_it_writes, args=(world,))

@@ -23,7 +23,7 @@ from opencode_magics.notebook.ask import Asker
 from opencode_magics.notebook.desk import Desk
 from opencode_magics.notebook.live import LiveCell, View
 from opencode_magics.notebook.quiet import QuietView
-from opencode_magics.sessions import Run
+from opencode_magics.run import Run
 from opencode_magics.turn import Turn
 
 ROOT = Session("ses_root01", "root", "/work/p")

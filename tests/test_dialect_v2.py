@@ -46,7 +46,8 @@ from opencode_magics.model import (
     Text,
     Usage,
 )
-from opencode_magics.sessions import Run
+from opencode_magics.names import create
+from opencode_magics.run import _QUIET, Run, attach, prepare
 from opencode_magics.turn import Turn, advance, advance_all
 
 # -- the transcripts -------------------------------------------------------------------------------
@@ -429,7 +430,7 @@ def test_g1_12_a_session_is_made_where_it_was_asked_for() -> None:
     elsewhere = {"data": {"id": "ses_x", "location": {"directory": "/home/srv"}}}
     wrong = pytest.raises(UnknownNameError, match="/home/srv instead of /work/p")
     with FakeServer(two_x(create=elsewhere)) as fake, Client(fake.url) as client, wrong:
-        sessions.create(client, "title", "/work/p")
+        create(client, "title", "/work/p")
 
 
 def test_rules_are_replaced_as_a_whole() -> None:
@@ -491,7 +492,7 @@ def test_g1_06_what_happened_in_a_gap_is_read_from_the_store() -> None:
     with FakeServer(two_x(message=rows(USER, ANSWER)), [[b": heartbeat\n\n", CUT], []]) as fake:
         began = time.monotonic()
         assert played(fake).text == "done"
-        assert time.monotonic() - began < sessions._QUIET
+        assert time.monotonic() - began < _QUIET
 
 
 def test_g1_36_a_list_of_the_active_that_lags_behind_the_end_is_waited_for() -> None:
@@ -581,7 +582,7 @@ CALLS |= {
     "history": lambda c: history.messages(c, [ROOT], cache=False),
     "status": lambda c: status.read(c, [ROOT]),
     "rules": lambda c: sessions.rules_of(c, ROOT),
-    "attach": lambda c: sessions.attach(c, ROOT),
+    "attach": lambda c: attach(c, ROOT),
     "show": lambda c: conversation.read(c, ROOT),
 }
 
@@ -677,7 +678,7 @@ def spoilt_for(use: str, bad: Any, *stored: Any) -> Iterator[Client]:
 def test_a_turn_ends_whatever_is_not_to_be_had_beside_it(bad: Any) -> None:
     with spoilt_for("a turn", bad, USER | {"id": "msg_here"}, ANSWER) as client:
         client.dialect.new_prompt_id = lambda now: "msg_here"  # type: ignore[method-assign]
-        with sessions.prepare(client, ROOT, "hi") as run:
+        with prepare(client, ROOT, "hi") as run:
             run.start()
             end = time.monotonic() + 120
             for turn in run:

@@ -15,14 +15,16 @@ import pytest
 from both import tool_names
 from pandas.testing import assert_frame_equal
 
-from opencode_magics import history, sessions
+from opencode_magics import history
 from opencode_magics.client import Client
 from opencode_magics.model import Reasoning, ToolCall
+from opencode_magics.names import create
 from opencode_magics.practice.repertoire import REPERTOIRE
 from opencode_magics.practice.script import KEYWORDS
 from opencode_magics.practice.simulator import Simulator
 from opencode_magics.practice.workspace import reset_workspace
 from opencode_magics.practice.world import Practice
+from opencode_magics.run import prepare
 from opencode_magics.turn import Turn
 
 SCENARIOS: dict[str, dict[str, Any]] = {
@@ -77,8 +79,8 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 
 def played(client: Client, text: str, answers: dict[str, Any]) -> Turn:
     """A scenario in a session of its own, to its end."""
-    session = sessions.create(client, text)
-    with sessions.prepare(client, session, text.strip()) as run:
+    session = create(client, text)
+    with prepare(client, session, text.strip()) as run:
         run.start()
         deadline = time.monotonic() + 240
         for turn in run:

@@ -21,7 +21,8 @@ from opencode_magics.limits import Ceiling, Limits, loops, spent
 from opencode_magics.magics.state import OpenCodeMagics
 from opencode_magics.model import Message, Session, StepStart, Text, Usage
 from opencode_magics.notebook.cell import _about_cost
-from opencode_magics.sessions import prepare, within_session
+from opencode_magics.run import prepare
+from opencode_magics.sessions import within_session
 from opencode_magics.turn import Turn
 
 CHEAP = Limits((Ceiling("max_cost", 0.005),))

@@ -13,10 +13,11 @@ from both import both
 from notebook_turns import says
 from shell import Shell, one_line_and_what_to_do
 
-from opencode_magics import mapping, sessions, structured
+from opencode_magics import mapping, structured
 from opencode_magics.client import Client
 from opencode_magics.errors import OpenCodeError, TurnInterrupted, UnknownNameError
 from opencode_magics.mapping import RowResult
+from opencode_magics.run import Run, prepare
 
 TRIPS = pd.DataFrame(
     {"city": ["Oslo", "Rome"], "days": [3, 5], "full name": ["a b", "c"]}, index=["x", "y"]
@@ -259,15 +260,15 @@ def test_permissions_are_asked_as_usual(shell: Shell, workspace: Path) -> None:
 def test_an_interrupt_keeps_what_is_done(
     shell: Shell, trips: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepare, sent = sessions.prepare, []
+    sent = []
 
-    def second_time_interrupted(*args: Any, **options: Any) -> sessions.Run:
+    def second_time_interrupted(*args: Any, **options: Any) -> Run:
         sent.append(args)
         if len(sent) == 2:
             raise KeyboardInterrupt
         return prepare(*args, **options)
 
-    monkeypatch.setattr(sessions, "prepare", second_time_interrupted)
+    monkeypatch.setattr("opencode_magics.run.prepare", second_time_interrupted)
     shown = shell.fails("%%oc_map trips -o out\n#text {n}")
     assert isinstance(shown.error, TurnInterrupted)
     assert "what is done is in out" in shown.text

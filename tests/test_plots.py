@@ -19,7 +19,7 @@ from matplotlib.patches import Rectangle
 from notebook_turns import answer, permission, tool, turn
 from shell import Shell, one_line_and_what_to_do
 
-from opencode_magics import columns, history, sessions
+from opencode_magics import columns, history
 from opencode_magics.client import Client
 from opencode_magics.columns import Column, frame
 from opencode_magics.errors import MissingPackageError
@@ -32,6 +32,7 @@ from opencode_magics.history.timeline import timeline_of
 from opencode_magics.history.times import PERIODS
 from opencode_magics.history.usage import USAGE, Row
 from opencode_magics.model import Message, ModelRef, Session, Text, Usage
+from opencode_magics.run import prepare
 from opencode_magics.turn import Settled, Turn
 
 DAY = 86_400_000
@@ -501,7 +502,7 @@ def test_words_on_bars_can_be_read(colour: str) -> None:
 
 
 def played(client: Client, session: Session, text: str) -> Turn:
-    with sessions.prepare(client, session, text) as run:
+    with prepare(client, session, text) as run:
         run.start()
         for now in run:
             for request in now.permissions:

@@ -30,7 +30,7 @@ from opencode_magics.notebook import html
 from opencode_magics.recording import Recording, dumps
 from opencode_magics.recordings import load, recorded, save
 from opencode_magics.replay import Replay
-from opencode_magics.sessions import Run, prepare
+from opencode_magics.run import Run, prepare
 from opencode_magics.turn import Turn, advance, advance_all
 
 RECORDINGS = HERE / "recordings"

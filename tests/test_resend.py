@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shell import Shell
 
-from opencode_magics import conversation, once, resend, sessions
+from opencode_magics import conversation, once, resend
 from opencode_magics.client import Client
 from opencode_magics.errors import (
     OpenCodeError,
@@ -35,6 +35,7 @@ from opencode_magics.model import (
     ToolCall,
 )
 from opencode_magics.once import Wanted
+from opencode_magics.run import attach
 from opencode_magics.turn import Turn, advance
 
 ROOT = Session("ses_root01", "root", "/work/p")
@@ -292,7 +293,7 @@ def test_a_command_that_a_person_ran_since_changes_no_answer(
     client._http.post(f"{client.url}{root}/{session.id}/shell", json=body).raise_for_status()
     (turn,) = conversation.read(client, session).turns
     assert (turn.outcome, turn.text) == ("succeeded", "word0 word1 word2")
-    with sessions.attach(client, session) as run:
+    with attach(client, session) as run:
         run.start()
         *_, turn = run
     assert (turn.outcome, turn.text) == ("succeeded", "word0 word1 word2")

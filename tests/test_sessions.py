@@ -12,7 +12,7 @@ from fake import ACCEPTED, CUT, FakeServer, assistant, frame, in_turn, one_x, tw
 from recorded import HERE, case
 from shell import until, until_at_work
 
-from opencode_magics import conversation, sessions
+from opencode_magics import conversation
 from opencode_magics.client import Client
 from opencode_magics.dialects import Prompt, Request
 from opencode_magics.errors import (
@@ -25,7 +25,8 @@ from opencode_magics.errors import (
 )
 from opencode_magics.events import MessageChanged
 from opencode_magics.model import Attachment, Message, Permission, Question, Session
-from opencode_magics.sessions import Run, same_directory
+from opencode_magics.names import create, find, same_directory
+from opencode_magics.run import _QUIET, Run, _await_opening, attach, prepare
 from opencode_magics.turn import Turn, advance
 
 ROOT = Session("ses_root01", "root", "/work/p")
@@ -50,7 +51,7 @@ def finish(run: Run, seconds: float = 120.0, **answers: object) -> Turn:
 
 def prompted(client: Client, session: Session, text: str, **options: object) -> Turn:
     answers = {k: options.pop(k) for k in ("decision", "message", "answers") if k in options}
-    with sessions.prepare(client, session, text, **options) as run:
+    with prepare(client, session, text, **options) as run:
         run.start()
         return finish(run, **answers)
 
@@ -136,14 +137,14 @@ def test_a_dismissed_question_stops_the_turn(client, session):
 def test_the_session_of_another_directory_is_worked_in_its_own(client, world):
     below = world.directory / "below"
     below.mkdir(exist_ok=True)
-    session = sessions.create(client, "below", str(below))
+    session = create(client, "below", str(below))
     turn = prompted(client, session, "#bash pwd")
     assert turn.tools[0].output.strip().endswith("/below")
 
 
 @both
 def test_an_abort_is_proved_and_keeps_what_came(client, session):
-    with sessions.prepare(client, session, "#slow 400 .1") as run:
+    with prepare(client, session, "#slow 400 .1") as run:
         run.start()
         for turn in run:
             if turn.text:
@@ -158,8 +159,8 @@ def test_an_abort_is_proved_and_keeps_what_came(client, session):
 def test_an_abort_right_after_the_prompt_holds_in_a_cold_directory(client, world):
     cold = world.root / "cold"
     cold.mkdir(exist_ok=True)
-    session = sessions.create(client, "cold", str(cold))
-    with sessions.prepare(client, session, "#slow 400 .1") as run:
+    session = create(client, "cold", str(cold))
+    with prepare(client, session, "#slow 400 .1") as run:
         run.start()
         assert run.abort().outcome == "aborted"
     assert prompted(client, session, "#text 2").outcome == "succeeded"
@@ -168,7 +169,7 @@ def test_an_abort_right_after_the_prompt_holds_in_a_cold_directory(client, world
 @both
 @pytest.mark.parametrize("prompt", ["#bash touch never", "#question", "#task #bash touch never"])
 def test_an_abort_leaves_nothing_waiting(client, session, workspace, prompt):
-    with sessions.prepare(client, session, prompt) as run:
+    with prepare(client, session, prompt) as run:
         run.start()
         for turn in run:
             if turn.waiting:
@@ -181,7 +182,7 @@ def test_an_abort_leaves_nothing_waiting(client, session, workspace, prompt):
 
 @both
 def test_an_abort_between_two_tries_of_the_provider(client, session):
-    with sessions.prepare(client, session, "#err500") as run:
+    with prepare(client, session, "#err500") as run:
         run.start()
         for turn in run:
             if turn.retries:
@@ -191,11 +192,11 @@ def test_an_abort_between_two_tries_of_the_provider(client, session):
 
 @both
 def test_a_busy_session_is_said_and_a_queued_prompt_waits_for_its_own_answer(client, session):
-    with sessions.prepare(client, session, "#slow 40 .1") as first:
+    with prepare(client, session, "#slow 40 .1") as first:
         first.start()
         until_at_work(client, session)
         with pytest.raises(SessionBusyError, match="--queue") as caught:
-            sessions.prepare(client, session, "#text 2")
+            prepare(client, session, "#text 2")
         assert caught.value.status == 409
         second = prompted(client, session, "#text 2", queue=True)
         assert second.text == "word0 word1"
@@ -222,7 +223,7 @@ def test_a_prompt_is_in_the_store_once(client, session):
 )
 def test_what_the_server_does_not_have_is_caught_before_sending(client, session, options, words):
     with pytest.raises(UnknownNameError, match=words):
-        sessions.prepare(client, session, "hi", **options)
+        prepare(client, session, "hi", **options)
     assert client.messages(session) == ()
 
 
@@ -241,15 +242,15 @@ def test_a_file_goes_along(client, session, tmp_path, generation):
 
 @both
 def test_find_takes_an_id_its_beginning_or_a_title(client, session):
-    other = sessions.create(client, "A title that nobody else has")
-    assert sessions.find(client, other.id) == client.session(other.id)
-    assert sessions.find(client, other.id[:-2]).id == other.id
-    assert sessions.find(client, "a title THAT nobody else has").id == other.id
-    assert sessions.find(client, "nobody else").id == other.id
+    other = create(client, "A title that nobody else has")
+    assert find(client, other.id) == client.session(other.id)
+    assert find(client, other.id[:-2]).id == other.id
+    assert find(client, "a title THAT nobody else has").id == other.id
+    assert find(client, "nobody else").id == other.id
     with pytest.raises(UnknownNameError, match=r"could be \d+ sessions"):
-        sessions.find(client, "ses_")
+        find(client, "ses_")
     with pytest.raises(UnknownNameError, match="No session 'quite unknown'"):
-        sessions.find(client, "quite unknown")
+        find(client, "quite unknown")
 
 
 # -- against a server that misbehaves --------------------------------------------------------------
@@ -348,7 +349,7 @@ def test_g1_06_what_happened_while_the_stream_was_down_is_read_from_the_store():
     with FakeServer(one_x(message=stored), [first, []]) as fake:
         began = time.monotonic()
         assert played(fake).text == "half and the whole rest"
-        assert time.monotonic() - began < sessions._QUIET
+        assert time.monotonic() - began < _QUIET
 
 
 def test_g1_07_a_stale_idle_closes_no_turn():
@@ -362,7 +363,7 @@ def test_g1_12_a_session_made_elsewhere_is_refused():
     elsewhere = {"id": "ses_x", "directory": "/home/srv"}
     wrong = pytest.raises(UnknownNameError, match="/home/srv instead of /work/p")
     with FakeServer(one_x(create=elsewhere)) as fake, Client(fake.url) as client, wrong:
-        sessions.create(client, "title", "/work/p")
+        create(client, "title", "/work/p")
 
 
 def test_g1_14_a_request_that_waited_before_we_listened_is_seen():
@@ -520,7 +521,7 @@ def test_an_answer_that_a_killed_server_left_half_done_is_at_work_no_more():
     later = [user("msg_u2", 5), assistant("msg_a2", "msg_u2", "whole", created=6)]
     with FakeServer(one_x(message=[user("msg_u1"), half_done, *later])) as fake:
         client = Client(fake.url, directory="/work/p")
-        with client, sessions.attach(client, ROOT) as run:
+        with client, attach(client, ROOT) as run:
             assert run.prompt.id == "msg_u2"
             told = conversation.read(client, ROOT)
     assert [t.outcome for t in told.turns] == ["interrupted", "succeeded"]
@@ -532,7 +533,7 @@ def test_a_prompt_that_is_queued_is_not_yet_at_work():
     routes = one_x(message=[user("msg_u1"), at_work, user("msg_u2", 5)], status=busy)
     with FakeServer(routes) as fake:
         client = Client(fake.url, directory="/work/p")
-        with client, sessions.attach(client, ROOT) as run:
+        with client, attach(client, ROOT) as run:
             assert run.prompt.id == "msg_u1"
             told = conversation.read(client, ROOT)
     assert [t.outcome for t in told.turns] == ["running", "running"]
@@ -546,7 +547,7 @@ def test_an_idle_session_without_the_prompt_is_unknown():
 
 
 def test_a_server_that_goes_away_leaves_what_was_received(monkeypatch):
-    monkeypatch.setattr(sessions, "_RESTART", 1.0)
+    monkeypatch.setattr("opencode_magics.run._RESTART", 1.0)
     opening = assistant("msg_a1", "msg_u1")["info"] | {"time": {"created": 2}, "finish": None}
     frames = [
         frame("message.updated", info=user("msg_u1")["info"]),
@@ -580,7 +581,7 @@ def test_the_agent_of_the_session_goes_with_the_prompt():
     """G1-33: left out, 1.x would take "build"."""
     planner = {"id": "ses_root01", "directory": "/work/p", "agent": "plan"}
     with FakeServer(one_x(session=planner, prompt=ACCEPTED)) as fake, Client(fake.url) as client:
-        run = sessions.prepare(client, client.session("ses_root01"), "hi")
+        run = prepare(client, client.session("ses_root01"), "hi")
         assert run.prompt.agent == "plan"
 
 
@@ -588,7 +589,7 @@ def test_a_directory_is_warmed_before_its_first_prompt():
     with (
         FakeServer(one_x()) as fake,
         Client(fake.url) as client,
-        sessions.prepare(client, ROOT, "hi") as run,
+        prepare(client, ROOT, "hi") as run,
     ):
         run.start()
         paths = [s.path for s in fake.seen]
@@ -633,7 +634,7 @@ def test_what_comes_right_behind_the_opening_is_not_lost():
         stream = client.stream("/work/p")
         while stream._queue.qsize() < 2:
             time.sleep(0.01)
-        sessions._await_opening(client, stream)
+        _await_opening(client, stream)
         assert [event.text for event in stream.take(0)] == ["early"]
         stream.close()
 
@@ -706,12 +707,12 @@ def test_a_session_that_was_deleted_interrupts_its_turn():
 
 
 def test_a_queued_turn_answers_none_of_the_requests_before_it(client, session, workspace):
-    with sessions.prepare(client, session, "#bash touch theirs") as first:
+    with prepare(client, session, "#bash touch theirs") as first:
         first.start()
         for turn in first:
             if turn.waiting:
                 break
-        with sessions.prepare(client, session, "#text 2", queue=True) as second:
+        with prepare(client, session, "#text 2", queue=True) as second:
             second.start()
             second.prove_stored()
             second._fold([second.reread()])

@@ -27,10 +27,11 @@ from opencode_magics.errors import (
 )
 from opencode_magics.events import MessageChanged, PermissionAsked, PromptDelivered
 from opencode_magics.model import InboxItem, ModelRef, Rule, Session
+from opencode_magics.names import create
 from opencode_magics.notebook import text
 from opencode_magics.practice.simulator import Fault, Simulator
 from opencode_magics.practice.workspace import reset_workspace
-from opencode_magics.sessions import Run
+from opencode_magics.run import _QUIET, Run, attach, prepare
 from opencode_magics.turn import Turn, advance
 
 
@@ -49,7 +50,7 @@ def finish(run: Run, decision: Any = "once", seconds: float = 120.0) -> Turn:
 
 
 def prompted(client: Client, session: Session, text: str, decision: Any = "once") -> Turn:
-    with sessions.prepare(client, session, text) as run:
+    with prepare(client, session, text) as run:
         run.start()
         return finish(run, decision)
 
@@ -172,7 +173,7 @@ def test_the_first_prompt_of_an_id_counts(client: Client, session: Session) -> N
     texts = [m.text for m in client.messages(session) if m.role == "user"]
     assert texts == ["#text 2"]
     with pytest.raises(SessionBusyError):
-        client.prompt(sessions.create(client, "another"), first)
+        client.prompt(create(client, "another"), first)
 
 
 def test_a_prompt_that_only_waits_wakes_nobody(client: Client, session: Session) -> None:
@@ -195,10 +196,10 @@ def test_what_is_delivered_cannot_be_cancelled(client: Client, session: Session)
 
 
 def test_a_cancelled_prompt_ends_its_turn(client: Client, session: Session) -> None:
-    with sessions.prepare(client, session, "#slow 400 .1") as first:
+    with prepare(client, session, "#slow 400 .1") as first:
         first.start()
         until_at_work(client, session)
-        with sessions.prepare(client, session, "#text 2", queue=True) as second:
+        with prepare(client, session, "#text 2", queue=True) as second:
             second.start()
             assert client.cancel(session, second.turn.prompt)
             turn = finish(second)
@@ -209,10 +210,10 @@ def test_a_cancelled_prompt_ends_its_turn(client: Client, session: Session) -> N
 def test_a_queued_prompt_is_taken_back_without_stopping_the_turn_before_it(
     client: Client, session: Session
 ) -> None:
-    with sessions.prepare(client, session, "#slow 50 .1") as first:
+    with prepare(client, session, "#slow 50 .1") as first:
         first.start()
         until_at_work(client, session)
-        with sessions.prepare(client, session, "#text 2", queue=True) as second:
+        with prepare(client, session, "#text 2", queue=True) as second:
             second.start()
             until(lambda: next(iter(second)).inbox)
             assert second.abort().outcome == "aborted"
@@ -221,12 +222,12 @@ def test_a_queued_prompt_is_taken_back_without_stopping_the_turn_before_it(
 
 
 def test_a_steered_prompt_joins_and_a_queued_one_waits(client: Client, session: Session) -> None:
-    with sessions.prepare(client, session, "#bash sleep 1") as first:
+    with prepare(client, session, "#bash sleep 1") as first:
         first.start()
         turn = until(lambda: next(iter(first)).waiting and first.turn)
         with (
-            sessions.prepare(client, session, "#text 2", queue=True) as queued,
-            sessions.prepare(client, session, "#text 3", steer=True) as steered,
+            prepare(client, session, "#text 2", queue=True) as queued,
+            prepare(client, session, "#text 3", steer=True) as steered,
         ):
             queued.start()
             steered.start()
@@ -246,12 +247,12 @@ def log_of(client: Client, session: Session) -> list[dict[str, Any]]:
 
 
 def test_g1_19_a_busy_session_says_how_to_join_it(client: Client, session: Session) -> None:
-    with sessions.prepare(client, session, "#slow 400 .1") as first:
+    with prepare(client, session, "#slow 400 .1") as first:
         first.start()
         until_at_work(client, session)
         with pytest.raises(SessionBusyError, match="join it with --steer"):
-            sessions.prepare(client, session, "#text 2")
-        with sessions.prepare(client, session, "#text 2", queue=True) as second:
+            prepare(client, session, "#text 2")
+        with prepare(client, session, "#text 2", queue=True) as second:
             second.start()
             until(lambda: next(iter(first)).text and next(iter(second)).inbox)
             assert (second.turn.answers, second.turn.outcome) == ((), "running")
@@ -262,7 +263,7 @@ def test_g1_19_a_busy_session_says_how_to_join_it(client: Client, session: Sessi
 def test_what_is_parked_after_an_abort_runs_with_the_next_prompt(
     client: Client, session: Session
 ) -> None:
-    with sessions.prepare(client, session, "#slow 400 .1") as first:
+    with prepare(client, session, "#slow 400 .1") as first:
         first.start()
         until_at_work(client, session)
         client.prompt(session, Prompt("msg_0005", "#text 2", delivery="queue"))
@@ -275,7 +276,7 @@ def test_what_is_parked_after_an_abort_runs_with_the_next_prompt(
 
 def test_an_interrupt_can_go_on_with_what_steers(client: Client, session: Session) -> None:
     assert client.interrupt(session) is False
-    with sessions.prepare(client, session, "#slow 400 .1") as first:
+    with prepare(client, session, "#slow 400 .1") as first:
         first.start()
         until(lambda: next(iter(first)).text)
         client.prompt(session, Prompt("msg_0008", "#text 2", delivery="steer"))
@@ -298,7 +299,7 @@ def test_a_parked_prompt_is_told_apart_from_a_lost_one(client: Client, session: 
 
 def test_an_abort_takes_back_what_was_asked(client: Client, session: Session) -> None:
     """The server drops the request without a word."""
-    with sessions.prepare(client, session, "#bash touch never") as run:
+    with prepare(client, session, "#bash touch never") as run:
         run.start()
         until(lambda: next(iter(run)).waiting)
         client.abort(session)
@@ -320,7 +321,7 @@ def test_a_model_or_agent_that_there_is_not_fails_at_the_next_turn(
 
 
 def test_a_prompt_with_another_model_switches_the_session(client: Client, session: Session) -> None:
-    with sessions.prepare(client, session, "#text 2", model="practice/frugal") as run:
+    with prepare(client, session, "#text 2", model="practice/frugal") as run:
         run.start()
         assert str(finish(run).model) == "practice/frugal"
     assert str(client.session(session.id).model) == "practice/frugal"
@@ -346,7 +347,7 @@ def test_what_a_command_prints_is_shown_while_it_runs(
     client: Client, session: Session, workspace: Path
 ) -> None:
     command = "echo one; until [ -e seen ]; do sleep .1; done; echo two"
-    with sessions.prepare(client, session, f"#bash {command}") as run:
+    with prepare(client, session, f"#bash {command}") as run:
         run.start()
         for turn in run:
             for permission in turn.permissions:
@@ -380,7 +381,7 @@ def test_how_a_turn_ended_is_the_same_live_stored_and_in_the_history(
     client: Client, session: Session, simulator: Simulator, end: str
 ) -> None:
     prompt, act, decision = ENDS[end]
-    with sessions.prepare(client, session, prompt) as run:
+    with prepare(client, session, prompt) as run:
         run.start()
         if act is not None:
             until(lambda: next(iter(run)).text)
@@ -404,7 +405,7 @@ def test_g1_14_a_restarted_attachment_sees_what_was_asked_before(
     until(lambda: client.permissions())
     (standing,) = status.read(client, [session])
     assert (standing.state, len(standing.requests)) == ("waiting_for_permission", 1)
-    with sessions.attach(client, session) as run:
+    with attach(client, session) as run:
         run.start()
         turn = finish(run)
     assert (turn.prompt, turn.outcome) == ("msg_0014", "succeeded")
@@ -413,7 +414,7 @@ def test_g1_14_a_restarted_attachment_sees_what_was_asked_before(
 
 def test_g1_15_a_second_answer_does_nothing(client: Client, session: Session) -> None:
     """Neither does the request, should it be told once more: it stays answered."""
-    with sessions.prepare(client, session, "#bash sleep 1") as run:
+    with prepare(client, session, "#bash sleep 1") as run:
         run.start()
         permission = until(lambda: next(iter(run)).permissions)[0]
         client.reply(permission, session.directory, "once")
@@ -426,7 +427,7 @@ def test_g1_15_a_second_answer_does_nothing(client: Client, session: Session) ->
 def test_g1_02_what_a_subagent_of_a_subagent_asks_is_seen_and_answered(
     client: Client, session: Session
 ) -> None:
-    with sessions.prepare(client, session, "#task #task #bash touch deep") as run:
+    with prepare(client, session, "#task #task #bash touch deep") as run:
         run.start()
         (asked,) = until(lambda: next(iter(run)).permissions)
         (parent,) = client.children(session)
@@ -440,7 +441,7 @@ def test_g1_07_an_empty_execution_is_nobodys_turn(client: Client, session: Sessi
     """A prompt that is sent once more wakes the session, which finds nothing to do."""
     client.prompt(session, Prompt("msg_0009", "#text 2"))
     client.wait(session)
-    with sessions.prepare(client, session, "#slow 10 .1") as run:
+    with prepare(client, session, "#slow 10 .1") as run:
         client.prompt(session, Prompt("msg_0009", "#text 2"))
         client.wait(session)
         run.start()
@@ -476,7 +477,7 @@ def end_of(turn: Turn) -> tuple[Any, ...]:
 def test_a_stream_cut_at_any_frame_ends_in_the_same_turn(
     faulty: Simulator, client: Client, session: Session, cut: int
 ) -> None:
-    other = end_of(prompted(client, sessions.create(client, "whole"), "#bash echo hi"))
+    other = end_of(prompted(client, create(client, "whole"), "#bash echo hi"))
     faulty.faults.append(Fault(cut=cut))
     assert end_of(prompted(client, session, "#bash echo hi")) == other
 
@@ -489,7 +490,7 @@ def test_what_was_asked_in_a_gap_is_seen_although_the_log_says_busy(
     began = time.monotonic()
     turn = prompted(client, session, "#bash echo hi")
     assert [s.reply for s in turn.settled_requests] == ["once"]
-    assert time.monotonic() - began < sessions._QUIET
+    assert time.monotonic() - began < _QUIET
 
 
 def test_a_gap_is_filled_from_the_log(faulty: Simulator, client: Client, session: Session) -> None:
@@ -504,7 +505,7 @@ def test_what_is_told_twice_counts_once(
 ) -> None:
     faulty.faults.append(Fault(twice=True))
     texts = []
-    with sessions.prepare(client, session, "#slow 40 .1") as run:
+    with prepare(client, session, "#slow 40 .1") as run:
         run.start()
         for turn in run:
             texts.append(turn.text)
@@ -559,7 +560,7 @@ def test_g4_07_two_turns_at_once_each_show_their_own_text(client: Client, sessio
     for word in ("alpha", "omega"):
         words = " ".join(f"{word}{n}" for n in range(2_000))
         plan = json.dumps([{"text": words, "deltas": 2_000}])
-        runs.append(sessions.prepare(client, client.create(word), f"#plan {plan}"))
+        runs.append(prepare(client, client.create(word), f"#plan {plan}"))
     for run in runs:
         run.start()
     deadline = time.monotonic() + 240
@@ -609,7 +610,7 @@ def test_the_log_can_be_followed(client: Client, session: Session) -> None:
 
 
 def test_sessions_of_a_project_come_over_all_pages(client: Client) -> None:
-    made = {sessions.create(client, f"page {n}").id for n in range(3)}
+    made = {create(client, f"page {n}").id for n in range(3)}
     everything = client.sessions(everywhere=True)
     assert made <= {s.id for s in everything}
     assert made <= {s.id for s in client.sessions()}
@@ -690,7 +691,7 @@ def test_a_compaction_is_a_message_of_its_own_id(client: Client, session: Sessio
 
 def test_a_session_is_renamed_and_deleted_with_its_children(client: Client) -> None:
     dialect: Any = client.dialect
-    session = sessions.create(client, "a parent")
+    session = create(client, "a parent")
     prompted(client, session, "#task #text 2")
     (child,) = client.children(session)
     client.run(dialect.rename(session, "another title"))
@@ -708,7 +709,7 @@ def test_what_changed_is_told_by_the_server_or_by_the_tools(
     assert client.diffs(session).source == "turns"
     assert client.diffs(session, turn.prompt) == client.diffs(session, turn.answers[-1].id)
     (tmp_path / "notes.txt").write_text("hello one\n")
-    outside = sessions.create(client, "outside of git", str(tmp_path))
+    outside = create(client, "outside of git", str(tmp_path))
     prompted(client, outside, "#edit")
     assert client.diffs(outside).source == "tools"
     with pytest.raises(NotFoundError):
@@ -775,7 +776,7 @@ def test_the_output_of_a_shell_is_read_by_bytes(
     client: Client, session: Session, workspace: Path
 ) -> None:
     command = "printf é; until [ -e read ]; do sleep .1; done; echo done"
-    with sessions.prepare(client, session, f"#bash {command}") as run:
+    with prepare(client, session, f"#bash {command}") as run:
         run.start()
         turn = until(lambda: next(iter(run)).waiting and run.turn)
         run.decide(turn.permissions[0], "once")
@@ -812,7 +813,7 @@ def test_the_output_of_a_shell_is_read_by_bytes(
         lambda c, s: c.integrations(),
         lambda c, s: c.shell_output("sh_1"),
         lambda c, s: list(c.log(s)),
-        lambda c, s: sessions.prepare(c, s, "hi", steer=True),
+        lambda c, s: prepare(c, s, "hi", steer=True),
     ],
 )
 @pytest.mark.parametrize("generation", ["1.x"])

@@ -14,7 +14,7 @@ from ..client import Client
 from ..columns import COUNT, NUMBER, TEXT, TIME, WORD, Column, Columns, frame
 from ..figures import took
 from ..model import Message, Session, ToolCall
-from ..sessions import find
+from ..names import find
 from ..turn import Settled, Turn
 from .frames import SHELL, outcome
 from .tables import described

@@ -9,7 +9,7 @@ from ..client import Client, aside
 from ..columns import Columns, built
 from ..figures import counted
 from ..model import Session
-from ..sessions import find
+from ..names import find
 from . import frames
 from .cache import Cache
 from .collector import without_collector

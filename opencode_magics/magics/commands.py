@@ -156,10 +156,11 @@ class CommandMagics(TurnMagics):
         return commands.ended(given.receipt, turn)
 
     def _recover(self, options: Namespace) -> CommandReceipt:
-        from .. import commands, sessions
+        from .. import commands
+        from ..names import find
 
         client = self.state.client
-        first = [sessions.find(client, options.session)] if options.session else []
+        first = [find(client, options.session)] if options.session else []
         first = first or [t.session for t in self.state.tracked.values()]
         return self._shown(commands.recover(client, options.recover, first), options)
 

@@ -36,14 +36,14 @@ def take_along(
 
 
 def _check_images(state: OpenCodeMagics, options: Namespace, told: list[Described]) -> None:
-    from .. import sessions
+    from ..names import answering, find
 
     figure = next((d.name for d in told if d.image), None)
     if figure is None:
         return
-    old = sessions.find(state.client, options.session) if options.session else state.session
+    old = find(state.client, options.session) if options.session else state.session
     session = None if options.new or options.title else old
-    model = sessions.answering(state.client, session, options.model or state.model or None)
+    model = answering(state.client, session, options.model or state.model or None)
     if model is not None and model.images is False:
         raise UsageError(
             f"--var {figure}: model {model.ref} takes no images. Choose one that does (%oc_models "

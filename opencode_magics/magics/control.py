@@ -89,12 +89,13 @@ class ControlMagics(Topic):
             events = %oc_watch --seconds 2
         """
         from .. import sessions, standings
+        from ..names import find
 
         if options.seconds <= 0:
             raise UsageError("--seconds takes a number above 0")
         client, tree, where = self.state.client, [], self.state.folder(options.directory)
         if options.session:
-            top = sessions.find(client, options.session)
+            top = find(client, options.session)
             tree = [top.id, *(s.id for s in sessions.descendants(client, top, 0))]
             where = where or top.directory
         return standings.events(self._watch(where or client.directory, options.seconds, tree))
@@ -179,15 +180,16 @@ class ControlMagics(Topic):
         return ended[0] if len(ended) == 1 else standings.ended(ended)
 
     def _end(self, name: str, action: Action | None, force: bool) -> EndResult:
-        from .. import control, sessions
+        from .. import control
+        from ..names import pick
 
         try:
             # A part of a title is not enough for what can't be undone.
             tracked = [t.session for t in self.state.tracked.values()]
-            session = sessions.pick(name, tracked, parts=False)
+            session = pick(name, tracked, parts=False)
             if session is None and force:
                 everyone = self.state.client.sessions(everywhere=True)
-                session = sessions.pick(name, everyone, parts=False)
+                session = pick(name, everyone, parts=False)
         except UnknownNameError as error:
             return control.EndResult(name, "", "not_found", evidence=error.what, todo=error.todo)
         if session is None:
@@ -210,7 +212,8 @@ class ControlMagics(Topic):
         self, names: list[str], directories: list[str]
     ) -> tuple[list[Session], list[Standing]]:
         """The sessions that are meant, and what can be said of names that fit none or several."""
-        from .. import sessions, status
+        from .. import status
+        from ..names import find
 
         if not names and not directories:
             return [t.session for t in self.state.tracked.values()], []
@@ -218,7 +221,7 @@ class ControlMagics(Topic):
         unfound: dict[str, Standing] = {}
         for name in each_session(names):
             try:
-                session = sessions.find(self.state.client, name)
+                session = find(self.state.client, name)
             except UnknownNameError as error:
                 unfound[name] = status.unfound(name, error.what)
             else:

@@ -227,7 +227,7 @@ class HistoryMagics(Topic):
 
     def _named(self, names: list[str] | None) -> list[Session] | None:
         """Sessions by ids and titles in quotes, or by one title of several words."""
-        from ..sessions import find
+        from ..names import find
 
         if not names:
             return None

@@ -44,12 +44,12 @@ class PermissionMagics(Topic):
             %oc_prompt --no-wait Explain greet.py
             %oc_attach -o turn
         """
-        from .. import sessions
         from ..notebook.cell import conclude, play
+        from ..run import attach
 
         check_turn_options(options)
         session = self.state.chosen(" ".join(options.session))
-        run = sessions.attach(self.state.client, session, self.state.limits)
+        run = attach(self.state.client, session, self.state.limits)
         self.state.session = self.state.track(session, "chosen")
         asker = self.state.asker(options.permission)
         try:

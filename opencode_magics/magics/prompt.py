@@ -224,7 +224,8 @@ class PromptMagics(TurnMagics):
             shown: What shows it; else the cell.
             sent: Where the turn is noted if it was sent for it now, however it ends.
         """
-        from .. import once, sessions
+        from .. import once
+        from ..run import prepare
 
         files = (*(attachment(name) for name in options.file), *images)
         names = self._names(options)
@@ -234,7 +235,7 @@ class PromptMagics(TurnMagics):
             if found:
                 return found
             session = self._session(options, names)
-            run = sessions.prepare(
+            run = prepare(
                 self.state.client,
                 session,
                 text,

@@ -83,7 +83,7 @@ class SessionMagics(Topic):
 
             %oc_session Fix the login page
         """
-        from ..sessions import find
+        from ..names import find
 
         if options.session:
             self.state.session = find(self.state.client, " ".join(options.session))
@@ -105,7 +105,7 @@ class SessionMagics(Topic):
 
             %oc_new Try another sorting algorithm
         """
-        from ..sessions import create
+        from ..names import create
 
         options, title = split(self.oc_new, line, verbatim=True)
         if options is None:

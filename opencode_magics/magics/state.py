@@ -294,7 +294,7 @@ class OpenCodeMagics(Configurable):
             UsageError: There is no current session.
             UnknownNameError: No session fits, or more than one does.
         """
-        from ..sessions import find
+        from ..names import find
 
         return find(self.client, named) if named else self.need_session()
 

@@ -14,7 +14,7 @@ from .topic import Topic
 if TYPE_CHECKING:
     from ..model import Session
     from ..notebook.live import View
-    from ..sessions import Run
+    from ..run import Run
     from ..turn import Turn
 
 
@@ -75,10 +75,10 @@ class TurnMagics(Topic):
 
     def _old_session(self, options: Namespace) -> Session | None:
         """The session that a prompt goes to, None if one would be made."""
-        from .. import sessions
+        from ..names import find
 
         if options.session:
-            return sessions.find(self.state.client, options.session)
+            return find(self.state.client, options.session)
         return None if options.new or options.title else self.state.session
 
     def _no_session(self) -> Session:
@@ -89,13 +89,13 @@ class TurnMagics(Topic):
 
     def _session(self, options: Namespace, names: dict[str, str | None]) -> Session:
         """The session to send to; a new one is made only for names that the server has."""
-        from .. import sessions
+        from ..names import check_names, create
 
         client = self.state.client
         if old := self._old_session(options):
             return old
-        sessions.check_names(client, self._no_session(), **names)
-        self.state.session = sessions.create(client, options.title)
+        check_names(client, self._no_session(), **names)
+        self.state.session = create(client, options.title)
         return self.state.track(self.state.session, "made")
 
 

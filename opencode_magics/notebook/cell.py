@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from ..errors import AnswerNeeded, OpenCodeError, TurnError, TurnInterrupted
-from ..sessions import Run
+from ..run import Run
 from ..turn import Turn
 from .ask import Asker
 from .desk import Desk, Ui

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..errors import InvalidAnswer, OpenCodeError, ServerConnectionError, StatusError
 from ..model import Permission, Question
-from ..sessions import Run
+from ..run import Run
 from . import words
 from .ask import Asker
 from .interrupts import Held

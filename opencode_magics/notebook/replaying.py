@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import TurnInterrupted
 from ..model import ToolCall
 from ..replay import Replay
-from ..sessions import TICK
+from ..run import TICK
 from ..turn import Turn
 from .ask import Asker
 from .blocks import Request, blocks
