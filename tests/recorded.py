@@ -12,8 +12,9 @@ import httpx_sse
 
 from opencode_magics.client import Heard, _decoded
 from opencode_magics.dialects import loads
+from opencode_magics.dialects import v2_shapes as shapes
 from opencode_magics.dialects.v1 import V1, _message_with_parts, _session
-from opencode_magics.dialects.v2 import V2, _messages, _reasons
+from opencode_magics.dialects.v2 import V2
 from opencode_magics.events import Event, Reread
 from opencode_magics.model import Status
 from opencode_magics.recording import Recording
@@ -79,8 +80,8 @@ class Transcript:
 
     def stored(self) -> Reread:
         """What the store held at the end."""
-        why = dict(_reasons(self.frames))
-        messages = _messages(self.session, self.rows, why=why)
+        why = dict(shapes.reasons(self.frames))
+        messages = shapes.messages(self.session, self.rows, why=why)
         return Reread(self.session, Status("idle"), messages)
 
     def heard(self) -> tuple[Event, ...]:

@@ -23,7 +23,8 @@ from test_dialects import reply_of, run
 from opencode_magics import columns, conversation, history, sessions, status
 from opencode_magics.client import Client
 from opencode_magics.dialects import Prompt, Reply, Request, decode
-from opencode_magics.dialects.v2 import V2, _messages, _readable, _reasons
+from opencode_magics.dialects import v2_shapes as shapes
+from opencode_magics.dialects.v2 import V2
 from opencode_magics.errors import (
     OpenCodeError,
     StatusError,
@@ -126,7 +127,7 @@ def test_who_stopped_a_turn_stands_in_the_log_alone() -> None:
     start = Turn(told.session, told.prompts[0])
 
     def outcome(rows: Any, frames: Any) -> tuple[str, str]:
-        read = _messages(told.session, rows, why=dict(_reasons(frames)))
+        read = shapes.messages(told.session, rows, why=dict(shapes.reasons(frames)))
         turn = advance(start, Reread(told.session, Status("idle"), read))
         return turn.outcome, str(turn.failure)
 
@@ -138,7 +139,7 @@ def test_who_stopped_a_turn_stands_in_the_log_alone() -> None:
     assert outcome(early, ()) == ("interrupted", nobody)
     # What was heard stays, whatever the store can tell.
     heard = advance_all(start, told.heard())
-    bare = Reread(told.session, Status("idle"), _messages(told.session, told.rows))
+    bare = Reread(told.session, Status("idle"), shapes.messages(told.session, told.rows))
     assert advance(heard, bare).outcome == "aborted"
 
 
@@ -201,7 +202,7 @@ def test_g5_04_a_turn_says_nothing_of_another_clients(mine: str, text: str) -> N
         for event in V2().events({"type": kind, "id": f"evt_{at}", "created": at, "data": data})
     ]
     turn = advance_all(Turn("ses_1", mine), events)
-    turn = advance(turn, Reread("ses_1", Status("idle"), _messages("ses_1", rows)))
+    turn = advance(turn, Reread("ses_1", Status("idle"), shapes.messages("ses_1", rows)))
     assert turn.text == text
     assert turn.outcome == "succeeded"
 
@@ -283,10 +284,10 @@ def test_no_row_breaks_a_turn_or_a_frame_whatever_is_wrong_with_it() -> None:
             for wrong in spoilt(row) if shape not in tried else ():
                 rows = [*told.rows[:at], wrong, *told.rows[at + 1 :]]
                 with suppress(StreamError):
-                    read = decode("messages", partial(_messages, told.session), rows)
+                    read = decode("messages", partial(shapes.messages, told.session), rows)
                     stored = Reread(told.session, Status("idle"), read)
                     assert advance(Turn(told.session, told.prompts[0]), stored).outcome
-                kept += _messages(told.session, [wrong], _readable)
+                kept += shapes.messages(told.session, [wrong], shapes.readable)
             tried.add(shape)
     for kind in KINDS.values():
         columns.frame(kind.columns, kind.rows(kept))
@@ -339,24 +340,24 @@ def test_both_names_of_what_a_provider_adds_are_passed_over() -> None:
     for name in ("state", "native"):
         part = {"type": "reasoning", "text": "x", name: {"field": 1}}
         row = {"id": "m", "type": "assistant", "content": [part], "time": {"created": 1}}
-        assert _messages("s", [row])[0].parts[1].text == "x"  # type: ignore[union-attr]
+        assert shapes.messages("s", [row])[0].parts[1].text == "x"  # type: ignore[union-attr]
 
 
 def test_a_row_that_cannot_be_read_is_named_and_loses_nothing_else() -> None:
     good = {"id": "m1", "type": "user", "text": "hi", "time": {"created": 1}}
     bad = {"id": "m2", "type": "assistant", "content": [{"no": "type"}], "time": {"created": 2}}
-    found = _messages("s", [good, bad, {"type": "user"}], _readable)
+    found = shapes.messages("s", [good, bad, {"type": "user"}], shapes.readable)
     assert [m.unread for m in found] == [(), ("content",), ("id",)]
     assert found[1].created == 2
     with pytest.raises(KeyError):
-        _messages("s", [good, bad])
+        shapes.messages("s", [good, bad])
 
 
 def test_zeros_that_hold_the_place_are_unknown() -> None:
     zeros = {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}
     row = {"id": "m", "type": "assistant", "time": {}, "cost": 0, "tokens": zeros}
-    assert _messages("s", [row])[0].usage is None
-    assert _messages("s", [row | {"tokens": zeros | {"input": 5}}])[0].usage == Usage(
+    assert shapes.messages("s", [row])[0].usage is None
+    assert shapes.messages("s", [row | {"tokens": zeros | {"input": 5}}])[0].usage == Usage(
         5, 0, 0, 0, 0, 0
     )
 
@@ -509,7 +510,7 @@ DISJOINT = {"input": 70, "output": 15, "reasoning": 5, "cache": {"read": 30, "wr
 
 
 def framed(*stored: Any, kind: str = "messages") -> Any:
-    read = _messages(ROOT.id, stored)
+    read = shapes.messages(ROOT.id, stored)
     return columns.frame(KINDS[kind].columns, KINDS[kind].rows(read))
 
 
@@ -525,7 +526,7 @@ def test_g2_05_what_came_from_the_cache_is_no_input_and_has_its_own_price() -> N
     assert row["context"] == 70 + 30 + 2
     dear = {"acme/m": {"input": 1e6, "output": 0, "cache_read": 1, "cache_write": 1}}
     (price,) = prices.of_mapping(dear).values()
-    used = _messages(ROOT.id, [ANSWER | {"tokens": DISJOINT}])[0].usage
+    used = shapes.messages(ROOT.id, [ANSWER | {"tokens": DISJOINT}])[0].usage
     assert used
     assert prices.listed(price, used, None).cost == pytest.approx(70 + 32e-6)
 
@@ -539,8 +540,8 @@ def test_g2_21_a_message_that_is_being_written_is_no_final_one() -> None:
         True,
     )
     assert row[["input", "output", "cost", "tokens_per_second"]].isna().all()
-    assert not is_finished(_messages(ROOT.id, [USER, half]))  # so that it is read again
-    assert is_finished(_messages(ROOT.id, [USER, ANSWER]))
+    assert not is_finished(shapes.messages(ROOT.id, [USER, half]))  # so that it is read again
+    assert is_finished(shapes.messages(ROOT.id, [USER, ANSWER]))
 
 
 def test_a_route_that_is_missing_is_no_empty_answer() -> None:

@@ -10,7 +10,8 @@ from test_dialects import reply_of, run
 
 from opencode_magics import forms
 from opencode_magics.client import Client
-from opencode_magics.dialects.v2 import V2, _field
+from opencode_magics.dialects.v2 import V2
+from opencode_magics.dialects.v2_shapes import _field
 from opencode_magics.errors import InvalidAnswer, StatusError
 from opencode_magics.events import QuestionAsked
 from opencode_magics.model import Option, Question, Session

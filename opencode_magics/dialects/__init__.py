@@ -2,7 +2,8 @@
 
 An operation is a *flow*: a generator that yields `Request` values, is sent the `Reply` to each and
 returns a value of the model. `Client` runs flows; a reply that says no is thrown into the flow as
-a `StatusError`, which it may catch. No IO happens here. A generation of the server is one file.
+a `StatusError`, which it may catch. No IO happens here. A generation of the server is one class;
+what only that one knows stands in the files that bear its name.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
 """OpenCode 2.x: the `/api` surface of 2.0 to 2.2.
 
-The stream tells only what is new, so an event often holds part of a message or a tool call, which
-the fold completes. A prompt, its item in the inbox and its stored message have one id; one
-execution may serve several prompts. Names that no release is known to use are passed over, what a
-known event can't do without is missed loudly.
+A prompt, its item in the inbox and its stored message have one id; one execution may serve several
+prompts. What the answers hold is read by `v2_shapes`, what the stream says by `v2_events`. Names
+that no release is known to use are passed over.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal
@@ -18,29 +16,11 @@ from urllib.parse import quote
 from .. import forms
 from ..diffs import Diff, source_of
 from ..errors import NotFoundError, OpenCodeError, StatusError, StreamError, UnsupportedOperation
-from ..events import (
-    Event,
-    MessageChanged,
-    MessageRemoved,
-    PartChanged,
-    PartDelta,
-    PermissionAsked,
-    PromptDelivered,
-    QuestionAsked,
-    RequestReplied,
-    SessionChanged,
-    SessionDeleted,
-    SessionFailed,
-    ShellChanged,
-    StatusChanged,
-)
+from ..events import Event
 from ..model import (
     Agent,
-    Attachment,
     Command,
-    Compaction,
     Decision,
-    Failure,
     FileDiff,
     InboxItem,
     Integration,
@@ -49,14 +29,10 @@ from ..model import (
     Message,
     Model,
     ModelRef,
-    Option,
-    OtherPart,
-    Part,
     Permission,
     PriceTier,
     Question,
     QuestionItem,
-    Reasoning,
     Rule,
     SavedRule,
     Server,
@@ -64,9 +40,6 @@ from ..model import (
     ShellOutput,
     Skill,
     Status,
-    StepEnd,
-    StepStart,
-    Text,
     Todo,
     ToolCall,
 )
@@ -84,29 +57,17 @@ from . import (
     loads,
     log,
     many,
+    v2_events,
 )
 from . import frame as read_frame
-from .values import (
-    call_usage,
-    elements,
-    fields,
-    file_diffs,
-    integer,
-    moment,
-    needed,
-    number,
-    string,
-    usage,
-    word,
-)
-
-Wire = dict[str, Any]
+from . import v2_shapes as shapes
+from .v2_shapes import Wire
+from .values import elements, fields, file_diffs, integer, moment, needed, number, string
 
 _CALLBACK = 3_600.0  # seconds: the template of a command may run shell commands first
 _PAGE = 200  # the most that a list of messages takes
 _FEW = 4  # rows in which the step that is open stands
-_DECLINED = ("The user declined this tool call", "The user dismissed this question")
-_BUSY, _IDLE = Status("busy"), Status("idle")
+_BUSY = Status("busy")
 
 
 def probe() -> Flow[Server | None]:
@@ -174,11 +135,11 @@ class V2(Generation):
 
     def _listed(self, query: Query) -> Flow[list[Session]]:
         pages = yield from _pages(Request("GET", "/api/session", {**query, "limit": _PAGE}))
-        return [decode("a session", _session, w) for w in _rows(pages)]
+        return [decode("a session", shapes.session, w) for w in _rows(pages)]
 
     def session(self, session: str) -> Flow[Session]:
         """One session."""
-        return decode("a session", _session, _data((yield Request("GET", _path(session)))))
+        return decode("a session", shapes.session, _data((yield Request("GET", _path(session)))))
 
     def children(self, session: Session) -> Flow[tuple[Session, ...]]:
         """The subagent sessions directly below a session."""
@@ -204,13 +165,13 @@ class V2(Generation):
         }
         body = {name: value for name, value in told.items() if value}
         reply = yield Request("POST", "/api/session", {}, body)
-        return decode("a session", _session, _data(reply))
+        return decode("a session", shapes.session, _data(reply))
 
     def fork(self, session: Session, before: str | None) -> Flow[Session]:
         """A new session with what stands before a message, or with everything."""
         body = {"before": before} if before else {}
         reply = yield Request("POST", _path(session.id, "fork"), {}, body)
-        return decode("a session", _session, _data(reply))
+        return decode("a session", shapes.session, _data(reply))
 
     def rename(self, session: Session, title: str) -> Flow[None]:
         """Give a session another title."""
@@ -289,7 +250,7 @@ class V2(Generation):
     def messages(self, session: Session) -> Flow[tuple[Message, ...]]:
         """Every message of a session, oldest first, and the lines that the server put between."""
         rows, why = _told_in((yield from self.pages(session)))
-        return decode("messages", lambda rows: _messages(session.id, rows, why=why), rows)
+        return decode("messages", lambda rows: shapes.messages(session.id, rows, why=why), rows)
 
     def pages(self, session: Session) -> Flow[tuple[Reply, ...]]:
         """Every message of a session as the server sends them.
@@ -306,13 +267,13 @@ class V2(Generation):
     def transcript(self, session: Session, pages: Sequence[Reply]) -> tuple[Message, ...]:
         """The messages in these replies, oldest first, as far as they can be read."""
         rows, why = _told_in(pages)
-        return _messages(session.id, rows, _readable, why)
+        return shapes.messages(session.id, rows, shapes.readable, why)
 
     def latest(self, session: Session, count: int) -> Flow[tuple[Message, ...]]:
         """The newest messages of a session, oldest first, and the lines between them."""
         query: Query = {"order": "desc", "limit": min(4 * count, _PAGE)}
         rows = _rows([(yield Request("GET", _path(session.id, "message"), query))])
-        return decode("messages", lambda rows: _messages(session.id, rows), rows[::-1])
+        return decode("messages", lambda rows: shapes.messages(session.id, rows), rows[::-1])
 
     def message(self, session: Session, message: str) -> Flow[Message]:
         """One message; a prompt that no agent has seen yet waits in the inbox."""
@@ -323,8 +284,8 @@ class V2(Generation):
             item = next((w for w in waiting if w.get("id") == message), None)
             if item is None:
                 raise
-            return decode("an item of the inbox", lambda w: _enqueued(session.id, w), item)
-        return decode("a message", lambda w: _message(session.id, w, None), _data(reply))
+            return decode("an item of the inbox", lambda w: shapes.enqueued(session.id, w), item)
+        return decode("a message", lambda w: shapes.message(session.id, w, None), _data(reply))
 
     def check(self, prompt: Prompt) -> None:
         """Make sure that a prompt can be sent as it is: all can."""
@@ -501,17 +462,17 @@ class V2(Generation):
         last = _last_about(string(step.get("id")), lines)
         if last.get("type") != "session.retry.scheduled":
             return None
-        return decode("a retry", _retry, last["data"])
+        return decode("a retry", shapes.retry, last["data"])
 
     def permissions(self, directory: str) -> Flow[tuple[Permission, ...]]:
         """Permissions that wait in a directory."""
         request = Request("GET", "/api/permission/request", _scope(directory), timeout=5.0)
-        return many("a permission", _permission, _data((yield request)))
+        return many("a permission", shapes.permission, _data((yield request)))
 
     def questions(self, directory: str) -> Flow[tuple[Question, ...]]:
         """Forms that wait in a directory, as questions."""
         request = Request("GET", "/api/form", _scope(directory), timeout=5.0)
-        return many("a form", _form, _data((yield request)))
+        return many("a form", shapes.form, _data((yield request)))
 
     def reply(
         self, permission: Permission, directory: str, decision: Decision, message: str
@@ -658,27 +619,7 @@ class V2(Generation):
 
     def events(self, frame: Any) -> Iterator[Event]:
         """Decode one frame. Unknown kinds yield nothing."""
-        kind = string(frame.get("type")) if isinstance(frame, dict) else ""
-        read = _EVENTS.get(kind)
-        if read is not None:
-            yield from decode(f"a {kind} event", lambda f: tuple(read(_spelt(f["data"]), f)), frame)
-        elif kind.startswith(("permission.", "form.")):
-            log.warning("The server sent %s, which this package does not know.", kind)
-
-
-_TEXTS = (
-    *("id", "sessionID", "messageID", "assistantMessageID", "inboxID", "requestID"),
-    *("text", "title", "name", "reply"),
-)
-
-
-def _spelt(d: Wire) -> Wire:
-    """What an event holds, its ids and its text being texts: a turn looks things up by them."""
-    for held in (d, fields(d.get("form"))):
-        for name in _TEXTS:
-            if not isinstance(held.get(name), str | None):
-                raise TypeError(f"{name} is no text")
-    return d
+        return v2_events.events(frame)
 
 
 # -- requests and replies --------------------------------------------------------------------------
@@ -719,7 +660,7 @@ def _told_in(pages: Iterable[Reply]) -> tuple[list[Wire], dict[str, str]]:
     logs = [page for page in pages if page.request.path.endswith("/log")]
     rows = _rows(page for page in pages if page not in logs)
     ends = (frame for log in logs for frame in _ends(log.body))
-    return rows, dict(_reasons(ends))
+    return rows, dict(shapes.reasons(ends))
 
 
 def _ends(body: bytes) -> Iterator[Any]:
@@ -747,23 +688,6 @@ def _last_about(step: str, body: bytes) -> Wire:
     return {}
 
 
-def _reasons(frames: Iterable[Any]) -> Iterator[tuple[str, str]]:
-    """Why turns were cut off, by the id of the row that notes the end."""
-    for frame in frames:
-        match frame:
-            case {
-                "type": "session.execution.interrupted",
-                "id": str(key),
-                "data": {"reason": str(reason)},
-            }:
-                yield _row_of(key), reason
-
-
-def _row_of(event: str) -> str:
-    """The id of the row that a terminal event leaves (2.0.16)."""
-    return "msg_" + event.removeprefix("evt_")
-
-
 def _pages(request: Request) -> Flow[tuple[Reply, ...]]:
     """All pages of a list. There is always a next cursor, so an empty page is the end."""
     pages: list[Reply] = []
@@ -782,38 +706,7 @@ def _pages(request: Request) -> Flow[tuple[Reply, ...]]:
         query = {"cursor": cursor, "limit": request.query.get("limit")}
 
 
-# -- wire to model: sessions and messages ----------------------------------------------------------
-
-
-def _session(w: Wire) -> Session:
-    time, fork = fields(w.get("time")), fields(w.get("fork"))
-    return Session(
-        id=needed(w["id"]),
-        title=string(w.get("title")),
-        directory=string(fields(w.get("location")).get("directory")),
-        project=string(w.get("projectID")) or None,
-        parent=string(w.get("parentID")) or None,
-        agent=string(w.get("agent")) or None,
-        model=_ref(w.get("model")),
-        created=moment(time.get("created")),
-        updated=moment(time.get("updated")),
-        archived=moment(time.get("archived")) or None,
-        usage=usage(w),
-        rules=_rules(w.get("permissions")),
-        metadata=fields(w.get("metadata")),
-        forked_from=string(fork.get("sessionID")) or None,
-        forked_at=string(fields(fork.get("boundary")).get("messageID")) or None,
-        outcome=string(w.get("outcome")) or None,
-        revert=string(fields(w.get("revert")).get("messageID")) or None,
-    )
-
-
-def _ref(w: Any) -> ModelRef | None:
-    told = fields(w)
-    provider, model, variant = (string(told.get(n)) for n in ("providerID", "id", "variant"))
-    if not provider or not model:
-        return None
-    return ModelRef(provider, model, None if variant in ("", "default") else variant)
+# -- model to wire ---------------------------------------------------------------------------------
 
 
 def _ref_out(model: ModelRef) -> Wire:
@@ -821,258 +714,27 @@ def _ref_out(model: ModelRef) -> Wire:
     return ref | ({"variant": model.variant} if model.variant else {})
 
 
-def _messages(
-    session: str,
-    rows: Sequence[Wire],
-    read: _Reader | None = None,
-    why: Mapping[str, str] | None = None,
-) -> tuple[Message, ...]:
-    """Stored rows as messages: an answer belongs to the prompt before it.
-
-    `why` is the reason for which a turn was cut off, by the id of the row that notes its end.
-    """
-    read, why = read or _message, why or {}
-    found: list[Message] = []
-    prompt: str | None = None
-    for place, row in enumerate(rows):
-        message = read(session, row, prompt)
-        if message.role == "user":
-            prompt = message.id
-        if message.error is not None and message.error.aborted:
-            message = replace(message, error=_stopped(message.error, rows[place + 1 :], why))
-        elif message.kind == "idle" and message.error is None:
-            message = replace(message, error=_why(message.finish, why.get(message.id)))
-        found.append(message)
-    return tuple(found)
+def _rule_out(rule: Rule) -> Wire:
+    return {"action": rule.action, "resource": rule.resource, "effect": rule.effect}
 
 
-_Reader = Callable[[str, Wire, str | None], Message]
+def _answer(item: QuestionItem, given: Sequence[str]) -> Any:
+    """What a person said, as the field wants it: a single choice must be no list (2.0.23)."""
+    chosen = forms.values(item, given)
+    if item.multiple:
+        return chosen
+    text = chosen[0]
+    match item.kind:
+        case "boolean":
+            return text == "true"
+        case "integer" | "number":
+            with suppress(ValueError):
+                value = float(text)
+                return int(value) if value.is_integer() else value
+    return ", ".join(chosen)
 
 
-def _readable(session: str, w: Wire, prompt: str | None) -> Message:
-    """A stored row: all of it that can be read, and the names of what can't."""
-    unread: list[str] = []
-    try:
-        return _message(session, w, prompt)
-    except (KeyError, TypeError, AttributeError, ValueError):
-        pass
-    whole = dict(w)
-    for name in [n for n in w if n not in ("id", "type")]:
-        try:
-            _message(session, {k: w[k] for k in ("id", "type", name) if k in w}, prompt)
-        except (KeyError, TypeError, AttributeError, ValueError):
-            unread.append(name)
-            del whole[name]
-    try:
-        message = _message(session, whole, prompt)
-    except (KeyError, TypeError, AttributeError, ValueError):
-        message = Message(string(w.get("id")), session, "", kind=string(w.get("type")))
-        unread.append("type" if message.id else "id")
-    return replace(message, unread=tuple(unread))
-
-
-def _stopped(told: Failure, after: Sequence[Wire], why: Mapping[str, str]) -> Failure:
-    """Why a step was stopped: the end of the turn, noted behind it, is a person's or the server's.
-
-    No end is noted of a turn that stopped with the server.
-    """
-    following = (w for w in after if w.get("type") in ("idle", "user", "assistant"))
-    end = next(following, {})
-    if end.get("type") != "idle":
-        return Failure(_CUT_OFF, "the server stopped, and the turn with it")
-    cause = _why(end.get("outcome"), why.get(string(end.get("id"))))
-    return cause if cause is not None and cause.interrupted else told
-
-
-_CUT_OFF = "Interrupted"
-
-
-def _why(outcome: str | None, reason: str | None) -> Failure | None:
-    """Why a turn ended so, as far as it is told; None if it succeeded."""
-    match outcome, reason:
-        case "failed", _:
-            return Failure("Failed", "the server keeps no reason")
-        case "interrupted", "user":
-            return Failure("Aborted", "somebody stopped the turn")
-        case "interrupted", None:
-            return Failure(_CUT_OFF, "the server does not tell by whom")
-        case "interrupted", _:
-            return Failure(_CUT_OFF, f"the server cut the turn off ({reason})")
-        case _:
-            return None
-
-
-def _message(session: str, w: Wire, prompt: str | None) -> Message:
-    needed(w["id"])
-    kind = string(w.get("type"))
-    time = w.get("time") or {}
-    read = _ROWS.get(kind, _line)
-    return read(session, w, prompt, moment(time.get("created")), moment(time.get("completed")))
-
-
-_Row = Callable[[str, Wire, str | None, int | None, int | None], Message]
-
-
-def _user(session: str, w: Wire, prompt: str | None, made: int | None, done: int | None) -> Message:
-    files: list[Part] = [_file(n, f) for n, f in enumerate(w.get("files") or ())]
-    parts = (*files, Text(":text:0", string(w.get("text"))))
-    return Message(w["id"], session, "user", made, done, parts=parts)
-
-
-def _synthetic(
-    session: str, w: Wire, prompt: str | None, made: int | None, done: int | None
-) -> Message:
-    parts = (Text(":text:0", string(w.get("text")), synthetic=True),)
-    return Message(w["id"], session, "user", made, done, parts=parts, kind=w["type"])
-
-
-def _assistant(
-    session: str, w: Wire, prompt: str | None, made: int | None, done: int | None
-) -> Message:
-    used, finish = call_usage(w), string(w.get("finish")) or None
-    error = _failure(w["error"]) if w.get("error") else None
-    parts: list[Part] = [StepStart(":start"), *_content(w.get("content") or (), done)]
-    if error is not None and error.aborted and _declined(parts):
-        # A refusal ends the step as aborted, although the model had come to its end.
-        finish, error = "tool-calls", None
-    if finish and error is None:
-        parts.append(StepEnd(":end", finish, used))
-    return Message(
-        id=w["id"],
-        session=session,
-        role="assistant",
-        created=made,
-        completed=done,
-        parent=prompt,
-        agent=string(w.get("agent")) or None,
-        model=_ref(w.get("model")),
-        finish=finish,
-        error=error,
-        reported=used,
-        parts=tuple(parts),
-    )
-
-
-def _declined(parts: Iterable[Part]) -> bool:
-    return any(isinstance(p, ToolCall) and p.declined for p in parts)
-
-
-def _compaction(
-    session: str, w: Wire, prompt: str | None, made: int | None, done: int | None
-) -> Message:
-    """A summary. One that a person asked for is no answer to the prompt before it."""
-    running = w.get("status") == "running"
-    auto = w.get("reason") == "auto"
-    summary = Text(":text:0", string(w.get("summary")), made, None if running else done or made)
-    failed = w.get("status") == "failed"
-    return Message(
-        id=w["id"],
-        session=session,
-        role="assistant",
-        created=made,
-        completed=None if running else done or made,
-        parent=prompt if auto else None,
-        model=_ref(w.get("model")),
-        finish=None if running or failed else "stop",
-        error=_failure(w["error"]) if w.get("error") else None,
-        reported=call_usage(w),
-        summary=True,
-        parts=(Compaction(":compaction", auto), summary),
-        kind="compaction",
-    )
-
-
-def _line(session: str, w: Wire, prompt: str | None, made: int | None, done: int | None) -> Message:
-    """What is neither prompt nor answer; also what this package doesn't know."""
-    error = _failure(w["error"]) if isinstance(w.get("error"), dict) else None
-    told = string(w.get("text")) or string(w.get("command"))
-    parts = (Text(":text:0", told, made, made, synthetic=True),) if told else ()
-    finish = string(w.get("outcome")) or None
-    kind = string(w.get("type")) or "unknown"
-    return Message(
-        w["id"], session, "system", made, done or made, None, finish=finish, error=error,
-        parts=parts, kind=kind,
-    )  # fmt: skip
-
-
-_ROWS: dict[str, _Row] = {
-    "user": _user,
-    "assistant": _assistant,
-    "synthetic": _synthetic,
-    "skill": _synthetic,
-    "compaction": _compaction,
-}
-
-
-def _content(content: Iterable[Wire], done: int | None) -> Iterator[Part]:
-    """The parts of a step. A text has no times of its own: it is closed when the step is."""
-    counts = {"text": 0, "reasoning": 0}
-    for w in content:
-        kind = needed(w["type"])
-        if kind == "tool":
-            yield _tool(w)
-        elif kind in counts:
-            key, time = f":{kind}:{counts[kind]}", w.get("time") or {}
-            counts[kind] += 1
-            made = moment(time.get("created"))
-            end = moment(time.get("completed")) or done
-            part = Text if kind == "text" else Reasoning
-            yield part(key, string(w.get("text")), made, end)
-        else:
-            yield OtherPart(f":{kind}", kind)
-
-
-def _tool(w: Wire) -> ToolCall:
-    state, time = w["state"], w.get("time") or {}
-    given = state.get("input")
-    return ToolCall(
-        id=f":tool:{w['id']}",
-        call=needed(w["id"]),
-        tool=string(w["name"]),
-        status="pending" if state["status"] == "streaming" else string(state["status"]),
-        input=given if isinstance(given, dict) else {},
-        start=moment(time.get("ran")) or moment(time.get("created")),
-        end=moment(time.get("completed")),
-        **_result(state),
-    )
-
-
-def _result(w: Wire) -> Wire:
-    """What is known of a tool's result: its fields in a row and in events are the same."""
-    meta, error = fields(w.get("metadata")), w.get("error")
-    return {
-        "output": _output(w.get("content") or ()),
-        "error": None if error is None else string(fields(error).get("message")) or repr(error),
-        "exit": integer(meta.get("exit")),
-        "diffs": file_diffs(meta.get("files")),
-        "child": string(meta.get("sessionID")) or None,
-        "shell": string(meta.get("shellID")) or None,
-        "declined": fields(error).get("type") == "aborted"
-        and fields(error).get("message") in _DECLINED,
-    }
-
-
-def _output(content: Iterable[Wire]) -> str:
-    texts = [string(c.get("text")) for c in content if c.get("type") == "text"]
-    if len(texts) == 1 and texts[0].startswith('{"exit":'):
-        # A shell that printed nothing tells how it ended, as JSON (2.0.16).
-        with suppress(ValueError):
-            told = json.loads(texts[0])
-            if set(told) == {"exit", "truncated", "output", "status"} and not told["output"]:
-                return ""
-    return "\n".join(texts)
-
-
-def _failure(w: Wire) -> Failure:
-    kind = string(w.get("type")) or string(w.get("_tag")) or "UnknownError"
-    return Failure(kind, string(w.get("message")), integer(w.get("status")))
-
-
-def _file(place: int, w: Wire) -> Attachment:
-    source = fields(w.get("source"))
-    address = string(w.get("uri")) or string(source.get("uri")) or string(source.get("path"))
-    url = "" if address.startswith("data:") else address
-    return Attachment(f":file:{place}", string(w.get("mime")), word(w.get("name")), url)
+# -- what a session's tools changed ----------------------------------------------------------------
 
 
 def _told_edits(tool: ToolCall) -> tuple[FileDiff, ...]:
@@ -1109,107 +771,7 @@ def _prompt_of(turns: dict[str, tuple[Message, ...]], message: str) -> str:
     raise NotFoundError(f"The session has no message {message}.", status=404)
 
 
-# -- wire to model: requests and rules -------------------------------------------------------------
-
-
-def _permission(w: Wire) -> Permission:
-    source = fields(w.get("source"))
-    resources = tuple(map(str, w.get("resources") or ()))
-    shell = w["action"] == "shell"
-    return Permission(
-        id=needed(w["id"]),
-        session=needed(w["sessionID"]),
-        action=needed(w["action"]),
-        patterns=resources,
-        always=tuple(map(str, w.get("save") or ())),
-        saves=bool(w.get("save")),
-        command=" && ".join(resources) if shell and resources else None,
-        call=word(source.get("id")),
-        message=word(source.get("messageID")),
-    )
-
-
-def _form(w: Wire) -> Question:
-    tool = fields(fields(w.get("metadata")).get("tool"))
-    items = tuple(_field(f) for f in w["fields"] if not f.get("hidden"))
-    call, message = word(tool.get("id")), word(tool.get("messageID"))
-    return Question(needed(w["id"]), needed(w["sessionID"]), items, call, message)
-
-
-def _field(w: Wire) -> QuestionItem:
-    kind: Any = string(w.get("type"))
-    several = kind == "multiselect"
-    options = [_option(o) for o in w.get("options") or ()]
-    if kind == "boolean":
-        options = [Option("Yes", value="true"), Option("No", value="false")]
-    default = w.get("default")
-    given = default if isinstance(default, list) else [] if default is None else [default]
-    title, description = string(w.get("title")), string(w.get("description"))
-    least, most = (_bound(w, *names) for names in _BOUNDS)
-    return QuestionItem(
-        question=description or title or needed(w["key"]),
-        header=title if description else "",
-        options=tuple(options),
-        multiple=several,
-        key=needed(w["key"]),
-        kind=kind if kind in ("integer", "number", "boolean", "external") else "string",
-        custom=bool(w.get("custom")) or (kind != "boolean" and not options),
-        required=bool(w.get("required")),
-        default=tuple(_told(v) for v in given),
-        least=least,
-        most=most,
-        pattern=string(w.get("pattern")),
-        format=string(w.get("format")),
-        url=string(w.get("url")),
-        when=tuple(
-            (needed(c["key"]), c["op"], _told(c["value"]))
-            for c in w.get("when") or ()
-            if c["op"] in ("eq", "neq")  # by what nobody knows nothing is hidden
-        ),
-    )
-
-
-_BOUNDS = (("minimum", "minLength", "minItems"), ("maximum", "maxLength", "maxItems"))
-
-
-def _bound(w: Wire, *names: str) -> float | None:
-    return next((n for n in map(number, map(w.get, names)) if n is not None), None)
-
-
-def _option(w: Wire) -> Option:
-    value = needed(w["value"])
-    return Option(string(w.get("label")) or value, string(w.get("description")), value)
-
-
-def _told(value: Any) -> str:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _answer(item: QuestionItem, given: Sequence[str]) -> Any:
-    """What a person said, as the field wants it: a single choice must be no list (2.0.23)."""
-    chosen = forms.values(item, given)
-    if item.multiple:
-        return chosen
-    text = chosen[0]
-    match item.kind:
-        case "boolean":
-            return text == "true"
-        case "integer" | "number":
-            with suppress(ValueError):
-                value = float(text)
-                return int(value) if value.is_integer() else value
-    return ", ".join(chosen)
-
-
-def _rules(values: Any) -> tuple[Rule, ...]:
-    listed = values if isinstance(values, list) else []
-    return tuple(Rule(w["action"], w["resource"], w["effect"]) for w in listed)
-
-
-def _rule_out(rule: Rule) -> Wire:
-    return {"action": rule.action, "resource": rule.resource, "effect": rule.effect}
+# -- wire to model: what is kept beside messages ---------------------------------------------------
 
 
 def _saved(w: Wire) -> SavedRule:
@@ -1249,7 +811,7 @@ def _entry(w: Wire) -> LogEntry:
 
 
 def _models(values: Iterable[Wire], default: Any) -> tuple[Model, ...]:
-    chosen = _ref(default) if fields(default).get("id") else None
+    chosen = shapes.ref(default) if fields(default).get("id") else None
     return tuple(_model(w, chosen) for w in values if w.get("enabled", True))
 
 
@@ -1294,8 +856,8 @@ def _agents(values: Iterable[Wire]) -> tuple[Agent, ...]:
             needed(w["id"]),
             string(w.get("description")),
             string(w.get("mode")),
-            _ref(w.get("model")),
-            _rules(w.get("permissions")),
+            shapes.ref(w.get("model")),
+            shapes.rules(w.get("permissions")),
         )
         for w in values
         if not w.get("hidden")
@@ -1331,253 +893,3 @@ def _integration(w: Wire) -> Integration:
 
 def _shell_output(w: Wire) -> ShellOutput:
     return ShellOutput(string(w.get("output")), w["cursor"], w["size"], bool(w.get("truncated")))
-
-
-# -- frames to events ------------------------------------------------------------------------------
-
-
-_Read = Callable[[Wire, Wire], Iterable[Event]]
-
-
-def _at(frame: Wire) -> int | None:
-    return moment(frame.get("created"))
-
-
-def _enqueued(session: str, w: Wire) -> Message:
-    """A prompt that waits, from an item of the inbox."""
-    row = {**fields(w.get("payload")), "id": w["id"], "type": w["type"], "time": w.get("time")}
-    waiting = _message(session, row, None)
-    return replace(waiting, queued=True, completed=None)
-
-
-def _on_enqueued(d: Wire, f: Wire) -> Iterator[Event]:
-    item = d["item"]
-    if item["type"] in ("user", "synthetic"):
-        w = {**item, "id": d["inboxID"], "time": {"created": _at(f)}}
-        yield MessageChanged(_enqueued(d["sessionID"], w))
-
-
-def _on_step_started(d: Wire, f: Wire) -> Iterator[Event]:
-    session, key = d["sessionID"], d["assistantMessageID"]
-    began = integer(d.get("started")) or _at(f)
-    agent, model = string(d["agent"]) or None, _ref(d.get("model"))
-    yield MessageChanged(Message(key, session, "assistant", began, agent=agent, model=model))
-    yield PartChanged(session, key, StepStart(":start"))
-
-
-def _on_step_ended(d: Wire, f: Wire) -> Iterator[Event]:
-    session, key, used = d["sessionID"], d["assistantMessageID"], call_usage(d)
-    finish = string(d["finish"])
-    yield PartChanged(session, key, StepEnd(":end", finish, used))
-    ended = Message(key, session, "assistant", completed=_at(f), finish=finish, reported=used)
-    yield MessageChanged(ended)
-
-
-def _on_step_failed(d: Wire, f: Wire) -> Iterator[Event]:
-    ended = Message(
-        d["assistantMessageID"],
-        d["sessionID"],
-        "assistant",
-        completed=_at(f),
-        finish=string(d.get("finish")) or "error",
-        error=_failure(d["error"]),
-        reported=call_usage(d),
-    )
-    yield MessageChanged(ended)
-
-
-def _on_part(part: type[Text] | type[Reasoning], closed: bool) -> _Read:
-    kind = part.__name__.lower()
-
-    def read(d: Wire, f: Wire) -> Iterator[Event]:
-        start, end = (None, _at(f)) if closed else (_at(f), None)
-        text = string(d["text"]) if closed else ""
-        new = part(f":{kind}:{d['ordinal']}", text, start, end)
-        yield PartChanged(d["sessionID"], d["assistantMessageID"], new)
-
-    return read
-
-
-def _on_delta(kind: str) -> _Read:
-    def read(d: Wire, f: Wire) -> Iterator[Event]:
-        key = f":{kind}:{d['ordinal']}"
-        yield PartDelta(d["sessionID"], d["assistantMessageID"], key, string(d["delta"]))
-
-    return read
-
-
-def _on_tool(status: Literal["pending", "running", "completed", "error"]) -> _Read:
-    def read(d: Wire, f: Wire) -> Iterator[Event]:
-        over = status in ("completed", "error")
-        given = d.get("input")
-        call = ToolCall(
-            id=f":tool:{d['id']}",
-            call=d["id"],
-            tool=string(d["name"]) if status == "pending" else "",
-            status=status,
-            input=given if isinstance(given, dict) else {},
-            start=_at(f) if "input" in d else None,
-            end=_at(f) if over else None,
-            **_result(d),
-        )
-        yield PartChanged(d["sessionID"], string(d.get("assistantMessageID")), call)
-
-    return read
-
-
-def _on_content(d: Wire, f: Wire) -> Iterator[Event]:
-    for part in _content(d["content"], _at(f)):
-        yield PartChanged(d["sessionID"], d["messageID"], part)
-
-
-def _on_started(d: Wire, f: Wire) -> Iterator[Event]:
-    yield StatusChanged(d["sessionID"], _BUSY)
-
-
-def _ended(outcome: str, d: Wire, f: Wire) -> Message:
-    """The line that the server stores at the end of a turn: its id is the event's."""
-    error = _failure(d["error"]) if d.get("error") else _why(outcome, string(d.get("reason")))
-    key = _row_of(string(f.get("id")))
-    return Message(
-        key, d["sessionID"], "system", _at(f), _at(f), finish=outcome, error=error, kind="idle"
-    )
-
-
-def _on_succeeded(d: Wire, f: Wire) -> Iterator[Event]:
-    yield MessageChanged(_ended("succeeded", d, f))
-    yield StatusChanged(d["sessionID"], _IDLE)
-
-
-def _on_failed(d: Wire, f: Wire) -> Iterator[Event]:
-    yield SessionFailed(d["sessionID"], _failure(d["error"]))
-    yield MessageChanged(_ended("failed", d, f))
-    yield StatusChanged(d["sessionID"], _IDLE)
-
-
-def _on_interrupted(d: Wire, f: Wire) -> Iterator[Event]:
-    reason = string(d["reason"])
-    why = _why("interrupted", reason)
-    if why is not None and why.interrupted:
-        yield SessionFailed(d["sessionID"], why)
-    if reason != "shutdown":  # a shutdown leaves no line
-        yield MessageChanged(_ended("interrupted", d, f))
-    yield StatusChanged(d["sessionID"], _IDLE)
-
-
-def _retry(d: Wire) -> Status:
-    why = string(fields(d.get("error")).get("message"))
-    return Status("retry", integer(d.get("attempt")), why, integer(d.get("at")))
-
-
-def _on_created(d: Wire, f: Wire) -> Iterator[Event]:
-    now = {"created": _at(f), "updated": _at(f)}
-    yield SessionChanged(_session({**d, "id": d["sessionID"], "time": now}))
-
-
-def _on_usage(d: Wire, f: Wire) -> Iterator[Event]:
-    yield SessionChanged(Session(d["sessionID"], usage=usage(d), updated=_at(f)))
-
-
-def _on_selected(d: Wire, f: Wire) -> Iterator[Event]:
-    agent = string(d.get("agent")) or None
-    yield SessionChanged(Session(d["sessionID"], agent=agent, model=_ref(d.get("model"))))
-
-
-def _settled(d: Wire, request: Any, reply: Any) -> Event:
-    return RequestReplied(needed(d["sessionID"]), needed(request), needed(reply))
-
-
-def _on_shell(d: Wire, f: Wire) -> Iterator[Event]:
-    begun = fields(d.get("info"))
-    told = begun or d
-    yield ShellChanged(
-        string(fields(begun.get("metadata")).get("sessionID")),
-        needed(told["id"]),
-        string(told.get("status")) or f["type"].removeprefix("shell."),
-        string(begun.get("command")),
-        integer(told.get("exit")),
-    )
-
-
-def _on_compacting(d: Wire, f: Wire) -> Iterator[Event]:
-    # The stored message takes its place when the turn is over.
-    if d.get("reason") == "auto":
-        session, key = d["sessionID"], f"compaction_{d['sessionID']}"
-        yield MessageChanged(
-            Message(key, session, "assistant", _at(f), summary=True, kind="compaction")
-        )
-        yield PartChanged(session, key, Compaction(":compaction", auto=True))
-        yield PartChanged(session, key, Text(":text:0", "", _at(f)))
-
-
-def _on_compaction_delta(d: Wire, f: Wire) -> Iterator[Event]:
-    session = d["sessionID"]
-    yield PartDelta(session, f"compaction_{session}", ":text:0", string(d["text"]))
-
-
-def _on_compacted(d: Wire, f: Wire) -> Iterator[Event]:
-    session, key = d["sessionID"], f"compaction_{d['sessionID']}"
-    if d.get("reason") != "auto":
-        return
-    error = _failure(d["error"]) if d.get("error") else None
-    if error is None:
-        yield PartChanged(session, key, Text(":text:0", string(d["text"]), None, _at(f)))
-    yield MessageChanged(
-        Message(
-            key,
-            session,
-            "assistant",
-            completed=_at(f),
-            finish=None if error else "stop",
-            error=error,
-            reported=call_usage(d),
-            summary=True,
-            kind="compaction",
-        )
-    )
-
-
-_EVENTS: dict[str, _Read] = {
-    "session.created": _on_created,
-    "session.renamed": lambda d, f: [SessionChanged(Session(d["sessionID"], title=d["title"]))],
-    "session.archived": lambda d, f: [SessionChanged(Session(d["sessionID"], archived=_at(f)))],
-    "session.deleted": lambda d, f: [SessionDeleted(d["sessionID"])],
-    "session.agent.selected": _on_selected,
-    "session.model.selected": _on_selected,
-    "session.usage.updated": _on_usage,
-    "session.inbox.enqueued": _on_enqueued,
-    "session.inbox.delivered": lambda d, f: [PromptDelivered(d["sessionID"], d["inboxID"], _at(f))],
-    "session.inbox.cancelled": lambda d, f: [MessageRemoved(d["sessionID"], d["inboxID"])],
-    "session.execution.started": _on_started,
-    "session.execution.succeeded": _on_succeeded,
-    "session.execution.failed": _on_failed,
-    "session.execution.interrupted": _on_interrupted,
-    "session.step.started": _on_step_started,
-    "session.step.ended": _on_step_ended,
-    "session.step.failed": _on_step_failed,
-    "session.retry.scheduled": lambda d, f: [StatusChanged(d["sessionID"], _retry(d))],
-    "session.message.content.updated": _on_content,
-    "session.text.started": _on_part(Text, closed=False),
-    "session.text.delta": _on_delta("text"),
-    "session.text.ended": _on_part(Text, closed=True),
-    "session.reasoning.started": _on_part(Reasoning, closed=False),
-    "session.reasoning.delta": _on_delta("reasoning"),
-    "session.reasoning.ended": _on_part(Reasoning, closed=True),
-    "session.tool.input.started": _on_tool("pending"),
-    "session.tool.called": _on_tool("running"),
-    "session.tool.progress": _on_tool("running"),
-    "session.tool.success": _on_tool("completed"),
-    "session.tool.failed": _on_tool("error"),
-    "session.compaction.started": _on_compacting,
-    "session.compaction.delta": _on_compaction_delta,
-    "session.compaction.ended": _on_compacted,
-    "session.compaction.failed": _on_compacted,
-    "permission.asked": lambda d, f: [PermissionAsked(_permission(d))],
-    "permission.replied": lambda d, f: [_settled(d, d["requestID"], d["reply"])],
-    "shell.created": _on_shell,
-    "shell.exited": _on_shell,
-    "shell.deleted": _on_shell,
-    "form.created": lambda d, f: [QuestionAsked(_form(d["form"]))],
-    "form.replied": lambda d, f: [_settled(d, d["id"], "answered")],
-    "form.cancelled": lambda d, f: [_settled(d, d["id"], "dismissed")],
-}

@@ -1,0 +1,463 @@
+"""What 2.x stores, as the model has it: sessions, messages, and what waits for a person.
+
+The stream tells parts of the same shapes, so `v2_events` reads them here, too. What a shape can't
+do without is missed loudly; everything else may be absent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from ..model import (
+    Attachment,
+    Compaction,
+    Failure,
+    Message,
+    ModelRef,
+    Option,
+    OtherPart,
+    Part,
+    Permission,
+    Question,
+    QuestionItem,
+    Reasoning,
+    Rule,
+    Session,
+    Status,
+    StepEnd,
+    StepStart,
+    Text,
+    ToolCall,
+)
+from .values import (
+    call_usage,
+    fields,
+    file_diffs,
+    integer,
+    moment,
+    needed,
+    number,
+    string,
+    usage,
+    word,
+)
+
+Wire = dict[str, Any]
+
+_DECLINED = ("The user declined this tool call", "The user dismissed this question")
+_CUT_OFF = "Interrupted"
+
+
+# -- sessions --------------------------------------------------------------------------------------
+
+
+def session(w: Wire) -> Session:
+    """A session; of what is absent nothing is known."""
+    time, fork = fields(w.get("time")), fields(w.get("fork"))
+    return Session(
+        id=needed(w["id"]),
+        title=string(w.get("title")),
+        directory=string(fields(w.get("location")).get("directory")),
+        project=string(w.get("projectID")) or None,
+        parent=string(w.get("parentID")) or None,
+        agent=string(w.get("agent")) or None,
+        model=ref(w.get("model")),
+        created=moment(time.get("created")),
+        updated=moment(time.get("updated")),
+        archived=moment(time.get("archived")) or None,
+        usage=usage(w),
+        rules=rules(w.get("permissions")),
+        metadata=fields(w.get("metadata")),
+        forked_from=string(fork.get("sessionID")) or None,
+        forked_at=string(fields(fork.get("boundary")).get("messageID")) or None,
+        outcome=string(w.get("outcome")) or None,
+        revert=string(fields(w.get("revert")).get("messageID")) or None,
+    )
+
+
+def ref(w: Any) -> ModelRef | None:
+    """The model that something names, if it names one."""
+    told = fields(w)
+    provider, model, variant = (string(told.get(n)) for n in ("providerID", "id", "variant"))
+    if not provider or not model:
+        return None
+    return ModelRef(provider, model, None if variant in ("", "default") else variant)
+
+
+def rules(values: Any) -> tuple[Rule, ...]:
+    """Permission rules, in the order in which they count."""
+    listed = values if isinstance(values, list) else []
+    return tuple(Rule(w["action"], w["resource"], w["effect"]) for w in listed)
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+def messages(
+    session: str,
+    rows: Sequence[Wire],
+    read: _Reader | None = None,
+    why: Mapping[str, str] | None = None,
+) -> tuple[Message, ...]:
+    """Stored rows as messages: an answer belongs to the prompt before it.
+
+    `why` is the reason for which a turn was cut off, by the id of the row that notes its end.
+    """
+    read, why = read or message, why or {}
+    found: list[Message] = []
+    prompt: str | None = None
+    for place, row in enumerate(rows):
+        told = read(session, row, prompt)
+        if told.role == "user":
+            prompt = told.id
+        if told.error is not None and told.error.aborted:
+            told = replace(told, error=_stopped(told.error, rows[place + 1 :], why))
+        elif told.kind == "idle" and told.error is None:
+            told = replace(told, error=cause(told.finish, why.get(told.id)))
+        found.append(told)
+    return tuple(found)
+
+
+_Reader = Callable[[str, Wire, str | None], Message]
+
+
+def readable(session: str, w: Wire, prompt: str | None) -> Message:
+    """A stored row: all of it that can be read, and the names of what can't."""
+    unread: list[str] = []
+    try:
+        return message(session, w, prompt)
+    except (KeyError, TypeError, AttributeError, ValueError):
+        pass
+    whole = dict(w)
+    for name in [n for n in w if n not in ("id", "type")]:
+        try:
+            message(session, {k: w[k] for k in ("id", "type", name) if k in w}, prompt)
+        except (KeyError, TypeError, AttributeError, ValueError):
+            unread.append(name)
+            del whole[name]
+    try:
+        told = message(session, whole, prompt)
+    except (KeyError, TypeError, AttributeError, ValueError):
+        told = Message(string(w.get("id")), session, "", kind=string(w.get("type")))
+        unread.append("type" if told.id else "id")
+    return replace(told, unread=tuple(unread))
+
+
+def _stopped(told: Failure, after: Sequence[Wire], why: Mapping[str, str]) -> Failure:
+    """Why a step was stopped: the end of the turn, noted behind it, is a person's or the server's.
+
+    No end is noted of a turn that stopped with the server.
+    """
+    following = (w for w in after if w.get("type") in ("idle", "user", "assistant"))
+    end = next(following, {})
+    if end.get("type") != "idle":
+        return Failure(_CUT_OFF, "the server stopped, and the turn with it")
+    noted = cause(end.get("outcome"), why.get(string(end.get("id"))))
+    return noted if noted is not None and noted.interrupted else told
+
+
+def cause(outcome: str | None, reason: str | None) -> Failure | None:
+    """Why a turn ended so, as far as it is told; None if it succeeded."""
+    match outcome, reason:
+        case "failed", _:
+            return Failure("Failed", "the server keeps no reason")
+        case "interrupted", "user":
+            return Failure("Aborted", "somebody stopped the turn")
+        case "interrupted", None:
+            return Failure(_CUT_OFF, "the server does not tell by whom")
+        case "interrupted", _:
+            return Failure(_CUT_OFF, f"the server cut the turn off ({reason})")
+        case _:
+            return None
+
+
+def reasons(frames: Iterable[Any]) -> Iterator[tuple[str, str]]:
+    """Why turns were cut off, by the id of the row that notes the end."""
+    for frame in frames:
+        match frame:
+            case {
+                "type": "session.execution.interrupted",
+                "id": str(key),
+                "data": {"reason": str(reason)},
+            }:
+                yield row_of(key), reason
+
+
+def row_of(event: str) -> str:
+    """The id of the row that a terminal event leaves (2.0.16)."""
+    return "msg_" + event.removeprefix("evt_")
+
+
+def message(session: str, w: Wire, prompt: str | None) -> Message:
+    """A stored row; `prompt` is the one before it, which an answer belongs to."""
+    needed(w["id"])
+    kind = string(w.get("type"))
+    time = w.get("time") or {}
+    read = _ROWS.get(kind, _line)
+    return read(session, w, prompt, moment(time.get("created")), moment(time.get("completed")))
+
+
+def enqueued(session: str, w: Wire) -> Message:
+    """A prompt that waits, from an item of the inbox."""
+    row = {**fields(w.get("payload")), "id": w["id"], "type": w["type"], "time": w.get("time")}
+    waiting = message(session, row, None)
+    return replace(waiting, queued=True, completed=None)
+
+
+_Row = Callable[[str, Wire, str | None, int | None, int | None], Message]
+
+
+def _user(session: str, w: Wire, prompt: str | None, made: int | None, done: int | None) -> Message:
+    files: list[Part] = [_file(n, f) for n, f in enumerate(w.get("files") or ())]
+    parts = (*files, Text(":text:0", string(w.get("text"))))
+    return Message(w["id"], session, "user", made, done, parts=parts)
+
+
+def _synthetic(
+    session: str, w: Wire, prompt: str | None, made: int | None, done: int | None
+) -> Message:
+    parts = (Text(":text:0", string(w.get("text")), synthetic=True),)
+    return Message(w["id"], session, "user", made, done, parts=parts, kind=w["type"])
+
+
+def _assistant(
+    session: str, w: Wire, prompt: str | None, made: int | None, done: int | None
+) -> Message:
+    used, finish = call_usage(w), string(w.get("finish")) or None
+    error = failure(w["error"]) if w.get("error") else None
+    parts: list[Part] = [StepStart(":start"), *content(w.get("content") or (), done)]
+    if error is not None and error.aborted and _declined(parts):
+        # A refusal ends the step as aborted, although the model had come to its end.
+        finish, error = "tool-calls", None
+    if finish and error is None:
+        parts.append(StepEnd(":end", finish, used))
+    return Message(
+        id=w["id"],
+        session=session,
+        role="assistant",
+        created=made,
+        completed=done,
+        parent=prompt,
+        agent=string(w.get("agent")) or None,
+        model=ref(w.get("model")),
+        finish=finish,
+        error=error,
+        reported=used,
+        parts=tuple(parts),
+    )
+
+
+def _declined(parts: Iterable[Part]) -> bool:
+    return any(isinstance(p, ToolCall) and p.declined for p in parts)
+
+
+def _compaction(
+    session: str, w: Wire, prompt: str | None, made: int | None, done: int | None
+) -> Message:
+    """A summary. One that a person asked for is no answer to the prompt before it."""
+    running = w.get("status") == "running"
+    auto = w.get("reason") == "auto"
+    summary = Text(":text:0", string(w.get("summary")), made, None if running else done or made)
+    failed = w.get("status") == "failed"
+    return Message(
+        id=w["id"],
+        session=session,
+        role="assistant",
+        created=made,
+        completed=None if running else done or made,
+        parent=prompt if auto else None,
+        model=ref(w.get("model")),
+        finish=None if running or failed else "stop",
+        error=failure(w["error"]) if w.get("error") else None,
+        reported=call_usage(w),
+        summary=True,
+        parts=(Compaction(":compaction", auto), summary),
+        kind="compaction",
+    )
+
+
+def _line(session: str, w: Wire, prompt: str | None, made: int | None, done: int | None) -> Message:
+    """What is neither prompt nor answer; also what this package doesn't know."""
+    error = failure(w["error"]) if isinstance(w.get("error"), dict) else None
+    told = string(w.get("text")) or string(w.get("command"))
+    parts = (Text(":text:0", told, made, made, synthetic=True),) if told else ()
+    finish = string(w.get("outcome")) or None
+    kind = string(w.get("type")) or "unknown"
+    return Message(
+        w["id"], session, "system", made, done or made, None, finish=finish, error=error,
+        parts=parts, kind=kind,
+    )  # fmt: skip
+
+
+_ROWS: dict[str, _Row] = {
+    "user": _user,
+    "assistant": _assistant,
+    "synthetic": _synthetic,
+    "skill": _synthetic,
+    "compaction": _compaction,
+}
+
+
+# -- parts -----------------------------------------------------------------------------------------
+
+
+def content(content: Iterable[Wire], done: int | None) -> Iterator[Part]:
+    """The parts of a step. A text has no times of its own: it is closed when the step is."""
+    counts = {"text": 0, "reasoning": 0}
+    for w in content:
+        kind = needed(w["type"])
+        if kind == "tool":
+            yield _tool(w)
+        elif kind in counts:
+            key, time = f":{kind}:{counts[kind]}", w.get("time") or {}
+            counts[kind] += 1
+            made = moment(time.get("created"))
+            end = moment(time.get("completed")) or done
+            part = Text if kind == "text" else Reasoning
+            yield part(key, string(w.get("text")), made, end)
+        else:
+            yield OtherPart(f":{kind}", kind)
+
+
+def _tool(w: Wire) -> ToolCall:
+    state, time = w["state"], w.get("time") or {}
+    given = state.get("input")
+    return ToolCall(
+        id=f":tool:{w['id']}",
+        call=needed(w["id"]),
+        tool=string(w["name"]),
+        status="pending" if state["status"] == "streaming" else string(state["status"]),
+        input=given if isinstance(given, dict) else {},
+        start=moment(time.get("ran")) or moment(time.get("created")),
+        end=moment(time.get("completed")),
+        **result(state),
+    )
+
+
+def result(w: Wire) -> Wire:
+    """What is known of a tool's result: its fields in a row and in events are the same."""
+    meta, error = fields(w.get("metadata")), w.get("error")
+    return {
+        "output": _output(w.get("content") or ()),
+        "error": None if error is None else string(fields(error).get("message")) or repr(error),
+        "exit": integer(meta.get("exit")),
+        "diffs": file_diffs(meta.get("files")),
+        "child": string(meta.get("sessionID")) or None,
+        "shell": string(meta.get("shellID")) or None,
+        "declined": fields(error).get("type") == "aborted"
+        and fields(error).get("message") in _DECLINED,
+    }
+
+
+def _output(content: Iterable[Wire]) -> str:
+    texts = [string(c.get("text")) for c in content if c.get("type") == "text"]
+    if len(texts) == 1 and texts[0].startswith('{"exit":'):
+        # A shell that printed nothing tells how it ended, as JSON (2.0.16).
+        with suppress(ValueError):
+            told = json.loads(texts[0])
+            if set(told) == {"exit", "truncated", "output", "status"} and not told["output"]:
+                return ""
+    return "\n".join(texts)
+
+
+def failure(w: Wire) -> Failure:
+    """An error, by its type or its tag."""
+    kind = string(w.get("type")) or string(w.get("_tag")) or "UnknownError"
+    return Failure(kind, string(w.get("message")), integer(w.get("status")))
+
+
+def _file(place: int, w: Wire) -> Attachment:
+    source = fields(w.get("source"))
+    address = string(w.get("uri")) or string(source.get("uri")) or string(source.get("path"))
+    url = "" if address.startswith("data:") else address
+    return Attachment(f":file:{place}", string(w.get("mime")), word(w.get("name")), url)
+
+
+# -- what waits ------------------------------------------------------------------------------------
+
+
+def permission(w: Wire) -> Permission:
+    """A permission that was asked for."""
+    source = fields(w.get("source"))
+    resources = tuple(map(str, w.get("resources") or ()))
+    shell = w["action"] == "shell"
+    return Permission(
+        id=needed(w["id"]),
+        session=needed(w["sessionID"]),
+        action=needed(w["action"]),
+        patterns=resources,
+        always=tuple(map(str, w.get("save") or ())),
+        saves=bool(w.get("save")),
+        command=" && ".join(resources) if shell and resources else None,
+        call=word(source.get("id")),
+        message=word(source.get("messageID")),
+    )
+
+
+def form(w: Wire) -> Question:
+    """A form as a question, without its hidden fields."""
+    tool = fields(fields(w.get("metadata")).get("tool"))
+    items = tuple(_field(f) for f in w["fields"] if not f.get("hidden"))
+    call, message = word(tool.get("id")), word(tool.get("messageID"))
+    return Question(needed(w["id"]), needed(w["sessionID"]), items, call, message)
+
+
+def _field(w: Wire) -> QuestionItem:
+    kind: Any = string(w.get("type"))
+    several = kind == "multiselect"
+    options = [_option(o) for o in w.get("options") or ()]
+    if kind == "boolean":
+        options = [Option("Yes", value="true"), Option("No", value="false")]
+    default = w.get("default")
+    given = default if isinstance(default, list) else [] if default is None else [default]
+    title, description = string(w.get("title")), string(w.get("description"))
+    least, most = (_bound(w, *names) for names in _BOUNDS)
+    return QuestionItem(
+        question=description or title or needed(w["key"]),
+        header=title if description else "",
+        options=tuple(options),
+        multiple=several,
+        key=needed(w["key"]),
+        kind=kind if kind in ("integer", "number", "boolean", "external") else "string",
+        custom=bool(w.get("custom")) or (kind != "boolean" and not options),
+        required=bool(w.get("required")),
+        default=tuple(_told(v) for v in given),
+        least=least,
+        most=most,
+        pattern=string(w.get("pattern")),
+        format=string(w.get("format")),
+        url=string(w.get("url")),
+        when=tuple(
+            (needed(c["key"]), c["op"], _told(c["value"]))
+            for c in w.get("when") or ()
+            if c["op"] in ("eq", "neq")  # by what nobody knows nothing is hidden
+        ),
+    )
+
+
+_BOUNDS = (("minimum", "minLength", "minItems"), ("maximum", "maxLength", "maxItems"))
+
+
+def _bound(w: Wire, *names: str) -> float | None:
+    return next((n for n in map(number, map(w.get, names)) if n is not None), None)
+
+
+def _option(w: Wire) -> Option:
+    value = needed(w["value"])
+    return Option(string(w.get("label")) or value, string(w.get("description")), value)
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def retry(d: Wire) -> Status:
+    """A retry that was scheduled, as what the session does meanwhile."""
+    why = string(fields(d.get("error")).get("message"))
+    return Status("retry", integer(d.get("attempt")), why, integer(d.get("at")))
