@@ -41,20 +41,18 @@ from .events import (
     StatusChanged,
 )
 from .limits import Limits
+from .lookout import Lookout
 from .model import Attachment, Decision, Failure, Outcome, Permission, Question, Session, Status
 from .names import check_names
 from .recording import MARK, VERSION, Recorder
 from .sessions import STOP_WITHIN, is_busy, quieten, read_store, reject, within_session
-from .turn import STOPPED, Turn, advance_all, timed
+from .turn import STOPPED, Turn, advance_all, timed, verdict
 
 TICK = 0.05  # seconds between two states of a quiet turn
 
 _OPEN_WITHIN = 15.0  # a cold directory takes up to 6 s on 1.18.33
-_SOON = 0.25
-_QUIET = 15.0  # nothing heard for so long: look whether an end was missed
 _RESTART = 20.0  # nothing listens any more: how long a restart may take
 _OUTAGE = 120.0  # any other loss of the stream
-_HALF_DONE = 3.0  # idle for so long with an unfinished answer: it will never be finished
 _SHELLS_EVERY = 0.5
 
 
@@ -167,12 +165,7 @@ class Run:
         self._untold: set[str] = set()
         self._asked: dict[str, float] = {}  # when a request was heard of
         self._lost: Lost | None = None  # the stream is down
-        self._out_since: float | None = None  # nothing was heard by any way since then
-        self._heard = time.monotonic()
-        self._look: float | None = None  # when to read the store again
-        self._gap = False  # the stream was opened, and the store not read since
-        self._wait = _SOON
-        self._idle_since: float | None = None
+        self._lookout = Lookout(time.monotonic())
         self._errand: threading.Thread | None = None
         self._withdrawn = False
         self._not_withdrawn: OpenCodeError | None = None  # nobody knows whether it still waits
@@ -341,8 +334,8 @@ class Run:
         for heard in self._stream.take(wait):
             match heard:
                 case Opened():
-                    self._lost, self.note, self._gap = None, "", True
-                    self._look_now()
+                    self._lost, self.note = None, ""
+                    self._lookout = self._lookout.opened(time.monotonic())
                 case Lost():
                     self._lost = heard
                     self._out_of_touch(f"Connection lost ({heard.reason}); trying again.")
@@ -352,7 +345,7 @@ class Run:
                     self._fold(batch)
                     batch = [*self._ancestry(heard), heard]
                 case event:
-                    self._out_since = None
+                    self._lookout = self._lookout.heard()
                     self._watch(event)
                     batch.append(event)
         self._fold(batch)
@@ -367,7 +360,7 @@ class Run:
                 self.recorder.end(event.outcome, event.failure)
         before, self.turn = self.turn, advance_all(self.turn, events)
         if self.turn is not before:
-            self._heard = self._now()
+            self._lookout = self._lookout.moved(self._now())
             self._take_time()
         if self._stream is not None:
             self._stream.sessions = self.turn.tree
@@ -378,16 +371,15 @@ class Run:
     def _take_time(self) -> None:
         """Note how long requests waited, by our own clock: 1.18.33 tells nowhere."""
         for request in self.turn.waiting:
-            self._asked.setdefault(request.id, self._heard)
+            self._asked.setdefault(request.id, self._lookout.changed)
         settled = {s.request.id for s in self.turn.settled_requests} & self._asked.keys()
         if settled:
-            self.turn = timed(self.turn, {r: self._heard - self._asked.pop(r) for r in settled})
+            now = self._lookout.changed
+            self.turn = timed(self.turn, {r: now - self._asked.pop(r) for r in settled})
 
     def _out_of_touch(self, note: str) -> None:
-        """Nothing comes by one way; the clock runs until something comes by any way."""
         self.note = note
-        self._out_since = self._out_since or time.monotonic()
-        self._look = self._look or time.monotonic() + self._wait
+        self._lookout = self._lookout.missed(time.monotonic())
 
     def _watch(self, event: Event) -> None:
         """An idle session may be the end of the turn: the store tells. A busy one is not.
@@ -401,9 +393,7 @@ class Run:
             case StatusChanged(self.session.id, Status(name="idle")):
                 self._look_now()
             case StatusChanged(self.session.id):
-                # What was asked while nothing was heard is nowhere but in the store.
-                self._look = self._look if self._gap else None
-                self._idle_since = None
+                self._lookout = self._lookout.busy()
 
     def _unusable(self, error: OpenCodeError, fatal: bool) -> None:
         if fatal:
@@ -458,14 +448,12 @@ class Run:
     # -- the store --------------------------------------------------------------------------------
 
     def _look_now(self) -> None:
-        self._look, self._wait = time.monotonic(), _SOON
+        self._lookout = self._lookout.soon(time.monotonic())
 
     def _look_if_due(self) -> None:
-        clock = time.monotonic()
-        if self._look is None and clock - self._heard > _QUIET:
-            self._heard = clock
-            self._look_now()
-        if self._look is None or clock < self._look:
+        now = time.monotonic()
+        self._lookout = self._lookout.at(now)
+        if not self._lookout.is_due(now):
             return
         try:
             found = self.reread()
@@ -475,15 +463,13 @@ class Run:
         except OpenCodeError as error:
             self._out_of_touch(error.what)
         else:
-            self._out_since, self._gap = None, False
+            self._lookout = self._lookout.read()
             self._fold([found])
             self._judge(found)
-        # The status lags behind the end of a turn, so look again, less and less often; and without
-        # a stream the store is all there is.
+        # Without a stream the store is all there is.
         idle = self.turn.status is not None and self.turn.status.name == "idle"
-        again = idle or self._wait < 2 or self._out_since or self._lost
-        self._look = time.monotonic() + self._wait if again else None
-        self._wait = min(self._wait * 2, 4.0)
+        again = idle or self._lost is not None
+        self._lookout = self._lookout.looked(time.monotonic(), again)
 
     def reread(self) -> Reread:
         """The store as it is now. Idle without an answer is looked at twice."""
@@ -502,31 +488,16 @@ class Run:
             log.warning("%s", what)
 
     def _judge(self, reread: Reread) -> None:
-        """An idle session whose answer is half done, or whose prompt is gone, won't go on."""
-        if reread.status.name != "idle" or self.turn.outcome != "running":
-            self._idle_since = None
-            return
-        self._idle_since = self._idle_since or time.monotonic()
-        if time.monotonic() - self._idle_since < _HALF_DONE:
-            return
-        if self.turn.stored:
-            reason = "the session is idle, but its answer was never finished"
-            self._fold([Ended("interrupted", Failure("HalfDone", reason))])
-        elif self.turn.failures:
-            self._fold([Ended("failed")])
-        elif any(m.id == self.turn.prompt for m in self.turn.inbox):
-            reason = "the session is idle, and the prompt still waits in its inbox (%oc_inbox)"
-            self._fold([Ended("interrupted", Failure("Parked", reason))])
-        else:
-            reason = "the session is idle and does not hold the prompt"
-            self._fold([Ended("unknown", Failure("PromptMissing", reason))])
+        now = time.monotonic()
+        idle = reread.status.name == "idle" and self.turn.outcome == "running"
+        self._lookout = self._lookout.resting(now, idle)
+        if ended := verdict(self.turn, self._lookout.idle_for(now)):
+            self._fold([ended])
 
     def _give_up_if_lost(self) -> None:
-        if self._out_since is None:
-            return
         refused = self._lost is not None and self._lost.refused and self.client.local
         patience = _RESTART if refused else _OUTAGE
-        if time.monotonic() - self._out_since > patience:
+        if self._lookout.is_hopeless(time.monotonic(), patience):
             reason = f"no connection for {patience:.0f} s ({self.note})"
             self._fold([Ended("unknown", Failure("ConnectionLost", reason))])
 

@@ -63,6 +63,7 @@ from .recording import Recorder
 Partial = TypeVar("Partial", Session, ToolCall)
 _Change = Callable[[tuple[Part, ...]], tuple[Part, ...]]
 STOPPED = "Stopped"  # name of the failure of a turn that passed a limit
+_HALF_DONE = 3.0  # seconds of idleness after which an unfinished answer will never be finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +363,31 @@ def _unanswered(failures: tuple[Failure, ...]) -> Outcome:
     if failures and failures[-1].interrupted:
         return "interrupted"
     return "aborted" if failures and failures[-1].aborted else "failed"
+
+
+def verdict(turn: Turn, idle_for: float) -> Ended | None:
+    """How a turn ended that no server will end: its session is idle, and it won't go on.
+
+    Args:
+        turn: The turn as the store has it.
+        idle_for: For how many seconds its session has been idle.
+
+    Returns:
+        None as long as it may go on. Else why it won't: its answer is half done, its prompt still
+        waits in the inbox, or is gone.
+    """
+    if turn.outcome != "running" or idle_for < _HALF_DONE:
+        return None
+    if turn.stored:
+        reason = "the session is idle, but its answer was never finished"
+        return Ended("interrupted", Failure("HalfDone", reason))
+    if turn.failures:
+        return Ended("failed")
+    if any(m.id == turn.prompt for m in turn.inbox):
+        reason = "the session is idle, and the prompt still waits in its inbox (%oc_inbox)"
+        return Ended("interrupted", Failure("Parked", reason))
+    reason = "the session is idle and does not hold the prompt"
+    return Ended("unknown", Failure("PromptMissing", reason))
 
 
 # -- the fold --------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from opencode_magics.events import PermissionAsked, Reread
 from opencode_magics.history import prices
 from opencode_magics.history.frames import KINDS
 from opencode_magics.history.load import is_finished
+from opencode_magics.lookout import QUIET
 from opencode_magics.model import (
     Attachment,
     Message,
@@ -48,7 +49,7 @@ from opencode_magics.model import (
     Usage,
 )
 from opencode_magics.names import create
-from opencode_magics.run import _QUIET, Run, attach, prepare
+from opencode_magics.run import Run, attach, prepare
 from opencode_magics.turn import Turn, advance, advance_all
 
 # -- the transcripts -------------------------------------------------------------------------------
@@ -493,7 +494,7 @@ def test_g1_06_what_happened_in_a_gap_is_read_from_the_store() -> None:
     with FakeServer(two_x(message=rows(USER, ANSWER)), [[b": heartbeat\n\n", CUT], []]) as fake:
         began = time.monotonic()
         assert played(fake).text == "done"
-        assert time.monotonic() - began < _QUIET
+        assert time.monotonic() - began < QUIET
 
 
 def test_g1_36_a_list_of_the_active_that_lags_behind_the_end_is_waited_for() -> None:

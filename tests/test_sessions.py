@@ -24,9 +24,10 @@ from opencode_magics.errors import (
     UnknownNameError,
 )
 from opencode_magics.events import MessageChanged
+from opencode_magics.lookout import QUIET, Lookout
 from opencode_magics.model import Attachment, Message, Permission, Question, Session
 from opencode_magics.names import create, find, same_directory
-from opencode_magics.run import _QUIET, Run, _await_opening, attach, prepare
+from opencode_magics.run import Run, _await_opening, attach, prepare
 from opencode_magics.turn import Turn, advance
 
 ROOT = Session("ses_root01", "root", "/work/p")
@@ -349,7 +350,7 @@ def test_g1_06_what_happened_while_the_stream_was_down_is_read_from_the_store():
     with FakeServer(one_x(message=stored), [first, []]) as fake:
         began = time.monotonic()
         assert played(fake).text == "half and the whole rest"
-        assert time.monotonic() - began < _QUIET
+        assert time.monotonic() - began < QUIET
 
 
 def test_g1_07_a_stale_idle_closes_no_turn():
@@ -502,7 +503,7 @@ def test_an_end_that_was_never_told_is_found():
         client, run = running(fake)
         with client, run:
             run.start()
-            run._heard -= 60  # nothing has been heard for a minute
+            run._lookout = Lookout(time.monotonic() - 60)  # nothing was heard for a minute
             assert finish(run).outcome == "succeeded"
 
 

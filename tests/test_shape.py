@@ -21,7 +21,7 @@ NAME = opencode_magics.__name__
 
 # From the ground up; the wings of one floor don't know each other.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "figures", "model"),
+    ("errors", "figures", "model", "lookout"),
     ("events", "columns", "patches", "diffs", "rules", "forms", "recording", "masks", "matching"),
     ("turn", "dialects", "resend", "limits", "variables", "structured"),
     ("client", "server", "service", "recordings"),
@@ -35,7 +35,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 )
 FLOOR = {wing: level for level, floor in enumerate(FLOORS) for wing in floor}
 WINGS = ("history", "notebook")
-CORE = ("errors", "figures", "model", "events", "turn", "dialects", "resend", "limits")
+CORE = ("errors", "figures", "model", "lookout", "events", "turn", "dialects", "resend", "limits")
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

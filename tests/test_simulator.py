@@ -26,12 +26,13 @@ from opencode_magics.errors import (
     UnsupportedOperation,
 )
 from opencode_magics.events import MessageChanged, PermissionAsked, PromptDelivered
+from opencode_magics.lookout import QUIET
 from opencode_magics.model import InboxItem, ModelRef, Rule, Session
 from opencode_magics.names import create
 from opencode_magics.notebook import text
 from opencode_magics.practice.simulator import Fault, Simulator
 from opencode_magics.practice.workspace import reset_workspace
-from opencode_magics.run import _QUIET, Run, attach, prepare
+from opencode_magics.run import Run, attach, prepare
 from opencode_magics.turn import Turn, advance
 
 
@@ -490,7 +491,7 @@ def test_what_was_asked_in_a_gap_is_seen_although_the_log_says_busy(
     began = time.monotonic()
     turn = prompted(client, session, "#bash echo hi")
     assert [s.reply for s in turn.settled_requests] == ["once"]
-    assert time.monotonic() - began < _QUIET
+    assert time.monotonic() - began < QUIET
 
 
 def test_a_gap_is_filled_from_the_log(faulty: Simulator, client: Client, session: Session) -> None:

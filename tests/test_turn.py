@@ -20,6 +20,7 @@ from opencode_magics.events import (
     coalesce,
 )
 from opencode_magics.model import (
+    Failure,
     Message,
     Permission,
     Reasoning,
@@ -31,7 +32,7 @@ from opencode_magics.model import (
     ToolCall,
     Usage,
 )
-from opencode_magics.turn import Turn, advance, advance_all
+from opencode_magics.turn import Turn, advance, advance_all, verdict
 
 OUTCOMES = {
     "abort_hang": "aborted",
@@ -424,3 +425,28 @@ def test_a_prompt_has_its_text_while_it_waits_in_the_inbox() -> None:
     turn = advance(Turn("ses_1", "msg_1"), MessageChanged(waiting))
     assert turn.log == ()
     assert turn.question_text == "Why?"
+
+
+# -- a turn that no server ends --------------------------------------------------------------------
+
+WAITED = Message("msg_1", "ses_1", "user", created=1)
+HALF = Message("msg_2", "ses_1", "assistant", created=2, parent="msg_1")
+
+
+@pytest.mark.parametrize(
+    ("turn", "outcome", "why"),
+    [
+        (Turn("ses_1", "msg_1", log=(WAITED, HALF)), "interrupted", "HalfDone"),
+        (Turn("ses_1", "msg_1", inbox=(WAITED,)), "interrupted", "Parked"),
+        (Turn("ses_1", "msg_1", failures=(Failure("Bad", "no image"),)), "failed", "Bad"),
+        (Turn("ses_1", "msg_1"), "unknown", "PromptMissing"),
+    ],
+    ids=["half done", "parked", "failed", "missing"],
+)
+def test_a_turn_of_an_idle_session_won_t_go_on(turn: Turn, outcome: str, why: str) -> None:
+    assert verdict(turn, idle_for=2.9) is None
+    ended = verdict(turn, idle_for=3.0)
+    assert ended is not None
+    over = advance(turn, ended)
+    assert (over.outcome, over.failure and over.failure.name) == (outcome, why)
+    assert verdict(over, idle_for=60.0) is None
