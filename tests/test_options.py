@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -169,13 +170,57 @@ def test_g3_13_help_is_printed_and_nothing_else_happens(
         ("ses_1 ses_2", ["ses_1", "ses_2"]),
         ("'Fix the login'", ["Fix the login"]),
         ("'Fix the login' \"Don't\"", ["Fix the login", "Don't"]),
-        ("ses_1 'Fix the login' login", ["ses_1", "Fix the login", "login"]),
-        ("ses_1 login", ["ses_1", "login"]),
-        ("-- 'Fix the login' -x", ["Fix the login", "-x"]),
+        ("ses_1 'Fix the login' 'login'", ["ses_1", "Fix the login", "login"]),
+        ("-- 'Fix the login' '-x'", ["Fix the login", "-x"]),
+        ("\"Rename 'foo' to bar\"", ["Rename 'foo' to bar"]),
+        ("Don't Fix's", ["Don't Fix's"]),
     ],
 )
 def test_sessions_are_named_one_by_one_or_by_one_title(line: str, names: list[str]) -> None:
     assert each_session(options(line).words) == names
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Rename 'foo' to bar",
+        'it\'s "foo"',
+        "'Fix' the 'login'",
+        "'a b' 'it's c'",
+        "ses_notes for monday",
+        "ses_1 login",
+        "-- 'Fix the login' -x",
+    ],
+)
+def test_a_title_with_quotes_in_it_is_not_taken_for_several(line: str) -> None:
+    with pytest.raises(UsageError, match="isn't clear which"):
+        each_session(options(line).words)
+
+
+@magic_arguments()
+@argument("session", nargs="*", help="One.")
+def of_words(line: str) -> None:
+    """Take sessions."""
+
+
+@magic_arguments()
+@argument("-s", "--session", help="One.")
+def of_an_option(line: str) -> None:
+    """Take a session."""
+
+
+@pytest.mark.parametrize(
+    ("magic", "line"),
+    [
+        (of_words, "''"),
+        (of_words, "ses_1 ' '"),
+        (of_an_option, "-s ''"),
+        (of_an_option, '--session=" "'),
+    ],
+)
+def test_an_empty_name_is_not_the_current_session(magic: Any, line: str) -> None:
+    with pytest.raises(UsageError, match="is empty"):
+        parse(magic, line)
 
 
 # -- free text -------------------------------------------------------------------------------------

@@ -109,7 +109,20 @@ def split(
         print(magic.__doc__)
         return None, ""
     parser: Any = magic.parser  # type: ignore[attr-defined]  # set by magic_arguments
-    return parser.parse_args(argv), rest
+    options = parser.parse_args(argv)
+    _check_session(options)
+    return options, rest
+
+
+def _check_session(options: argparse.Namespace) -> None:
+    """What is named by an empty text, as an empty variable leaves it, is not the current session.
+
+    Raises:
+        UsageError: A session is named so.
+    """
+    given = getattr(options, "session", None)
+    if any(not name.strip() for name in ([given] if isinstance(given, str) else given or [])):
+        raise UsageError("The name of a session is empty. Give an id or a title.")
 
 
 def _argv(magic: Callable[..., Any], line: str, verbatim: bool) -> tuple[list[str] | None, str]:
@@ -201,6 +214,16 @@ def check_turn_options(options: argparse.Namespace) -> None:
 
 
 def each_session(names: list[str]) -> list[str]:
-    """Names of sessions: ids and what is in quotes, one each, else one title of several words."""
-    apart = any(isinstance(name, Quoted) or name.startswith("ses_") for name in names)
-    return names if apart or not names else [" ".join(names)]
+    """Names of sessions: ids and what is in quotes, one each, else one title of several words.
+
+    Raises:
+        UsageError: Only some are ids or in quotes: a title may have quotes in it, and what stands
+            in them be the title of another session.
+    """
+    apart = [isinstance(name, Quoted) or name.startswith("ses_") for name in names]
+    if any(apart) and not all(apart):
+        raise UsageError(
+            "It isn't clear which sessions are meant. Give ids, and titles in quotes: "
+            "one with quotes in it stands in the others."
+        )
+    return names if any(apart) or not names else [" ".join(names)]
