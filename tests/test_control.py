@@ -284,6 +284,16 @@ def test_an_ambiguous_title_ends_nothing(shell: Shell) -> None:
     assert part.status == "not_found"
 
 
+def test_a_title_that_two_have_names_none_also_when_the_other_is_ended(shell: Shell) -> None:
+    first = shell.run("%oc_new double").value
+    second = shell.run("%oc_new double").value
+    frame = shell.run(f"%oc_end {first.id} 'double'").value
+    assert [*frame["status"]] == ["ended", "not_found"]
+    assert second.id in [*shell.run("%oc_status").value["session"]]
+    once = shell.run(f"%oc_end {second.id} 'double'").value
+    assert (once.session, once.status) == (second.id, "ended")
+
+
 def test_an_abort_is_proved_and_the_session_works_on(shell: Shell, client: Client) -> None:
     session = current(shell)
     shell.run("%oc_prompt --no-wait #slow 400 .1")

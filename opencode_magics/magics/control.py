@@ -166,6 +166,7 @@ class ControlMagics(Topic):
             %oc_end --archive Fix the login page
         """
         from .. import standings
+        from ..control import EndResult
 
         if options.delete and options.archive:
             raise UsageError("Give --delete or --archive: one of them")
@@ -175,11 +176,14 @@ class ControlMagics(Topic):
         names = each_session(options.session) or [self.state.need_session().id]
         ended: list[EndResult] = []
         with _told_if_stopped(lambda: _so_far(ended)):
-            for name in dict.fromkeys(names):
-                ended.append(self._end(name, action, options.force))
+            # All are looked up first: a title that two have is of one when the other is ended.
+            found = [self._tracked(name, options.force) for name in names]
+            for one in {f.session if isinstance(f, EndResult) else f.id: f for f in found}.values():
+                ended.append(one if isinstance(one, EndResult) else self._end(one, action))
         return ended[0] if len(ended) == 1 else standings.ended(ended)
 
-    def _end(self, name: str, action: Action | None, force: bool) -> EndResult:
+    def _tracked(self, name: str, force: bool) -> Session | EndResult:
+        """The session that may be ended by a name; else why there is none."""
         from .. import control
         from ..names import pick
 
@@ -199,6 +203,11 @@ class ControlMagics(Topic):
                 what = "this notebook tracks no such session, so the server was not asked"
                 todo = "%oc_status shows those that it tracks; --force ends any other."
             return control.EndResult(name, "", "not_found", evidence=what, todo=todo)
+        return session
+
+    def _end(self, session: Session, action: Action | None) -> EndResult:
+        from .. import control
+
         begun = self.state.begin_end(session, action)
         result = control.end(self.state.client, session, begun.action, resumed=begun.resumed)
         if result.status == "unconfirmed":
