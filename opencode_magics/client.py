@@ -885,7 +885,9 @@ def parse_url(text: str) -> httpx.URL:
     try:
         url = httpx.URL(text)
     except (httpx.InvalidURL, ValueError) as error:
-        raise _bad_url(text, str(error)) from error
+        # What is wrong may be a password: one with a slash in it is taken for a port.
+        why = "it can't be read" if "@" in text else str(error)
+        raise _bad_url(text, why) from (None if "@" in text else error)
     if url.port is not None and not 0 < url.port < 65536:
         raise _bad_url(text, "its port is out of range")
     if url.scheme not in ("http", "https") or not url.host:

@@ -55,9 +55,9 @@ def find(
             registered, else http://127.0.0.1:4096. A server that is starting is waited for.
         directory: Where to work. Default: the current directory if the server is on this machine,
             else the server's own.
-        password: Else that of a server which an earlier session started here and kept, or that
-            the background service wrote down, else $OPENCODE_SERVER_PASSWORD or
-            $OPENCODE_PASSWORD.
+        password: Else that in the address, else that of a server which an earlier session started
+            here and kept, or that the background service wrote down, else
+            $OPENCODE_SERVER_PASSWORD or $OPENCODE_PASSWORD.
 
     Raises:
         ServerConnectionError: Nothing answers, or the directory does not exist.
@@ -129,6 +129,8 @@ def _credentials(address: str, password: str | None) -> tuple[str, Secret | None
     user = os.environ.get("OPENCODE_SERVER_USERNAME") or USER
     if password:
         return user, Secret(password)
+    if parse_url(address).password:  # what is typed with an address is meant for it
+        return user, None
     if kept := _recall(address):  # of just this server; the environment may mean another one
         return USER, kept
     for name in ("OPENCODE_SERVER_PASSWORD", "OPENCODE_PASSWORD"):

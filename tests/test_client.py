@@ -52,8 +52,16 @@ def test_what_is_no_address_is_said_in_one_sentence(typed):
         Client(typed)
 
 
-def test_a_wrong_address_does_not_show_its_password():
-    address = "http://opencode:hunter2@a:b:c"
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://opencode:hunter2@a:b:c",
+        "http://opencode:hunter2/x@a:4096",  # a slash, # or ? ends the host: "Invalid port"
+        "opencode:hunter2#x@a",
+        "http://opencode:hunter2?@a",
+    ],
+)
+def test_a_wrong_address_does_not_show_its_password(address):
     with pytest.raises(ServerConnectionError) as caught:
         Client(address)
     assert "hunter2" not in "".join(traceback.format_exception(caught.value))

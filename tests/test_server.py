@@ -12,10 +12,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from fake import FakeServer, one_x
 
 from opencode_magics.errors import ServerStartError
 from opencode_magics.practice.world import Practice
-from opencode_magics.server import is_same_server, start
+from opencode_magics.server import find, is_same_server, start
 
 HEALTHY = """
     import base64, http.server, json, os, sys
@@ -169,7 +170,7 @@ def in_another_python(code: str, *args: object) -> int:
 
 STARTS = """
     import sys
-    from opencode_magics.server import is_same_server, start
+    from opencode_magics.server import find, is_same_server, start
     print(start(command=sys.argv[1], keep=len(sys.argv) > 2).pid)
 """
 
@@ -194,7 +195,7 @@ def test_a_server_ends_with_us_although_we_are_killed(tmp_path: Path) -> None:
     command = program(tmp_path, HEALTHY)
     code = f"""
         import os, signal
-        from opencode_magics.server import is_same_server, start
+        from opencode_magics.server import find, is_same_server, start
         server = start(command={str(command)!r}, directory={str(tmp_path)!r})
         print(server.pid, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -213,3 +214,15 @@ def test_a_server_ends_with_us_although_we_are_killed(tmp_path: Path) -> None:
 def test_an_address_is_known_however_it_is_typed(typed: str) -> None:
     assert is_same_server(typed, "http://127.0.0.1:5000")
     assert not is_same_server(None, "http://127.0.0.1:5000")
+
+
+def test_a_password_in_the_address_is_not_replaced_by_that_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is meant for that server, and the other one is none of its business."""
+    monkeypatch.setenv("OPENCODE_SERVER_PASSWORD", "of-another-server")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with FakeServer(one_x()) as fake:
+        find(fake.url.replace("://", "://ana:hunter2@")).close()
+    told = {s.headers["authorization"] for s in fake.seen}
+    assert told == {httpx.BasicAuth("ana", "hunter2")._auth_header}
