@@ -11,6 +11,7 @@ import copy
 import ipaddress
 import json
 import queue
+import re
 import socket
 import threading
 import time
@@ -21,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import httpx
 import httpx_sse
@@ -73,6 +75,8 @@ _NAP = 0.03
 _CONNECT = 10.0  # seconds until a connection stands, and until a stream has begun
 _STEADY = 5.0  # seconds after which a stream has been one
 _SHORT = 6  # characters
+_WORDY = 12  # characters of letters alone: a name or a word
+_CALLED = rb"(?i:passw[\w.-]{0,40}[\"'\\\s]{0,8}[=:][\"'\\\s]{0,8}|://[^\s/:@\"']{0,100}:)"
 _REMEMBERED = 64  # events; one that is sent twice is sent soon again
 
 
@@ -122,7 +126,7 @@ class Client:
         self.local = is_loopback(parsed.host)
         self._directory = directory
         self._auth = httpx.BasicAuth(user, password) if password else None
-        self._secrets = _telling(user, password)
+        self._masks = _masks(user, password)
         self._http = _http(parsed, self._auth, self.local)
         self._tap: Tap | None = None
         self._original: Client | None = None  # of which this is a twin
@@ -259,16 +263,20 @@ class Client:
 
     def _reply(self, request: Request, response: httpx.Response) -> Reply:
         headers = {k.lower(): v for k, v in response.headers.items()}
-        body = response.content
-        for secret in self._secrets:
-            body = body.replace(secret.encode(), b"********")
-        return Reply(request, response.status_code, headers, body)
+        return Reply(request, response.status_code, headers, self._masked(response.content))
+
+    def _masked(self, body: bytes) -> bytes:
+        """What came without the server's password: an agent's shell can print it (`env`)."""
+        for before, secret in self._masks:
+            if before and secret.encode() in body:
+                pattern = rb"(" + before + rb")" + re.escape(secret.encode())
+                body = re.sub(pattern, rb"\1********", body)
+            elif not before:
+                body = body.replace(secret.encode(), b"********")
+        return body
 
     def _masked_text(self, text: str) -> str:
-        """A text without the server's password: an agent's shell can print it (`env`)."""
-        for secret in self._secrets:
-            text = text.replace(secret, "********")
-        return text
+        return self._masked(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
     def _build(self, request: Request, patience: float | None = None) -> httpx.Request:
         return self._http.build_request(
@@ -947,16 +955,22 @@ def _http(url: httpx.URL, auth: httpx.Auth | None, local: bool) -> httpx.Client:
         ) from error
 
 
-def _telling(user: str, password: str | None) -> tuple[Secret, ...]:
-    """What would give a password away: itself, as it stands in JSON, and in a header.
+def _masks(user: str, password: str | None) -> tuple[tuple[bytes, Secret], ...]:
+    """What would give a password away, each with what has to stand before it: b"" if nothing.
 
-    A short one is left alone, since it may stand anywhere by chance.
+    It is looked for as it is, as it stands in JSON and in an address, and in a header. One that may
+    stand anywhere by chance is hidden only where it is called one: a directory without it would be
+    another one, and a server says of any directory that nothing is at work there.
     """
-    if not password or len(password) < _SHORT:
+    if not password:
         return ()
+    by_chance = len(password) < _SHORT or (len(password) < _WORDY and password.isalpha())
+    before = _CALLED if by_chance else b""
     written = (json.dumps(password, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False))
     header = b64encode(f"{user}:{password}".encode()).decode()
-    return tuple(map(Secret, dict.fromkeys((*written, password, header))))
+    forms = dict.fromkeys((*written, password, quote(password, safe="")))
+    told = tuple((before, Secret(text)) for text in forms)
+    return (*told, (b"", Secret(header))) if len(password) >= _SHORT else told
 
 
 def reason(error: Exception) -> str:

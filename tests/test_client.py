@@ -180,6 +180,25 @@ def test_a_password_that_the_server_repeats_is_masked(password):
             assert client.session("ses_root01").title == "it is ********!"
 
 
+@pytest.mark.parametrize("password", ["opencode", "assistant", "Session", "abc"])
+def test_a_password_that_is_a_word_is_masked_only_where_it_is_called_one(password):
+    """A directory without it would be another one, where nothing is at work."""
+    told = (
+        f'OPENCODE_SERVER_PASSWORD={password}\n{{"password": "{password}"}} http://me:{password}@a'
+    )
+    session = {**SESSION, "directory": f"/work/{password}-demo", "title": told}
+    with FakeServer(one_x(session=session)) as fake, Client(fake.url, password=password) as client:
+        found = client.session("ses_root01")
+    assert found.directory == f"/work/{password}-demo"
+    assert found.title == told.replace(password, "********")
+
+
+def test_a_password_is_masked_as_it_stands_in_an_address():
+    session = {**SESSION, "title": "http://me:p%40ss%2Fw0rd@a"}
+    with FakeServer(one_x(session=session)) as fake, Client(fake.url, password="p@ss/w0rd") as c:
+        assert c.session("ses_root01").title == "http://me:********@a"
+
+
 def test_a_wrong_password_is_one_sentence():
     routes = dict.fromkeys(one_x(), (401, {"www-authenticate": "Basic"}, b""))
     routes["GET /api/info"] = (401, {}, b"")
