@@ -381,6 +381,11 @@ def test_what_can_not_be_meant_is_said(alone: Shell, line: str) -> None:
         alone.run(f"%oc_end {line}")
 
 
+def test_an_abort_in_no_time_is_none(alone: Shell) -> None:
+    with pytest.raises(UsageError, match="above 0"):
+        alone.run("%oc_abort --timeout 0")
+
+
 @pytest.mark.parametrize("route", ["permission", "question"])
 def test_that_nothing_waits_is_only_said_where_it_was_read(route: str) -> None:
     """Neither that a stop left nothing waiting, nor that there is nothing to answer."""

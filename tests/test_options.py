@@ -223,6 +223,19 @@ def test_an_empty_name_is_not_the_current_session(magic: Any, line: str) -> None
         parse(magic, line)
 
 
+@magic_arguments()
+@argument("--timeout", type=float, help="So long.")
+@argument("--seconds", type=float, default=30.0, help="So long.")
+def of_seconds(line: str) -> None:
+    """Take a time."""
+
+
+@pytest.mark.parametrize("line", ["--timeout -1", "--timeout nan", "--seconds=nan"])
+def test_no_time_is_negative_or_never_over(line: str) -> None:
+    with pytest.raises(UsageError, match="a number of seconds"):
+        parse(of_seconds, line)
+
+
 # -- free text -------------------------------------------------------------------------------------
 
 

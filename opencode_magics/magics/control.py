@@ -139,6 +139,8 @@ class ControlMagics(Topic):
         """
         from .. import control
 
+        if not options.timeout:  # it would be asked nothing, and be told not to have stopped
+            raise UsageError("--timeout takes a number above 0")
         session = self.state.chosen(" ".join(options.session))
         what = f"Stopped looking; whether {_name(session)} stopped is not known: %oc_status"
         with _told_if_stopped(lambda: what):

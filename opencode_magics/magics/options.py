@@ -111,6 +111,7 @@ def split(
     parser: Any = magic.parser  # type: ignore[attr-defined]  # set by magic_arguments
     options = parser.parse_args(argv)
     _check_session(options)
+    _check_seconds(options)
     return options, rest
 
 
@@ -123,6 +124,18 @@ def _check_session(options: argparse.Namespace) -> None:
     given = getattr(options, "session", None)
     if any(not name.strip() for name in ([given] if isinstance(given, str) else given or [])):
         raise UsageError("The name of a session is empty. Give an id or a title.")
+
+
+def _check_seconds(options: argparse.Namespace) -> None:
+    """No time is over before it begins, and NaN would never be over.
+
+    Raises:
+        UsageError: One is.
+    """
+    for name in ("timeout", "seconds"):
+        told = getattr(options, name, None)
+        if told is not None and not told >= 0:
+            raise UsageError(f"--{name} takes a number of seconds, not {told:g}")
 
 
 def _argv(magic: Callable[..., Any], line: str, verbatim: bool) -> tuple[list[str] | None, str]:
