@@ -48,7 +48,7 @@ from .matching import (
 from .model import LogEntry, Message, Session
 from .names import check_names, choose_command
 from .recording import Recorder
-from .resend import Resend, ResendSafety, of_request, of_turn
+from .resend import BEFORE_SERVER, Resend, ResendSafety, of_request, of_turn
 from .run import Run, beside, opened
 from .sessions import is_busy, within_session
 from .turn import Turn
@@ -360,7 +360,7 @@ def _post(client: Client, session: Session, invocation: Invocation, prompt: Prom
     match failed:
         case [ServerConnectionError(sent=True)]:
             return False
-        case [StatusError() as error] if error.status in (502, 503, 504) or not error.name:
+        case [StatusError() as error] if error.status in BEFORE_SERVER or not error.name:
             return False  # something before the server said so
         case [StatusError(status=status) as error] if status >= 500:
             error.todo = f"See what it admitted: %oc_command --recover {invocation.id}"

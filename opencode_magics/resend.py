@@ -14,6 +14,9 @@ from .turn import Turn
 ExecutionState = Literal["not_sent", "running", "stopped", "unknown"]
 ResendSafety = Literal["safe", "no_effects_seen", "inspect", "unknown"]
 
+# What stands before a server says these when it lost patience or got no answer: whether it passed
+# the request on it doesn't say.
+BEFORE_SERVER = (408, 499, 502, 503, 504)
 # Tools that leave nothing behind.
 _READ_ONLY = {
     "read",
@@ -91,7 +94,7 @@ def of_unread(request: str) -> Resend:
 def of_refusal(request: str, status: int) -> Resend:
     """How a single request stands that the server said no to."""
     said = f"{request} was answered with HTTP {status}"
-    if 300 <= status < 500 and status != 408:  # something before the server that lost patience
+    if 300 <= status < 500 and status not in BEFORE_SERVER:
         return Resend("stopped", "safe", (said,))
     return Resend("unknown", "unknown", (said,))
 

@@ -45,6 +45,7 @@ from .lookout import Lookout
 from .model import Attachment, Decision, Failure, Outcome, Permission, Question, Session, Status
 from .names import check_names
 from .recording import MARK, VERSION, Recorder
+from .resend import BEFORE_SERVER
 from .sessions import STOP_WITHIN, is_busy, quieten, read_store, reject, within_session
 from .turn import STOPPED, Turn, advance_all, timed, verdict
 
@@ -282,8 +283,9 @@ class Run:
 
     def _refused(self, error: StatusError) -> None:
         """The server, or something before it, said no: that it has no prompt is not yet said."""
-        by_server = bool(error.name) and error.status not in (502, 503, 504)
-        stored = False if by_server and error.status < 500 else self._stored(within=3.0)
+        by_server = bool(error.name) and error.status not in BEFORE_SERVER
+        plain = by_server and error.status < 500 and error.status != 409  # its id is taken (2.x)
+        stored = False if plain else self._stored(within=3.0)
         if stored:
             return
         if stored is None or not by_server:

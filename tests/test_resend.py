@@ -86,7 +86,8 @@ def test_only_what_never_arrived_or_was_refused_is_safe() -> None:
     assert resend.of_request("POST /x", sent=True).resend_safety == "unknown"
     assert resend.of_refusal("POST /x", 404).resend_safety == "safe"
     assert resend.of_refusal("POST /x", 500).resend_safety == "unknown"
-    assert resend.of_refusal("POST /x", 408).resend_safety == "unknown"
+    for status in resend.BEFORE_SERVER:
+        assert resend.of_refusal("POST /x", status).resend_safety == "unknown"
 
 
 def test_evidence_names_the_tools_and_the_files() -> None:

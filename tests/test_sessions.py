@@ -668,9 +668,22 @@ def test_a_prompt_that_arrived_although_the_answer_says_no_is_followed(status):
         assert len(fake.asked("POST /session/ses_root01/prompt_async")) == 1
 
 
-def test_a_gateway_that_says_no_may_have_passed_the_prompt_on():
+def test_a_prompt_whose_id_is_taken_may_have_come_twice_and_is_followed():
+    """Something before the server that sends again gets a 409 for the second one (2.x)."""
+    taken = (409, {"content-type": "application/json"}, b'{"_tag": "ConflictError"}')
+    stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
+    routes = one_x(prompt=taken, message=stored) | {
+        "GET /session/ses_root01/message/msg_u1": stored[0]
+    }
+    with FakeServer(routes, [[frame("session.idle", sessionID="ses_root01")]]) as fake:
+        assert played(fake).text == "done"
+
+
+@pytest.mark.parametrize("body", [b"", b'{"code": "timeout"}'])
+@pytest.mark.parametrize("status", [408, 499, 504])
+def test_a_gateway_that_says_no_may_have_passed_the_prompt_on(status, body):
     missing = (404, {}, b"")
-    routes = one_x(prompt=(504, {}, b"")) | {"GET /session/ses_root01/message/msg_u1": missing}
+    routes = one_x(prompt=(status, {}, body)) | {"GET /session/ses_root01/message/msg_u1": missing}
     with FakeServer(routes) as fake:
         client, run = running(fake)
         with client, run, pytest.raises(TurnError, match="not known whether"):
