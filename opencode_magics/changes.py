@@ -29,7 +29,7 @@ class Change:
         session: The session as it is now; of a fork, the new one.
         what: What was done, in words.
         confirmed: Whether it was seen when the session was read again.
-        undo: How it is undone; "" if it can't be.
+        undo: How it is undone, whichever session is current then; "" if it can't be.
     """
 
     session: Session
@@ -120,7 +120,8 @@ def revert(
     touched = f" and {', '.join(lost)}" if lost else "; no changed file is known"
     touched = touched if files else "; the files stay as they are"
     what = f"{len(back)} messages from {prompt.id} on are taken back{touched}"
-    return Change(now, what, now.revert == prompt.id, "%oc_unrevert, until the next prompt")
+    undo = f"%oc_unrevert -s {session.id}, until the next prompt"
+    return Change(now, what, now.revert == prompt.id, undo)
 
 
 def unrevert(client: Client, session: Session) -> Change:
@@ -219,7 +220,7 @@ def rename(client: Client, session: Session, title: str) -> Change:
     before = client.session(session.id).title
     client.rename(session, title)
     now = client.session(session.id)
-    undo = f"%oc_rename {before}" if before else ""
+    undo = f"%oc_rename -s {session.id} -- {before}" if before else ""
     return Change(now, f"renamed from {before!r} to {now.title!r}", now.title == title, undo)
 
 
@@ -228,7 +229,7 @@ def archive(client: Client, session: Session, *, undo: bool = False) -> Change:
     now = put_away(client, session, None if undo else int(time.time() * 1000))
     if undo:
         return Change(now, "brought back from the archive", now.archived is None)
-    return Change(now, "archived", now.archived is not None, "%oc_archive --undo")
+    return Change(now, "archived", now.archived is not None, f"%oc_archive --undo {session.id}")
 
 
 def share(client: Client, session: Session, *, undo: bool = False) -> Change:
@@ -243,4 +244,5 @@ def share(client: Client, session: Session, *, undo: bool = False) -> Change:
         return Change(client.session(session.id), told, confirmed=False)
     address = client.share(session)
     what = f"public at {address}" if address else "to be public"
-    return Change(client.session(session.id), what, address is not None, "%oc_share --undo")
+    back = f"%oc_share --undo {session.id}"
+    return Change(client.session(session.id), what, address is not None, back)

@@ -145,6 +145,16 @@ def test_a_session_is_renamed_archived_and_brought_back(shell: Shell) -> None:
 
 
 @both
+def test_what_undoes_a_change_undoes_it_in_its_own_session(shell: Shell, client: Client) -> None:
+    other = value(shell, "%oc_new -- -x marks the spot")
+    current = value(shell, "%oc_new current")
+    for line in (f"%oc_rename -s {other.id} new", f"%oc_archive {other.id}"):
+        shell.run(value(shell, line).undo)
+    now = client.session(other.id)
+    assert (now.title, now.archived) == ("-x marks the spot", None)
+    assert client.session(current.id).title == "current"
+
+
 def test_subagents_are_shown_as_a_tree(shell: Shell) -> None:
     assert len(value(shell, "%oc_children")) == 0
     shell.run("%oc_prompt #task #text 3")
