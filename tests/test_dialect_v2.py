@@ -465,6 +465,24 @@ def rows(*listed: Any) -> Any:
     }
 
 
+@pytest.mark.parametrize("status", [400, 500])
+def test_that_archived_sessions_can_not_be_listed_is_said_where_the_server_could(
+    status: int,
+) -> None:
+    """Else they would be missing from every sum. One before 2.1 may not know the parameter."""
+
+    def listed(seen: Any) -> Any:
+        refused = (status, {}, b'{"_tag": "UnknownError"}')
+        return refused if "archived" in seen.query else {"data": [], "cursor": {}}
+
+    with FakeServer(two_x(sessions=listed)) as fake, Client(fake.url) as client:
+        if status == 400:
+            assert client.sessions(everywhere=True) == ()
+        else:
+            with pytest.raises(StatusError):
+                client.sessions(everywhere=True)
+
+
 def played(fake: FakeServer) -> Turn:
     with Client(fake.url, directory="/work/p") as client:
         with Run(client, ROOT, Prompt("msg_u1", "hi")) as turn:

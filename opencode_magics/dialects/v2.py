@@ -129,8 +129,11 @@ class V2(Generation):
     def _all(self, query: Query) -> Flow[tuple[Session, ...]]:
         """Archived ones, too: since 2.1 they are a list of their own, before it is the same one."""
         found = yield from self._listed(query)
-        with suppress(StatusError, StreamError):
+        try:
             found += yield from self._listed({**query, "archived": "true"})
+        except StatusError as error:
+            if error.status != 400:  # of one that doesn't know the parameter
+                raise
         return tuple({s.id: s for s in found}.values())
 
     def _listed(self, query: Query) -> Flow[list[Session]]:
