@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from both import tool_names
+from fake import FakeServer, one_x
 from IPython.core.error import UsageError
 from shell import Shell, one_line_and_what_to_do
 
@@ -154,3 +155,20 @@ def test_nothing_waits_in_a_frame_with_the_same_columns(shell: Shell) -> None:
     full = waiting(shell, "#bash touch made")
     assert list(empty.columns) == list(full.columns)
     assert list(map(str, empty.dtypes)) == list(map(str, full.dtypes))
+
+
+def test_an_empty_id_names_no_request_and_a_whole_one_just_that(alone: Shell) -> None:
+    asks = [
+        {"id": key, "sessionID": "ses_root01", "permission": "bash", "patterns": ["x"]}
+        for key in ("per_1", "per_10")
+    ]
+    routes = one_x(permission=asks[:1]) | {"POST /permission/per_1/reply": True}
+    with FakeServer(routes) as fake:
+        alone.run(f"%oc_connect {fake.url};")
+        with pytest.raises(UsageError, match="is empty"):
+            alone.run("%oc_reply '' once")
+        assert not fake.asked("POST /permission/per_1/reply")
+        fake.routes["GET /permission"] = asks
+        assert alone.run("%oc_reply per_1 once").value.request.id == "per_1"
+        with pytest.raises(UnknownNameError, match="could be any of"):
+            alone.run("%oc_reply per_ once")

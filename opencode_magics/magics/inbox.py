@@ -109,7 +109,7 @@ class InboxMagics(Topic):
 def _the_one(waiting: tuple[InboxItem, ...], named: str) -> InboxItem:
     from ..errors import UnknownNameError
 
-    found = [i for i in waiting if i.id.startswith(named)]
+    found = [i for i in waiting if i.id == named] or [i for i in waiting if i.id.startswith(named)]
     if len(found) == 1:
         return found[0]
     could = f"could be any of {', '.join(i.id for i in found)}" if found else "waits in no inbox"

@@ -139,9 +139,12 @@ class PermissionMagics(Topic):
         from ..errors import UnknownNameError
         from ..sessions import pending
 
+        if not named.strip():  # every id begins so: the only one would be answered
+            raise UsageError("The id of the request is empty. %oc_permissions lists them.")
         scopes = [self.state.session, None] if self.state.session else [None]
         waiting = {r.id: (r, s) for scope in scopes for r, s in pending(self.state.client, scope)}
-        found = [waiting[key] for key in waiting if key.startswith(named)]
+        keys = [named] if named in waiting else [k for k in waiting if k.startswith(named)]
+        found = [waiting[key] for key in keys]
         if len(found) == 1:
             return found[0]
         what = f"{named!r} could be any of {', '.join(r.id for r, _ in found)}." if found else ""
