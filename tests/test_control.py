@@ -294,6 +294,15 @@ def test_a_title_that_two_have_names_none_also_when_the_other_is_ended(shell: Sh
     assert (once.session, once.status) == (second.id, "ended")
 
 
+def test_a_session_is_ended_by_the_title_that_it_has_now(shell: Shell, client: Client) -> None:
+    """Another kernel may have renamed it, and called another one so."""
+    session = current(shell)
+    client.rename(session, "still needed")
+    assert shell.run(f"%oc_end {session.title}").value.status == "not_found"
+    assert client.session(session.id).title == "still needed"
+    assert shell.run("%oc_end still needed").value.status == "ended"
+
+
 def test_an_abort_is_proved_and_the_session_works_on(shell: Shell, client: Client) -> None:
     session = current(shell)
     shell.run("%oc_prompt --no-wait #slow 400 .1")

@@ -12,7 +12,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
-from ..errors import TurnInterrupted, UnknownNameError
+from ..errors import NotFoundError, TurnInterrupted, UnknownNameError
 from .options import a_session, arguments, each_session, parsed
 from .topic import Topic
 
@@ -159,7 +159,7 @@ class ControlMagics(Topic):
 
         Or archived: `OpenCodeMagics.end_action` says which. Nothing is asked back. Only sessions
         that this notebook made, chose or prompted are ended; others are not_found, and the server
-        isn't even asked. A step that can't be proved leaves it `unconfirmed` and tracked as
+        isn't even asked to. A step that can't be proved leaves it `unconfirmed` and tracked as
         ending, and the same line finishes it later. Subagents' sessions are deleted with it.
         Several sessions give a DataFrame, one row each.
 
@@ -192,6 +192,8 @@ class ControlMagics(Topic):
         try:
             # A part of a title is not enough for what can't be undone.
             tracked = [t.session for t in self.state.tracked.values()]
+            if not any(s.id.startswith(name) for s in tracked):
+                tracked = [self._now(s) for s in tracked]
             session = pick(name, tracked, parts=False)
             if session is None and force:
                 everyone = self.state.client.sessions(everywhere=True)
@@ -202,10 +204,17 @@ class ControlMagics(Topic):
             if force:
                 what, todo = "the server has no such session", "%oc_sessions --all lists them."
             else:
-                what = "this notebook tracks no such session, so the server was not asked"
+                what = "this notebook tracks no such session, so the server was not asked to"
                 todo = "%oc_status shows those that it tracks; --force ends any other."
             return control.EndResult(name, "", "not_found", evidence=what, todo=todo)
         return session
+
+    def _now(self, session: Session) -> Session:
+        """A session with the title that it has by now: another kernel may have renamed it."""
+        try:
+            return self.state.client.session(session.id)
+        except NotFoundError:
+            return session
 
     def _end(self, session: Session, action: Action | None) -> EndResult:
         from .. import control
