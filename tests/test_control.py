@@ -295,12 +295,25 @@ def test_a_title_that_two_have_names_none_also_when_the_other_is_ended(shell: Sh
 
 
 def test_a_session_is_ended_by_the_title_that_it_has_now(shell: Shell, client: Client) -> None:
-    """Another kernel may have renamed it, and called another one so."""
+    """Another kernel may have renamed it, and called another one so; %oc_status tells."""
     session = current(shell)
     client.rename(session, "still needed")
     assert shell.run(f"%oc_end {session.title}").value.status == "not_found"
+    assert shell.run("%oc_end still needed").value.status == "not_found"
     assert client.session(session.id).title == "still needed"
+    shell.run("%oc_status")
     assert shell.run("%oc_end still needed").value.status == "ended"
+
+
+def test_what_is_not_tracked_asks_nobody(alone: Shell) -> None:
+    with FakeServer(one_x()) as fake:
+        alone.run(f"%oc_connect {fake.url}\n%oc_session ses_root01")
+        before = len(fake.seen)
+        for name in ("ses_elsewhere", "some title"):
+            assert "was not asked" in alone.run(f"%oc_end {name}").value.evidence
+        several = alone.run("%oc_end 'some title' 'another'").value
+        assert several["status"].tolist() == ["not_found"] * 2
+        assert len(fake.seen) == before
 
 
 def test_an_abort_is_proved_and_the_session_works_on(shell: Shell, client: Client) -> None:

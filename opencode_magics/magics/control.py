@@ -64,8 +64,9 @@ class ControlMagics(Topic):
         _check_wait(options)
         chosen, unfound = self._chosen(options.session, options.directory)
         if options.wait is None:
-            return standings.standings((*self._read(chosen), *unfound))
+            return standings.standings((*self._now_known(self._read(chosen)), *unfound))
         waited = self._wait(chosen, options)
+        self._now_known(waited.standings)
         frame = standings.standings((*waited.standings, *unfound))
         frame.attrs |= {"reason": waited.reason, "ready": waited.ready, "pending": waited.pending}
         return frame
@@ -159,7 +160,7 @@ class ControlMagics(Topic):
 
         Or archived: `OpenCodeMagics.end_action` says which. Nothing is asked back. Only sessions
         that this notebook made, chose or prompted are ended; others are not_found, and the server
-        isn't even asked to. A step that can't be proved leaves it `unconfirmed` and tracked as
+        isn't even asked. A step that can't be proved leaves it `unconfirmed` and tracked as
         ending, and the same line finishes it later. Subagents' sessions are deleted with it.
         Several sessions give a DataFrame, one row each.
 
@@ -192,9 +193,9 @@ class ControlMagics(Topic):
         try:
             # A part of a title is not enough for what can't be undone.
             tracked = [t.session for t in self.state.tracked.values()]
-            if not any(s.id.startswith(name) for s in tracked):
-                tracked = [self._now(s) for s in tracked]
             session = pick(name, tracked, parts=False)
+            if session is not None and not session.id.startswith(name):
+                session = pick(name, [self._now(session)], parts=False)
             if session is None and force:
                 everyone = self.state.client.sessions(everywhere=True)
                 session = pick(name, everyone, parts=False)
@@ -204,7 +205,7 @@ class ControlMagics(Topic):
             if force:
                 what, todo = "the server has no such session", "%oc_sessions --all lists them."
             else:
-                what = "this notebook tracks no such session, so the server was not asked to"
+                what = "this notebook tracks no such session, so the server was not asked"
                 todo = "%oc_status shows those that it tracks; --force ends any other."
             return control.EndResult(name, "", "not_found", evidence=what, todo=todo)
         return session
@@ -258,6 +259,13 @@ class ControlMagics(Topic):
         from .. import status
 
         return status.read(self.state.client, chosen, self._ending) if chosen else ()
+
+    def _now_known(self, standings: tuple[Standing, ...]) -> tuple[Standing, ...]:
+        """Keep what is known here of sessions as it is now: others rename them, too."""
+        for standing in standings:
+            if standing.session.id in self.state.tracked and not standing.missing:
+                self.state.track(standing.session, "chosen")
+        return standings
 
     @property
     def _ending(self) -> list[str]:
