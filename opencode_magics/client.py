@@ -276,6 +276,8 @@ class Client:
         return body
 
     def _masked_text(self, text: str) -> str:
+        if not self._masks:  # of thousands of frames none is copied twice for nothing
+            return text
         return self._masked(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
     def _build(self, request: Request, patience: float | None = None) -> httpx.Request:
