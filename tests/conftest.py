@@ -1,7 +1,8 @@
 """What many tests stand on: a real 1.x, a simulated 2.x, and shells to type into.
 
-A test takes both servers with `@both_generations`. So do all tests of a module that says `BOTH_GENERATIONS =
-True`, except those that ask for `practice` itself. Every other one takes the real one.
+A test takes both servers with `@both_generations`. So do all tests of a module that says
+`BOTH_GENERATIONS = True`, except those that ask for `practice` itself. Every other one takes the
+real one.
 """
 
 from collections.abc import Iterator

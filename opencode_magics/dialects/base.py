@@ -171,13 +171,13 @@ class Dialect(Protocol):
 
     Directories go to the server as it spells them. `silence` is how many seconds without a frame
     mean that the stream is dead; `always_scope` says how far an "always" reaches; `tested` says
-    what this package was tested with, `tested_releases` the first and the last release that this is to
-    stand for, `queue_hint` how a prompt can join a turn that runs,
-    `busy_route` what is asked for the sessions that work, with `{directory}` where one is asked
-    at a time, `command_keeps_prompt_id` whether the prompt that
-    a server makes of a command gets the id that the command was given with, `reports_fork_source` whether a
-    session names the one that it was copied from, `fork_cost_includes_copies` whether what a fork cost includes
-    what the messages cost that were copied.
+    what this package was tested with, `tested_releases` the first and the last release that this
+    is to stand for, `queue_hint` how a prompt can join a turn that runs, `busy_route` what is
+    asked for the sessions that work, with `{directory}` where one is asked at a time,
+    `command_keeps_prompt_id` whether the prompt that a server makes of a command gets the id that
+    the command was given with, `reports_fork_source` whether a session names the one that it was
+    copied from, `fork_cost_includes_copies` whether what a fork cost includes what the messages
+    cost that were copied.
     """
 
     generation: str

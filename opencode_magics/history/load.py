@@ -94,7 +94,8 @@ class LoadedRows:
         if self.cached and self.oldest is not None:
             since = datetime.fromtimestamp(self.oldest, UTC).astimezone()
             told.append(
-                f"{pluralize(self.cached, 'session')} from the cache, read at {since:%Y-%m-%d %H:%M} "
+                f"{pluralize(self.cached, 'session')} from the cache, "
+                f"read at {since:%Y-%m-%d %H:%M} "
                 "or later; --refresh reads again (a shell run or an edited part can't be seen)."
             )
         return told

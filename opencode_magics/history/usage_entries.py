@@ -274,7 +274,8 @@ class UsageCollector:
         summed = exact_sum(m.usage.cost for m in billed if m.usage and m.usage.cost is not None)
         if told - summed > _CENT:
             self.warnings.append(
-                f"{format_usd(told - summed)} of what these sessions cost is in none of their messages."
+                f"{format_usd(told - summed)} of what these sessions cost "
+                "is in none of their messages."
             )
         elif summed - told > _CENT:
             self.warnings.append(
@@ -299,7 +300,8 @@ class UsageCollector:
         said = [*read(loaded, copies.originals)]
         if orphans := sum(said[at].is_call for at in copies.orphans):
             self.warnings.append(
-                f"{pluralize(orphans, 'call')} older than the session, copies whose original is gone or "
+                f"{pluralize(orphans, 'call')} older than the session, "
+                "copies whose original is gone or "
                 "not among these sessions: counted."
             )
         return said

@@ -1,7 +1,8 @@
 """A turn as HTML that is safe and reads well in a light and a dark theme, and without any style.
 
 Markdown comes from `markdown.render` alone; everything else that a model, a tool or a server wrote
-goes through `escape_html`. Styles are inline and mostly see-through greys; there are no scripts, no <style>
+goes through `escape_html`. Styles are inline and mostly
+see-through greys; there are no scripts, no <style>
 and no classes but the two that keep `$5` from becoming a formula.
 """
 
@@ -141,7 +142,8 @@ def _tool(tool: ToolCall, closed: bool) -> str:
         f' <span style="color:{_BAD}">{escape_html(wording.first_line(tool.error or ""))}</span>'
     )
     head = (
-        f'<span style="{style}">{icon}</span> <b style="font-weight:600">{escape_html(tool.tool)}</b> '
+        f'<span style="{style}">{icon}</span> <b style="font-weight:600">'
+        f"{escape_html(tool.tool)}</b> "
         f"{_code(wording.tool_subject(tool))}{_counts(tool.diffs)}{error if tool.error else ''}"
         f"{_aside(*wording.tool_notes(tool, closed))}"
     )

@@ -57,7 +57,7 @@ def table(headings: TableRow, rows: Sequence[TableRow]) -> str:
     """Rows as an HTML table that is safe whatever is in them."""
     head = "".join(f'<th style="{_CELL}">{escape_html(name)}</th>' for name in headings)
     body = "".join(
-        f"<tr>{''.join(f'<td style={chr(34)}{_CELL}{chr(34)}>{escape_html(c)}</td>' for c in row)}</tr>"
+        "<tr>" + "".join(f'<td style="{_CELL}">{escape_html(c)}</td>' for c in row) + "</tr>"
         for row in rows
     )
     return page([f'<table style="font-size:.92em"><tr>{head}</tr>{body}</table>'])

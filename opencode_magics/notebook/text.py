@@ -157,7 +157,8 @@ def _rail(text: str) -> str:
 
 def _tool(tool: ToolCall) -> str:
     aside = ", ".join(wording.tool_notes(tool))
-    line = f"{_STATES[wording.tool_state(tool)]} {clean(tool.tool)} {wording.tool_subject(tool)}".rstrip()
+    state = _STATES[wording.tool_state(tool)]
+    line = f"{state} {clean(tool.tool)} {wording.tool_subject(tool)}".rstrip()
     line += f" ({aside})" if aside else ""
     error = f"\n  {wording.first_line(tool.error, 300)}" if tool.error else ""
     edits = (line for c in diff_rows.rows_by_change(tool.diffs) for line in _change(*c))

@@ -236,7 +236,8 @@ def _line(text: str, decode: Callable[[str], Any]) -> Line | None:
 def _head(line: Line, name: str) -> Line:
     if line[VERSION_KEY] != FORMAT_VERSION:
         raise RecordingError(
-            f"{name} is a recording of version {line[VERSION_KEY]!r}; this package reads {FORMAT_VERSION}.",
+            f"{name} is a recording of version {line[VERSION_KEY]!r}; "
+            f"this package reads {FORMAT_VERSION}.",
             "Play it with the version of opencode_magics that made it, or a newer one.",
         )
     match line:

@@ -290,9 +290,10 @@ def test_a_mistake_of_ours_is_not_shown(
 def test_another_server_has_other_sessions(shell: Shell) -> None:
     ours = completer(shell)
     count: list[Client] = []
-    ask: Callable[[Client], tuple[Suggestion, ...]] = lambda c: (
-        Suggestion(str(count.append(c)), "x"),
-    )  # noqa: E731
+
+    def ask(client: Client) -> tuple[Suggestion, ...]:
+        return (Suggestion(str(count.append(client)), "x"),)
+
     ours.asked("x", ask)
     ours.asked("x", ask)
     shell.run("%oc_connect;")

@@ -228,7 +228,7 @@ def answers_in_turn(*answers: Any) -> Callable[[ReceivedRequest], Any]:
 
 
 def v2_routes(**changes: Any) -> dict[str, Any]:
-    """The routes of a quiet 2.x server with one session, with some of them changed; see `v1_routes`."""
+    """The routes of a quiet 2.x server with one session; see `v1_routes`."""
     root = "/api/session/ses_root01"
     here = {"directory": "/work/p"}
     session = {"id": "ses_root01", "title": "root", "location": here, "time": {"created": 1}}
