@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from textwrap import shorten
 from typing import Any, get_args
 
 from ..client.client import Client, Tap
@@ -22,8 +21,10 @@ from ..core.events import (
     RequestReplied,
     TurnEnded,
 )
-from ..core.model import Decision, Failure, Outcome, Permission, Question, Server, Session
-from ..core.turn import Turn, advance_all, as_replay
+from ..core.fold import advance_all
+from ..core.formatting import in_one_line
+from ..core.model import REPLIES, Decision, Failure, Outcome, Permission, Question, Server, Session
+from ..core.turn import Turn, as_replay
 from ..dialects import base
 from ..dialects.base import Prompt, Reply, Request
 from ..errors import OpenCodeError, RecordingError
@@ -34,7 +35,6 @@ from .store import read_store
 LONGEST_WAIT = 5.0  # seconds that a replay waits for an answer which took a person longer
 LONGEST_SILENCE = 60.0  # seconds in which nothing comes, of a tool that took longer
 _SOON = 2.0  # seconds in which the reply to a request stands after what led to it
-_PEOPLES = ("once", "always", "reject", "answered", "dismissed")
 
 
 class RecordedClient(Client):
@@ -108,7 +108,7 @@ class Replay(Run):
         self.speed = speed
         self.interactive = interactive
         self.differences: list[str] = []
-        prompt_line = shorten(recording.text, 200, placeholder=" …")
+        prompt_line = in_one_line(recording.text, 200)
         told_by = f"Replay of a turn of {recording.label}: {prompt_line or '(no text)'}"
         self.turn = as_replay(self.turn, told_by)
         self._lines = recording.lines
@@ -119,7 +119,7 @@ class Replay(Run):
         self._answers = {
             line["answer"]: line
             for line in recording.lines
-            if _is_answer(line) and line["given"] in _PEOPLES
+            if _is_answer(line) and line["given"] in REPLIES
         }
 
     @property

@@ -29,6 +29,7 @@ from ..core.events import (
     StoreSnapshot,
     TurnEnded,
 )
+from ..core.fold import advance_all, judge_idle_turn, with_wait_times
 from ..core.limits import Limits
 from ..core.model import (
     Attachment,
@@ -40,8 +41,9 @@ from ..core.model import (
     Session,
     Status,
 )
+from ..core.outcome import is_stopped_by_abort
 from ..core.retry_safety import GATEWAY_STATUSES
-from ..core.turn import LIMIT_EXCEEDED, Turn, advance_all, judge_idle_turn, with_wait_times
+from ..core.turn import LIMIT_EXCEEDED, Turn, with_capture
 from ..dialects.base import Delivery, Prompt, logger
 from ..errors import (
     NotFoundError,
@@ -171,7 +173,7 @@ class Run:
         self.recorder = recorder or Recorder()
         self.client = client.with_tap(self.recorder.reply)
         self.session = session
-        self.turn = Turn(session.id, prompt.id, queued=queued, recorder=self.recorder)
+        self.turn = Turn(session.id, prompt.id, queued=queued)
         self.note = ""
         self.sent = running
         self.prompt = prompt
@@ -209,6 +211,11 @@ class Run:
         """Stop listening. The turn itself goes on."""
         if self._stream is not None:
             self._stream.close()
+        self._attach_capture()
+
+    def _attach_capture(self) -> None:
+        """Let the turn carry what was received of it, so that it can be recorded."""
+        self.turn = with_capture(self.turn, self.recorder.capture())
 
     def __iter__(self) -> Iterator[Turn]:
         while True:
@@ -371,6 +378,8 @@ class Run:
         self._look_if_due()
         self._give_up_if_lost()
         self.recorder.note(self.note)
+        if self.turn.outcome != "running":
+            self._attach_capture()
 
     def _fold(self, events: list[Event]) -> None:
         for event in events:
@@ -380,6 +389,8 @@ class Run:
         if self.turn is not before:
             self._schedule = self._schedule.turn_changed(self._now())
             self._take_time()
+            if self.turn.outcome != "running":
+                self._attach_capture()
         if self._stream is not None:
             self._stream.sessions = self.turn.tree
 
@@ -638,9 +649,10 @@ class Run:
             self._fold([self.reread()])
         except OpenCodeError as error:
             return self._unconfirmed(error.what, why)
-        never = self.turn.outcome == "failed" and not self.turn.answers
-        unclear = self.turn.outcome in ("running", "interrupted", "aborted")
-        if never or unclear or _cut_short(before, self.turn):
+        now = self.turn
+        if is_stopped_by_abort(
+            now.outcome, answered=bool(now.answers), before=before.tools, after=now.tools
+        ):
             return self._end("aborted", limit)
         return self.turn
 
@@ -682,12 +694,6 @@ class Run:
             with suppress(UnsupportedOperation):  # 1.x has none: there it is stopped with the other
                 return self.client.cancel(self.session, self.turn.prompt)
         return False
-
-
-def _cut_short(before: Turn, after: Turn) -> bool:
-    """Whether a tool that was at work before did not come to its end."""
-    open_then = {t.id for t in before.tools if t.status in ("pending", "running")}
-    return any(t.id in open_then and t.status == "error" for t in after.tools)
 
 
 # -- opening and sending ---------------------------------------------------------------------------
