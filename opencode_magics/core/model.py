@@ -627,4 +627,3 @@ class ShellOutput:
     text: str
     cursor: int
     size: int
-    truncated: bool = False

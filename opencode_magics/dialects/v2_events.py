@@ -38,7 +38,8 @@ from ..core.model import (
     ToolCall,
 )
 from . import v2_shapes as shapes
-from .base import decode, logger
+from .base import logger
+from .jsonwire import decode
 from .v2_shapes import Wire
 from .values import as_dict, call_usage, integer, required_string, string, timestamp, usage
 

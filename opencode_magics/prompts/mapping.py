@@ -14,7 +14,7 @@ from ..core.columns import CATEGORY, COUNT, FLAG, NUMBER, TEXT, Column, Columns,
 from ..core.limits import TotalCost, total_cost
 from ..core.model import total_usage
 from ..core.turn import Turn
-from ..dialects.base import clean_text
+from ..dialects.jsonwire import clean_text
 from ..errors import OpenCodeError, UnfitAnswer, UnknownNameError
 from .schema import Schema
 

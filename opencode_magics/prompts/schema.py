@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, get_origin
 
 from ..core.turn import Turn, with_value
-from ..dialects.base import clean_json
+from ..dialects.jsonwire import clean_json
 from ..errors import OpenCodeError, UnfitAnswer, UnknownNameError
 
 JsonSchema = dict[str, Any]

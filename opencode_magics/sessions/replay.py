@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from textwrap import shorten
 from typing import Any, get_args
 
-from ..client.client import Client, Tap
+from ..client.client import Client
+from ..client.transport import FrameStream
 from ..core.events import (
     Event,
     PartDelta,
@@ -24,7 +25,7 @@ from ..core.events import (
 )
 from ..core.model import Decision, Failure, Outcome, Permission, Question, Server, Session
 from ..core.turn import Turn, advance_all, as_replay
-from ..dialects import base
+from ..dialects import jsonwire
 from ..dialects.base import Prompt, Reply, Request
 from ..errors import OpenCodeError, RecordingError
 from ..recording.format import Line, Recording
@@ -37,39 +38,54 @@ _SOON = 2.0  # seconds in which the reply to a request stands after what led to 
 _PEOPLES = ("once", "always", "reject", "answered", "dismissed")
 
 
-class RecordedClient(Client):
-    """A client whose server is a recording: it answers what was asked then, and reaches nothing."""
+class RecordedTransport:
+    """A transport whose server is a recording: it repeats the replies of that time.
 
-    def __init__(self, recording: Recording) -> None:
-        head = recording.head
-        super().__init__("http://recording.invalid", directory=head["session"]["directory"])
-        self.close()  # whatever would still be sent fails
-        dialect = base.for_generation(head["generation"])
-        server = Server(head["generation"], str(head.get("server", "")))
-        self.__dict__["_detected"] = (server, dialect)
+    Args:
+        recording: The recording.
+        clock: Returns the position in the recording, in its seconds.
+    """
+
+    url = "http://recording.invalid"
+
+    def __init__(self, recording: Recording, clock: Callable[[], float] = lambda: math.inf) -> None:
+        self._clock = clock
         self._replies: dict[str, list[tuple[float, int, bytes]]] = {}
         for line in recording.lines:
             if isinstance(line.get("reply"), str):
                 text = line.get("text")
-                body = text.encode() if isinstance(text, str) else base.dumps(line.get("body"))
+                body = text.encode() if isinstance(text, str) else jsonwire.dumps(line.get("body"))
                 status = line.get("status")
-                told = float(line["t"]), status if isinstance(status, int) else 200, body
-                self._replies.setdefault(line["reply"], []).append(told)
-        self.clock: Callable[[], float] = lambda: math.inf
+                reply = float(line["t"]), status if isinstance(status, int) else 200, body
+                self._replies.setdefault(line["reply"], []).append(reply)
 
-    def with_tap(self, tap: Tap) -> Client:
-        """Itself: nothing of a recording is recorded."""
-        return self
-
-    def _send(self, request: Request) -> Reply:
-        """What was answered last, else what will be in a moment."""
-        now, told = self.clock(), self._replies.get(request.address, [])
-        known = [reply for reply in told if reply[0] <= now]
-        soon = [reply for reply in told if now < reply[0] <= now + _SOON]
+    def send(self, request: Request) -> Reply:
+        """Return the last reply before now, else the one that follows in a moment."""
+        now, replies = self._clock(), self._replies.get(request.address, [])
+        known = [reply for reply in replies if reply[0] <= now]
+        soon = [reply for reply in replies if now < reply[0] <= now + _SOON]
         if request.method != "GET" or not (known or soon):
-            raise RecordingError(f"The recording doesn't say what the server answers: {request}.")
+            raise RecordingError(f"The recording has no reply to {request}.")
         _, status, body = known[-1] if known else soon[0]
         return Reply(request, status, {}, body)
+
+    def stream(self, request: Request, silence: float) -> FrameStream:
+        """Refuse: a replay reads the frames itself, at their times."""
+        raise RecordingError(f"The recording has no stream {request}.")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def recorded_client(recording: Recording, clock: Callable[[], float]) -> Client:
+    """Return a client whose server is a recording."""
+    head = recording.head
+    return Client(
+        RecordedTransport.url,
+        directory=head["session"]["directory"],
+        transport=RecordedTransport(recording, clock),
+        server=Server(head["generation"], str(head.get("server", ""))),
+    )
 
 
 class Replay(Run):
@@ -98,12 +114,10 @@ class Replay(Run):
     ) -> None:
         told, prompt = recording.head["session"], recording.head["prompt"]
         session = Session(told["id"], str(told.get("title", "")), told["directory"])
-        archive = RecordedClient(recording)
+        client = recorded_client(recording, self._now)
         asked = Prompt(prompt["id"], recording.text, agent=prompt.get("agent"))
         queued = bool(recording.head.get("queued"))
-        super().__init__(archive, session, asked, running=True, queued=queued)
-        assert isinstance(self.client, RecordedClient)
-        self.client.clock = self._now
+        super().__init__(client, session, asked, running=True, queued=queued)
         self.recording = recording
         self.speed = speed
         self.interactive = interactive

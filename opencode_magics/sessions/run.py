@@ -15,7 +15,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NoReturn
 
-from ..client.client import Client, Connected, Disconnected, Stream, StreamProblem
+from ..client.client import Client
+from ..client.stream import Connected, Disconnected, Stream, StreamProblem
+from ..client.transport import RecordingTransport
 from ..core.events import (
     Event,
     MessageChanged,
@@ -169,7 +171,7 @@ class Run:
         recorder: Recorder | None = None,
     ) -> None:
         self.recorder = recorder or Recorder()
-        self.client = client.with_tap(self.recorder.reply)
+        self.client = client.over(RecordingTransport(client.transport, self.recorder.reply))
         self.session = session
         self.turn = Turn(session.id, prompt.id, queued=queued, recorder=self.recorder)
         self.note = ""
@@ -291,7 +293,9 @@ class Run:
         if self.prompt.command is None:
             self.client.prompt(self.session, self.prompt)
             return
-        sending, failed = send_in_thread(lambda: self.client.command(self.session, self.prompt))
+        sending, failed = beside(
+            lambda: self.client.run(self.client.dialect.command(self.session, self.prompt))
+        )
         while sending.is_alive() and not self._stored(within=0.2):
             pass  # its template may run commands before there is a prompt
         if failed and not self.turn.stored:
@@ -324,7 +328,9 @@ class Run:
         deadline = time.monotonic() + within
         while True:
             try:
-                message = self.client.message(self.session, self.turn.prompt)
+                message = self.client.run(
+                    self.client.dialect.message(self.session, self.turn.prompt)
+                )
             except OpenCodeError as error:
                 shown = False if isinstance(error, NotFoundError) else None
             else:
@@ -455,7 +461,11 @@ class Run:
         for message, tool in running:
             text, cursor = self._printed.get(tool.call, ("", 0))
             try:
-                new = self.client.shell_output(tool.shell or "", cursor, self.session.directory)
+                new = self.client.run(
+                    self.client.dialect.shell_output(
+                        self.session.directory, tool.shell or "", cursor
+                    )
+                )
             except OpenCodeError:
                 continue  # it is over, and its result on the way
             if new.text:
@@ -538,7 +548,9 @@ class Run:
             permission,
             decision,
             message or by,
-            lambda: self.client.reply(permission, where, decision, message),
+            lambda: self.client.run(
+                self.client.dialect.reply(permission, where, decision, message)
+            ),
         )
 
     def answer(self, question: Question, answers: Sequence[Sequence[str]]) -> bool:
@@ -555,7 +567,10 @@ class Run:
         where = self._directory_of(question.session)
         told = "; ".join(", ".join(a) or "no answer" for a in answers)
         return self._settle(
-            question, "answered", told, lambda: self.client.answer(question, where, answers)
+            question,
+            "answered",
+            told,
+            lambda: self.client.run(self.client.dialect.answer(question, where, answers)),
         )
 
     def dismiss(self, question: Question, by: str = "") -> bool:
@@ -569,7 +584,12 @@ class Run:
             StatusError: The server said no, and it isn't seen to be settled.
         """
         where = self._directory_of(question.session)
-        return self._settle(question, "dismissed", by, lambda: self.client.dismiss(question, where))
+        return self._settle(
+            question,
+            "dismissed",
+            by,
+            lambda: self.client.run(self.client.dialect.dismiss(question, where)),
+        )
 
     def _directory_of(self, session: str) -> str:
         known = next((s for s in self.turn.sessions if s.id == session), self.session)
@@ -680,7 +700,7 @@ class Run:
         waits = any(m.id == self.turn.prompt for m in self.turn.inbox)
         if waits or (self.turn.queued and not self.turn.stored):
             with suppress(UnsupportedOperation):  # 1.x has none: there it is stopped with the other
-                return self.client.cancel(self.session, self.turn.prompt)
+                return self.client.run(self.client.dialect.cancel(self.session, self.turn.prompt))
         return False
 
 
