@@ -15,7 +15,7 @@ from opencode_magics.dialects.base import Reply, Request
 from opencode_magics.dialects.replies import error_from_reply
 from opencode_magics.errors import ServerConnectionError
 
-from .fake import DISCONNECT, PAGE, ReceivedRequest
+from .fake_server import DISCONNECT, HTML_PAGE, ReceivedRequest
 
 JSON = {"content-type": "application/json"}
 END = object()  # in a stream: it ends there
@@ -47,7 +47,7 @@ class CannedTransport:
         """Return the canned reply."""
         query = {k: str(v) for k, v in request.query.items() if v is not None}
         self.seen.append(ReceivedRequest(request.method, request.path, query, {}, request.body))
-        answer = self.routes.get(str(request), PAGE)
+        answer = self.routes.get(str(request), HTML_PAGE)
         answer = answer(self.seen[-1]) if callable(answer) else answer
         if answer is DISCONNECT:
             raise ServerConnectionError(f"The connection broke during {request}.")
