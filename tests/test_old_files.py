@@ -2,7 +2,7 @@
 
 `data/version-0.1` holds recordings, a cache, exports and metadata as that version wrote them; only
 the address and the folder of the practice world are replaced. `history.json` is the history of a
-server, which `history.db` and the exports were made from; `turns.json` describes the recorded turns.
+server, the source of `history.db` and of the exports; `turns.json` describes the recorded turns.
 """
 
 from __future__ import annotations
