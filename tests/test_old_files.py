@@ -16,9 +16,9 @@ from typing import Any
 import httpx
 import pandas as pd
 import pytest
-from support.fake import FakeServer
+from support.fake_server import FakeServer
 from support.histories import serving
-from support.shell import Shell
+from support.ipython_shell import Shell
 
 from opencode_magics import history
 from opencode_magics.practice.simulator.server import Simulator

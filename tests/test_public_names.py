@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from support import public_names
+from support.ipython_shell import Shell
 from support.public_names import ROOT, missing
-from support.shell import Shell
 
 PATH = ROOT / "tests" / "data" / "public_names.json"
 HELD: dict[str, Any] = json.loads(PATH.read_text(encoding="utf-8"))

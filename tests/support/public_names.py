@@ -30,7 +30,7 @@ from opencode_magics.core.model import Decision
 from opencode_magics.practice.simulator.server import Simulator
 from opencode_magics.practice.world import Practice
 from opencode_magics.sessions.status import State
-from support.shell import lone_shell, take_practice_server
+from support.ipython_shell import connect_to_practice, isolated_shell
 
 ROOT = Path(__file__).parents[2]
 
@@ -234,6 +234,7 @@ def live_names(shell: Any) -> Names:
     objects = {name: shell.run(cell).value for name, cell in OBJECTS.items()}
     return {
         "attributes": {name: _attributes(value) for name, value in objects.items()},
+        "shown as": {name: _mime_types(shell, value) for name, value in objects.items()},
         "words of attributes": {
             name: words for name, value in objects.items() if (words := _words(type(value)))
         },
@@ -266,6 +267,11 @@ def _attributes(value: Any) -> Names:
             if inspect.isroutine(v) and getattr(v, "__self__", None) is value
         },
     }
+
+
+def _mime_types(shell: Any, value: Any) -> list[str]:
+    """The kinds of output that a cell shows of a value."""
+    return sorted(shell.display_formatter.format(value)[0])
 
 
 def _words(kind: type) -> Names:
@@ -333,9 +339,9 @@ def names_now() -> Names:
             tempfile.TemporaryDirectory() as home,
             pytest.MonkeyPatch.context() as patch,
             world() as server,
-            lone_shell(Path(home), patch) as shell,
+            isolated_shell(Path(home), patch) as shell,
         ):
-            take_practice_server(shell, server, patch)
+            connect_to_practice(shell, server, patch)
             names |= static_names(shell) | read(shell)
     return names
 
