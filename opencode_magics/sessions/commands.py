@@ -54,9 +54,11 @@ from .correlate import (
     is_admitted,
     subagent_source,
 )
+from .deliver import send_in_thread
+from .follow import open_stream
 from .lookup import choose_command, resolve_model_and_agent
 from .metadata import load_records, save_record, with_records
-from .run import Run, open_stream, send_in_thread
+from .run import Run
 from .store import add_session_ceiling, is_busy
 
 Thing = TypeVar("Thing", "AdmittedInput", "ChildSession")

@@ -71,19 +71,19 @@ def test_keys_stay_while_a_turn_goes_on() -> None:
 def test_a_settled_permission_stands_after_its_tool_call() -> None:
     settled = SettledRequest(permission("call_1"), "once")
     shown = running(tool(call="call_1"), tool(call="call_2"), settled_requests=(settled,))
-    assert kinds(shown) == ["toolcall", "request", "toolcall"]
+    assert kinds(shown) == ["toolcall", "requeststate", "toolcall"]
     assert blocks(shown)[1].value == RequestState(settled.request, "once")
 
 
 def test_a_permission_of_no_known_call_stands_at_the_end() -> None:
     settled = SettledRequest(permission(None), "once")
     shown = turn(answer(tool(), Text("z", "Done", 0, 1)), settled_requests=(settled,))
-    assert kinds(shown) == ["toolcall", "text", "request"]
+    assert kinds(shown) == ["toolcall", "text", "requeststate"]
 
 
 def test_what_waits_is_open_and_stands_by_its_tool_too() -> None:
     shown = running(tool(status="running"), Text("z", "…"), permissions=(permission(),))
-    assert [(b.kind, b.closed) for b in blocks(shown)][1] == ("request", False)
+    assert [(b.kind, b.closed) for b in blocks(shown)][1] == ("requeststate", False)
 
 
 def test_a_request_keeps_its_key_when_it_is_settled() -> None:
@@ -98,7 +98,7 @@ def test_a_request_of_a_subagent_says_whose_and_stands_by_the_task() -> None:
     child = Session(CHILD, "Look around (@general subagent)", parent=SESSION)
     task = tool("task", call="call_task", status="running", child=CHILD)
     shown = running(task, tool(call="call_2"), permissions=(asked,), sessions=(child,))
-    assert kinds(shown) == ["toolcall", "request", "toolcall"]
+    assert kinds(shown) == ["toolcall", "requeststate", "toolcall"]
     assert blocks(shown)[1].value == RequestState(asked, subagent="Look around (@general subagent)")
 
 
@@ -108,7 +108,7 @@ def test_a_request_of_a_subagents_subagent_stands_by_the_task_of_the_first() -> 
     asked = permission("other", session="ses_3")
     task = tool("task", status="running", child=CHILD)
     shown = running(task, tool(call="b"), permissions=(asked,), sessions=(child, grandchild))
-    assert kinds(shown) == ["toolcall", "request", "toolcall"]
+    assert kinds(shown) == ["toolcall", "requeststate", "toolcall"]
 
 
 def test_a_write_shows_the_diff_that_its_permission_told() -> None:

@@ -431,7 +431,7 @@ def test_an_interrupt_stops_a_replay(alone: Shell, monkeypatch: pytest.MonkeyPat
     def interrupt(run: Replay, wait: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Replay, "_listen", interrupt)
+    monkeypatch.setattr(Replay, "listen", interrupt)
     shown = alone.fails(f"%oc_replay {RECORDINGS}/v1/text.jsonl")
     assert isinstance(shown.error, TurnInterrupted)
     assert "The replay is stopped" in shown.text
