@@ -462,7 +462,8 @@ assert "matplotlib.pyplot" not in sys.modules
 
 def test_no_global_state_is_used_or_changed() -> None:
     """Neither `pyplot` nor its list of figures nor its settings."""
-    path = [str(Path(history.__file__).parents[2]), str(Path(__file__).parent)]
+    here = Path(__file__).parent
+    path = [str(Path(history.__file__).parents[2]), str(here), str(here.parent)]
     subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}\n{ALONE}"], check=True
     )
