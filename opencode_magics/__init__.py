@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import os
     from pathlib import Path
 
-    from .client import Client
-    from .turn import Turn
+    from .client.client import Client
+    from .core.turn import Turn
 
 __all__ = [
     "Client",
@@ -42,7 +42,7 @@ def connect(
         AuthenticationError: A password is missing or wrong.
         UnsupportedServerError: What answers can't be spoken to.
     """
-    from .server import find
+    from .client.server import find
 
     return find(url, directory=directory, password=password)
 
@@ -69,7 +69,7 @@ def save(
         turn = %oc_turn
         opencode_magics.save(turn, "lesson.jsonl")
     """
-    from .recordings import save
+    from .recording.files import save
 
     return save(turn, path, raw=raw, append=append)
 
@@ -90,7 +90,7 @@ def unload_ipython_extension(shell: Any) -> None:
 
 def __getattr__(name: str) -> Any:
     if name == "Client":
-        from .client import Client
+        from .client.client import Client
 
         return Client
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,12 +19,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
-from .client import Client
+from .client.client import Client
+from .core.events import PermissionAsked
+from .core.formatting import money
+from .core.model import Session, total_usage
 from .errors import OpenCodeError
-from .events import PermissionAsked
-from .figures import money
-from .model import Session, total_usage
-from .practice.simulator import Simulator
+from .practice.simulator.server import Simulator
 from .practice.world import Practice
 
 TOUR = "tour.ipynb"

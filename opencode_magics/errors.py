@@ -28,8 +28,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .resend import Resend
-    from .turn import Turn
+    from .core.retry_safety import Resend
+    from .core.turn import Turn
 
 
 class OpenCodeError(Exception):

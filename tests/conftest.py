@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from both import tool_names
-from front import FrontEnd, front_end
 from hypothesis import HealthCheck, settings
-from shell import Shell, lone_shell, take_practice_server
+from support.both import tool_names
+from support.front import FrontEnd, front_end
+from support.shell import Shell, lone_shell, take_practice_server
 
-from opencode_magics.client import Client
-from opencode_magics.model import Session
+from opencode_magics.client.client import Client
+from opencode_magics.core.model import Session
 from opencode_magics.practice import install
-from opencode_magics.practice.simulator import Simulator
+from opencode_magics.practice.simulator.server import Simulator
 from opencode_magics.practice.workspace import reset_workspace
 from opencode_magics.practice.world import Practice
 

@@ -10,16 +10,16 @@ import re
 from pathlib import Path
 from typing import Any
 
-import lesson
 import nbformat
 import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat.v4 import new_code_cell, new_notebook
+from support import lesson
 
 from opencode_magics import history
-from opencode_magics.client import Client
-from opencode_magics.practice.simulator import Simulator
+from opencode_magics.client.client import Client
+from opencode_magics.practice.simulator.server import Simulator
 from opencode_magics.practice.world import Practice
 
 LOAD = "%load_ext opencode_magics\n%oc_connect"

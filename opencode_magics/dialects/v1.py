@@ -14,9 +14,8 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
-from ..diffs import Diff, source_of
-from ..errors import NotFoundError, StatusError, UnsupportedOperation
-from ..events import (
+from ..core.diffs import Diff, source_of
+from ..core.events import (
     Event,
     MessageChanged,
     MessageRemoved,
@@ -31,7 +30,7 @@ from ..events import (
     SessionFailed,
     StatusChanged,
 )
-from ..model import (
+from ..core.model import (
     Agent,
     Attachment,
     Command,
@@ -62,8 +61,9 @@ from ..model import (
     Todo,
     ToolCall,
 )
-from ..patches import compared, ended
-from . import Flow, Generation, Prompt, Query, Reply, Request, decode, json_object, log, many
+from ..core.patches import compared, ended
+from ..errors import NotFoundError, StatusError, UnsupportedOperation
+from .base import Flow, Generation, Prompt, Query, Reply, Request, decode, json_object, log, many
 from .values import (
     call_usage,
     count,

@@ -13,11 +13,10 @@ from dataclasses import replace
 from typing import Any, Literal
 from urllib.parse import quote
 
-from .. import forms
-from ..diffs import Diff, source_of
-from ..errors import NotFoundError, OpenCodeError, StatusError, StreamError, UnsupportedOperation
-from ..events import Event
-from ..model import (
+from ..core import questions
+from ..core.diffs import Diff, source_of
+from ..core.events import Event
+from ..core.model import (
     Agent,
     Command,
     Decision,
@@ -43,7 +42,10 @@ from ..model import (
     Todo,
     ToolCall,
 )
-from . import (
+from ..errors import NotFoundError, OpenCodeError, StatusError, StreamError, UnsupportedOperation
+from . import v2_events
+from . import v2_shapes as shapes
+from .base import (
     Flow,
     Generation,
     Place,
@@ -57,10 +59,8 @@ from . import (
     loads,
     log,
     many,
-    v2_events,
 )
-from . import frame as read_frame
-from . import v2_shapes as shapes
+from .base import frame as read_frame
 from .v2_shapes import Wire
 from .values import elements, fields, file_diffs, integer, moment, needed, number, string
 
@@ -494,12 +494,12 @@ class V2(Generation):
         Raises:
             InvalidAnswer: A field can't take its answer; nothing is sent.
         """
-        forms.check(question, answers)
+        questions.check(question, answers)
         pairs = zip(question.items, answers, strict=False)
         filled = {
             item.key: _answer(item, given)
             for item, given in pairs
-            if given and item.kind != "external" and forms.asked(question, item, answers)
+            if given and item.kind != "external" and questions.asked(question, item, answers)
         }
         path = _path(question.session, "form", question.id, "reply")
         yield Request("POST", path, {}, {"answer": filled})
@@ -723,7 +723,7 @@ def _rule_out(rule: Rule) -> Wire:
 
 def _answer(item: QuestionItem, given: Sequence[str]) -> Any:
     """What a person said, as the field wants it: a single choice must be no list (2.0.23)."""
-    chosen = forms.values(item, given)
+    chosen = questions.values(item, given)
     if item.multiple:
         return chosen
     text = chosen[0]

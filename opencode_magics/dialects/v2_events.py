@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
-from ..events import (
+from ..core.events import (
     Event,
     MessageChanged,
     MessageRemoved,
@@ -26,7 +26,7 @@ from ..events import (
     ShellChanged,
     StatusChanged,
 )
-from ..model import (
+from ..core.model import (
     Compaction,
     Message,
     Reasoning,
@@ -37,8 +37,8 @@ from ..model import (
     Text,
     ToolCall,
 )
-from . import decode, log
 from . import v2_shapes as shapes
+from .base import decode, log
 from .v2_shapes import Wire
 from .values import call_usage, fields, integer, moment, needed, string, usage
 

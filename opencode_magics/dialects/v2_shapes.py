@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from ..model import (
+from ..core.model import (
     Attachment,
     Compaction,
     Failure,

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..model import FileDiff, Usage
+from ..core.model import FileDiff, Usage
 
 # Beyond these a number is a mistake: what a 64-bit column holds, the end of the year 9999, and USD
 # that nobody has.

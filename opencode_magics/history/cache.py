@@ -23,8 +23,8 @@ from typing import Any
 
 import platformdirs
 
-from ..columns import Lists
-from ..model import Session
+from ..core.columns import Lists
+from ..core.model import Session
 from .collector import without_collector
 from .frames import KINDS
 from .packing import Pack, pack, unpack

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ..model import Session
+from ..core.model import Session
 
 _FORK = re.compile(r" \(fork #\d+\)$")
 

@@ -8,10 +8,10 @@ from datetime import date
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from ..client import Client
+from ..client.client import Client
+from ..core.formatting import counted, money
+from ..core.model import Session, Usage, total_usage
 from ..errors import UnknownNameError
-from ..figures import counted, money
-from ..model import Session, Usage, total_usage
 from .cache import Cache
 from .copies import families, is_fork
 from .frames import SHELL, in_tree

@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
-from ..client import Client
-from ..columns import COUNT, FLAG, NUMBER, OBJECT, TEXT, TIME, Column, Columns, Lists, taken
+from ..client.client import Client
+from ..core.columns import COUNT, FLAG, NUMBER, OBJECT, TEXT, TIME, Column, Columns, Lists, taken
+from ..core.formatting import counted
+from ..core.model import Message, Session
 from ..errors import OpenCodeError, UnknownNameError
-from ..figures import counted
-from ..model import Message, Session
 from . import frames
 from .cache import Cache, mark
 from .copies import Copies, families

@@ -7,9 +7,9 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..columns import COUNT, FLAG, NUMBER, OBJECT, TEXT, TIME, WORD, Column, Columns, frame
-from ..figures import took
-from ..model import (
+from ..core.columns import COUNT, FLAG, NUMBER, OBJECT, TEXT, TIME, WORD, Column, Columns, frame
+from ..core.formatting import took
+from ..core.model import (
     Attachment,
     Message,
     ModelRef,

@@ -18,12 +18,12 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import TextIO, TypeVar
 
-from ..client import Client
-from ..columns import Lists, Packed, empty, taken
-from ..dialects import Reply
+from ..client.client import Client
+from ..core.columns import Lists, Packed, empty, taken
+from ..core.formatting import counted
+from ..core.model import Message, Session
+from ..dialects.base import Reply
 from ..errors import NotFoundError, OpenCodeError, StatusError, StreamError
-from ..figures import counted
-from ..model import Message, Session
 from .cache import Cache, Rows
 from .frames import KINDS
 

@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 from math import nan
 from typing import Any, NamedTuple
 
-from ..columns import COUNT, NUMBER, OBJECT, TEXT, TIME, WORD, Columns, Lists
+from ..core.columns import COUNT, NUMBER, OBJECT, TEXT, TIME, WORD, Columns, Lists
 
 _WHOLE = {COUNT, TIME}
 _ABSENT = -(2**63)  # stands for None among them

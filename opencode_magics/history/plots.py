@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..client import Client, aside
-from ..figures import counted, money
-from ..model import Session
+from ..client.client import Client, aside
+from ..core.formatting import counted, money
+from ..core.model import Session
 from .cache import Cache
 from .entries import KEYS
 from .extras import need

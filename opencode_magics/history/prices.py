@@ -12,7 +12,7 @@ from decimal import Decimal
 from numbers import Real
 from typing import Any, NamedTuple
 
-from ..model import Model, PriceTier, Usage
+from ..core.model import Model, PriceTier, Usage
 
 PER = 1e6  # tokens that a price is for
 _SAME = 1e-9  # USD

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..client import Client
-from ..columns import COUNT, NUMBER, TEXT, TIME, WORD, Column, Columns, frame
-from ..figures import took
-from ..model import Message, Session, ToolCall
-from ..names import find
-from ..turn import Settled, Turn
+from ..client.client import Client
+from ..core.columns import COUNT, NUMBER, TEXT, TIME, WORD, Column, Columns, frame
+from ..core.formatting import took
+from ..core.model import Message, Session, ToolCall
+from ..core.turn import Settled, Turn
+from ..sessions.lookup import find
 from .frames import SHELL, outcome
 from .tables import described
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ..model import Session, Usage
+from ..core.model import Session, Usage
 from .prices import Listed
 
 TOKENS = ("input", "output", "reasoning", "cache_read", "cache_write")

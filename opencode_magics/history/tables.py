@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from ..client import Client, aside
-from ..columns import Columns, built
-from ..figures import counted
-from ..model import Session
-from ..names import find
+from ..client.client import Client, aside
+from ..core.columns import Columns, built
+from ..core.formatting import counted
+from ..core.model import Session
+from ..sessions.lookup import find
 from . import frames
 from .cache import Cache
 from .collector import without_collector

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..client import Client
-from ..figures import counted
-from ..model import Session
-from ..turn import Turn
+from ..client.client import Client
+from ..core.formatting import counted
+from ..core.model import Session
+from ..core.turn import Turn
 from .plots import drawing
 from .spans import spans
 from .times import zone

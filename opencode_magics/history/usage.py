@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..client import Client, aside
-from ..columns import COUNT, DAY, NUMBER, TEXT, Column, Columns, frame
-from ..model import Model, Session
+from ..client.client import Client, aside
+from ..core.columns import COUNT, DAY, NUMBER, TEXT, Column, Columns, frame
+from ..core.model import Model, Session
 from . import prices as price_lists
 from .cache import Cache
 from .collector import without_collector

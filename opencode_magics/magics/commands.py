@@ -16,8 +16,8 @@ from .turns import TurnMagics, check
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..commands import CommandReceipt, Given
-    from ..model import Session
+    from ..core.model import Session
+    from ..sessions.commands import CommandReceipt, Given
 
 
 @magics_class
@@ -105,8 +105,8 @@ class CommandMagics(TurnMagics):
         return options, text
 
     def _give(self, options: Namespace, text: str) -> CommandReceipt:
-        from .. import commands
         from ..notebook.interrupts import interruptible
+        from ..sessions import commands
 
         names = self._names(options)
         with interruptible():
@@ -140,7 +140,7 @@ class CommandMagics(TurnMagics):
 
     def _shown(self, given: Given, options: Namespace) -> CommandReceipt:
         """The receipt, after the turn was played that it tells of."""
-        from .. import commands
+        from ..sessions import commands
 
         self.state.track(given.session, "made" if options.isolated else "prompted")
         if given.run is None:
@@ -156,8 +156,8 @@ class CommandMagics(TurnMagics):
         return commands.ended(given.receipt, turn)
 
     def _recover(self, options: Namespace) -> CommandReceipt:
-        from .. import commands
-        from ..names import find
+        from ..sessions import commands
+        from ..sessions.lookup import find
 
         client = self.state.client
         first = [find(client, options.session)] if options.session else []
@@ -165,9 +165,10 @@ class CommandMagics(TurnMagics):
         return self._shown(commands.recover(client, options.recover, first), options)
 
     def _given(self) -> pd.DataFrame:
-        from .. import commands, standings
+        from .. import tables
+        from ..sessions import commands
 
-        return standings.given(commands.given(self.state.client))
+        return tables.recoverable(commands.given(self.state.client))
 
 
 def _check_place(options: Namespace) -> None:

@@ -24,8 +24,8 @@ from .state import OpenCodeMagics
 from .verbatim import TEXTS
 
 if TYPE_CHECKING:
-    from ..client import Client
-    from ..model import Session
+    from ..client.client import Client
+    from ..core.model import Session
 
 _ID = "opencode_magics"  # our matcher's among those of a shell
 _PATIENCE = 0.5  # seconds that a person waits for Tab
@@ -184,7 +184,7 @@ def _commands(client: Client) -> Iterator[Offer]:
 
 
 def _requests(client: Client) -> Iterator[Offer]:
-    from ..sessions import pending
+    from ..sessions.store import pending
 
     yield from (Offer(request.id, "request") for request, _ in pending(client, None))
 

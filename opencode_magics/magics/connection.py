@@ -18,7 +18,7 @@ from .topic import Topic
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..client import Client
+    from ..client.client import Client
 
 
 @contextmanager
@@ -76,7 +76,7 @@ class ConnectionMagics(Topic):
 
             %oc_start
         """
-        from ..server import start
+        from ..client.server import start
 
         if self.state.own is not None and self.state.own.running:
             raise UsageError(f"A server runs already at {self.state.own.url}. %oc_stop ends it.")
@@ -117,9 +117,9 @@ class ConnectionMagics(Topic):
             models = %oc_models
             models[["model", "price_input", "price_output"]]
         """
-        from .. import offers
+        from .. import tables
 
-        return offers.models(self.state.client.models())
+        return tables.models(self.state.client.models())
 
     @arguments
     @line_magic
@@ -131,6 +131,6 @@ class ConnectionMagics(Topic):
 
             %oc_agents
         """
-        from .. import offers
+        from .. import tables
 
-        return offers.agents(self.state.client.agents())
+        return tables.agents(self.state.client.agents())

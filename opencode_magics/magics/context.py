@@ -10,8 +10,8 @@ from IPython.core.error import UsageError
 from .state import OpenCodeMagics
 
 if TYPE_CHECKING:
-    from ..model import Attachment
-    from ..variables import Described
+    from ..core.model import Attachment
+    from ..prompts.variables import Described
 
 
 def take_along(
@@ -25,7 +25,7 @@ def take_along(
         UnknownNameError: There is no such variable.
         UsageError: It is a figure, and the model that is asked takes no images.
     """
-    from .. import variables
+    from ..prompts import variables
 
     if not options.var:
         return text, ()
@@ -36,7 +36,7 @@ def take_along(
 
 
 def _check_images(state: OpenCodeMagics, options: Namespace, told: list[Described]) -> None:
-    from ..names import answering, find
+    from ..sessions.lookup import answering, find
 
     figure = next((d.name for d in told if d.image), None)
     if figure is None:

@@ -19,10 +19,10 @@ from .topic import Topic
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..control import Action, EndResult, Stopped
-    from ..model import Session
-    from ..status import Standing, Waited
-    from ..watch import Noted
+    from ..core.model import Session
+    from ..sessions.end import Action, EndResult, Stopped
+    from ..sessions.feed import Noted
+    from ..sessions.status import Standing, Waited
 
 _LATEST = 12  # events that are shown at a time
 _SESSIONS = "Ids, beginnings of ids, quoted titles, or one title"
@@ -59,15 +59,15 @@ class ControlMagics(Topic):
 
             %oc_status --wait any --timeout 60
         """
-        from .. import standings
+        from .. import tables
 
         _check_wait(options)
         chosen, unfound = self._chosen(options.session, options.directory)
         if options.wait is None:
-            return standings.standings((*self._now_known(self._read(chosen)), *unfound))
+            return tables.session_states((*self._now_known(self._read(chosen)), *unfound))
         waited = self._wait(chosen, options)
         self._now_known(waited.standings)
-        frame = standings.standings((*waited.standings, *unfound))
+        frame = tables.session_states((*waited.standings, *unfound))
         frame.attrs |= {"reason": waited.reason, "ready": waited.ready, "pending": waited.pending}
         return frame
 
@@ -89,29 +89,30 @@ class ControlMagics(Topic):
 
             events = %oc_watch --seconds 2
         """
-        from .. import sessions, standings
-        from ..names import find
+        from .. import tables
+        from ..sessions import store
+        from ..sessions.lookup import find
 
         if options.seconds <= 0:
             raise UsageError("--seconds takes a number above 0")
         client, tree, where = self.state.client, [], self.state.folder(options.directory)
         if options.session:
             top = find(client, options.session)
-            tree = [top.id, *(s.id for s in sessions.descendants(client, top, 0))]
+            tree = [top.id, *(s.id for s in store.descendants(client, top, 0))]
             where = where or top.directory
-        return standings.events(self._watch(where or client.directory, options.seconds, tree))
+        return tables.events(self._watch(where or client.directory, options.seconds, tree))
 
     def _watch(self, where: str, seconds: float, tree: list[str]) -> list[Noted]:
-        from .. import watch
         from ..notebook.board import Board
         from ..notebook.interrupts import interruptible
         from ..notebook.words import clock
+        from ..sessions import feed
 
         board = Board(self.shell, ("time", "session", "type", "summary"))
         rows: list[Noted] = []
         with interruptible():
             try:
-                for new in watch.watch(self.state.client, where, seconds, tree):
+                for new in feed.watch(self.state.client, where, seconds, tree):
                     rows += new
                     latest = rows[-_LATEST:]
                     board.show(
@@ -138,14 +139,14 @@ class ControlMagics(Topic):
 
             %oc_abort Fix the login page
         """
-        from .. import control
+        from ..sessions import end
 
         if not options.timeout:  # it would be asked nothing, and be told not to have stopped
             raise UsageError("--timeout takes a number above 0")
         session = self.state.chosen(" ".join(options.session))
         what = f"Stopped looking; whether {_name(session)} stopped is not known: %oc_status"
         with _told_if_stopped(lambda: what):
-            return control.stop(self.state.client, session, options.timeout)
+            return end.stop(self.state.client, session, options.timeout)
 
     @no_var_expand
     @arguments
@@ -168,8 +169,8 @@ class ControlMagics(Topic):
 
             %oc_end --archive Fix the login page
         """
-        from .. import standings
-        from ..control import EndResult
+        from .. import tables
+        from ..sessions.end import EndResult
 
         if options.delete and options.archive:
             raise UsageError("Give --delete or --archive: one of them")
@@ -183,12 +184,12 @@ class ControlMagics(Topic):
             found = [self._tracked(name, options.force) for name in names]
             for one in {f.session if isinstance(f, EndResult) else f.id: f for f in found}.values():
                 ended.append(one if isinstance(one, EndResult) else self._end(one, action))
-        return ended[0] if len(ended) == 1 else standings.ended(ended)
+        return ended[0] if len(ended) == 1 else tables.ended(ended)
 
     def _tracked(self, name: str, force: bool) -> Session | EndResult:
         """The session that may be ended by a name; else why there is none."""
-        from .. import control
-        from ..names import pick
+        from ..sessions import end
+        from ..sessions.lookup import pick
 
         try:
             # A part of a title is not enough for what can't be undone.
@@ -200,14 +201,14 @@ class ControlMagics(Topic):
                 everyone = self.state.client.sessions(everywhere=True)
                 session = pick(name, everyone, parts=False)
         except UnknownNameError as error:
-            return control.EndResult(name, "", "not_found", evidence=error.what, todo=error.todo)
+            return end.EndResult(name, "", "not_found", evidence=error.what, todo=error.todo)
         if session is None:
             if force:
                 what, todo = "the server has no such session", "%oc_sessions --all lists them."
             else:
                 what = "this notebook tracks no such session, so the server was not asked"
                 todo = "%oc_status shows those that it tracks; --force ends any other."
-            return control.EndResult(name, "", "not_found", evidence=what, todo=todo)
+            return end.EndResult(name, "", "not_found", evidence=what, todo=todo)
         return session
 
     def _now(self, session: Session) -> Session:
@@ -218,10 +219,10 @@ class ControlMagics(Topic):
             return session
 
     def _end(self, session: Session, action: Action | None) -> EndResult:
-        from .. import control
+        from ..sessions import end
 
         begun = self.state.begin_end(session, action)
-        result = control.end(self.state.client, session, begun.action, resumed=begun.resumed)
+        result = end.end(self.state.client, session, begun.action, resumed=begun.resumed)
         if result.status == "unconfirmed":
             return replace(result, todo=f"It stays tracked as ending. {result.todo}")
         self.state.forget(session.id)
@@ -233,8 +234,8 @@ class ControlMagics(Topic):
         self, names: list[str], directories: list[str]
     ) -> tuple[list[Session], list[Standing]]:
         """The sessions that are meant, and what can be said of names that fit none or several."""
-        from .. import status
-        from ..names import find
+        from ..sessions import status
+        from ..sessions.lookup import find
 
         if not names and not directories:
             return [t.session for t in self.state.tracked.values()], []
@@ -256,7 +257,7 @@ class ControlMagics(Topic):
         return [*found.values()], [*unfound.values()]
 
     def _read(self, chosen: list[Session]) -> tuple[Standing, ...]:
-        from .. import status
+        from ..sessions import status
 
         return status.read(self.state.client, chosen, self._ending) if chosen else ()
 
@@ -274,10 +275,10 @@ class ControlMagics(Topic):
     # -- waiting ---------------------------------------------------------------------------------
 
     def _wait(self, chosen: list[Session], options: Any) -> Waited:
-        from .. import status
         from ..notebook.board import Board
         from ..notebook.interrupts import interruptible
         from ..notebook.words import seconds
+        from ..sessions import status
 
         board = Board(self.shell, ("session", "state", "evidence"))
 

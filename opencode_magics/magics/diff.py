@@ -12,7 +12,7 @@ from .options import arguments, parsed
 from .topic import Topic
 
 if TYPE_CHECKING:
-    from ..diffs import Diff
+    from ..core.diffs import Diff
 
 
 @magics_class

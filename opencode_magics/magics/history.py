@@ -18,9 +18,9 @@ from .topic import Topic
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..conversation import Conversation
+    from ..core.model import Session
     from ..history import Exported
-    from ..model import Session
+    from ..sessions.transcript import Conversation
 
 _KINDS = ("messages", "steps", "parts", "tools")
 
@@ -152,7 +152,7 @@ class HistoryMagics(Topic):
             %oc_show
             old = %oc_show Fix the login page --last 3
         """
-        from ..conversation import read
+        from ..sessions.transcript import read
 
         if options.last < 1:
             raise UsageError("--last takes a number from 1 on")
@@ -227,7 +227,7 @@ class HistoryMagics(Topic):
 
     def _named(self, names: list[str] | None) -> list[Session] | None:
         """Sessions by ids and titles in quotes, or by one title of several words."""
-        from ..names import find
+        from ..sessions.lookup import find
 
         if not names:
             return None
@@ -252,7 +252,7 @@ def _say(sentences: list[str]) -> None:
 
 def _summary(usage: pd.DataFrame, by: list[str], period: bool) -> str:
     """What it comes to, in a line."""
-    from ..figures import counted, money
+    from ..core.formatting import counted, money
     from ..history.times import PERIODS
 
     total = usage.attrs["total"]

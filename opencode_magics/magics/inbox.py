@@ -16,7 +16,7 @@ from .topic import Topic
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..model import InboxItem
+    from ..core.model import InboxItem
 
 
 @magics_class
@@ -43,7 +43,7 @@ class InboxMagics(Topic):
             %oc_prompt --no-wait --queue Explain greet.py
             %oc_inbox --cancel msg_
         """
-        from .. import offers
+        from .. import tables
 
         client, session = self.state.client, self.state.chosen(" ".join(options.session))
         waiting = client.inbox(session)
@@ -54,7 +54,7 @@ class InboxMagics(Topic):
         for delivery in ("steer", "queue"):
             if named := getattr(options, delivery):
                 client.deliver(session, _the_one(waiting, named).id, delivery)
-        return offers.inbox(client.inbox(session))
+        return tables.inbox(client.inbox(session))
 
     @arguments
     @argument("variable", nargs="*", help="NAME=VALUE; these replace all that were set before.")

@@ -23,10 +23,10 @@ from .topic import Topic
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..limits import Limits
-    from ..mapping import RowResult
-    from ..structured import Schema
-    from ..turn import Turn
+    from ..core.limits import Limits
+    from ..core.turn import Turn
+    from ..prompts.mapping import RowResult
+    from ..prompts.schema import Schema
 
 
 @magics_class
@@ -98,7 +98,8 @@ class MapMagics(Topic):
         """The table, its prompts and the schema: all that can be wrong before anything is sent."""
         import pandas as pd
 
-        from .. import mapping, structured
+        from ..prompts import mapping
+        from ..prompts import schema as schemas
 
         check_turn_options(options)
         check_schema_options(options)
@@ -110,13 +111,13 @@ class MapMagics(Topic):
         if not isinstance(table, pd.DataFrame):
             named = f"{options.table!r} is none" if options.table else "none is named"
             raise UsageError(f"%%oc_map takes the variable of a DataFrame, and {named}.")
-        schema = structured.named(options.schema, self.shell.user_ns) if options.schema else None
+        schema = schemas.named(options.schema, self.shell.user_ns) if options.schema else None
         return table, mapping.prompts(table, template, options.row), schema
 
     def _run(
         self, options: Namespace, table: pd.DataFrame, prompts: list[str], schema: Schema | None
     ) -> pd.DataFrame:
-        from .. import mapping
+        from ..prompts import mapping
 
         rows = _Rows(self._prompts, options, schema)
         stopped: BaseException | None = None
@@ -180,13 +181,13 @@ class _Rows:
 
     @property
     def _cost(self) -> str:
-        from ..limits import spent
+        from ..core.limits import spent
         from ..notebook.words import at_least
 
         return at_least(*spent(self._sent)) if self._sent else "nothing was sent"
 
     def _limits(self) -> Limits:
-        from ..limits import Ceiling, spent
+        from ..core.limits import Ceiling, spent
 
         limits, most = self._prompts.state.limits, self._options.max_cost
         if most is None:
@@ -196,8 +197,8 @@ class _Rows:
 
     def _answer(self, label: str, prompt: str, limits: Limits, bar: Any) -> None:
         """Have one row answered; what became of it is kept whatever comes."""
-        from .. import mapping
         from ..notebook.quiet import QuietView
+        from ..prompts import mapping
 
         shown = QuietView(self._prompts.shell, lambda said: bar.write(f"{label}: {said}"))
         options, before = self._in_session(label), len(self._sent)
@@ -231,7 +232,7 @@ class _Rows:
         """What came of it, in one line."""
         from collections import Counter
 
-        from ..figures import counted
+        from ..core.formatting import counted
 
         outcomes = Counter(a.outcome for a in self.done)
         outcomes["not_sent"] += count - len(self.done)

@@ -31,9 +31,9 @@ class OfferMagics(Topic):
 
             %oc_commands
         """
-        from .. import offers
+        from .. import tables
 
-        return offers.commands(self.state.client.commands())
+        return tables.commands(self.state.client.commands())
 
     @arguments
     @line_magic
@@ -45,9 +45,9 @@ class OfferMagics(Topic):
 
             %oc_skills
         """
-        from .. import offers
+        from .. import tables
 
-        return offers.skills(self.state.client.skills())
+        return tables.skills(self.state.client.skills())
 
     @arguments
     @argument("--add", metavar="NAME", help="Add a server, until OpenCode restarts.")
@@ -66,7 +66,7 @@ class OfferMagics(Topic):
             %oc_mcp
             %oc_mcp --add tickets --url http://127.0.0.1:9000/mcp
         """
-        from .. import offers
+        from .. import tables
 
         client = self.state.client
         if options.add:
@@ -75,7 +75,7 @@ class OfferMagics(Topic):
             raise UsageError("--url and --command describe a server: give --add NAME, too.")
         if options.remove:
             client.remove_mcp(options.remove)
-        return offers.mcp(client.mcp())
+        return tables.mcp(client.mcp())
 
     @arguments
     @line_magic
@@ -89,9 +89,9 @@ class OfferMagics(Topic):
 
             %oc_integrations
         """
-        from .. import offers
+        from .. import tables
 
-        return offers.integrations(self.state.client.integrations())
+        return tables.integrations(self.state.client.integrations())
 
 
 def _config(options: Namespace) -> dict[str, Any]:

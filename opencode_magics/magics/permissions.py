@@ -15,10 +15,10 @@ from .topic import Topic
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..client import Client
-    from ..model import Decision, Permission, Question, Rule, Session
-    from ..rules import Verdict
-    from ..turn import Settled
+    from ..client.client import Client
+    from ..core.model import Decision, Permission, Question, Rule, Session
+    from ..core.rules import Verdict
+    from ..core.turn import Settled
 
 
 @magics_class
@@ -45,7 +45,7 @@ class PermissionMagics(Topic):
             %oc_attach -o turn
         """
         from ..notebook.cell import conclude, play
-        from ..run import attach
+        from ..sessions.run import attach
 
         check_turn_options(options)
         session = self.state.chosen(" ".join(options.session))
@@ -78,14 +78,15 @@ class PermissionMagics(Topic):
             %oc_permissions check bash "git push origin"
             rules = %oc_permissions rules
         """
-        from .. import offers, sessions
+        from .. import tables
+        from ..sessions import store
 
         if options.session and options.session[0] in _VERBS and not options.all:
             return self._rules(*options.session)
         named = " ".join(options.session)
         everything = options.all or not (named or self.state.session)
         scope = None if everything else self.state.chosen(named)
-        return offers.requests(sessions.pending(self.state.client, scope))
+        return tables.requests(store.pending(self.state.client, scope))
 
     @no_var_expand
     @arguments
@@ -114,8 +115,8 @@ class PermissionMagics(Topic):
         return _reply(client, request, session, options.reply, message, options.answer)
 
     def _rules(self, verb: str, *words: str) -> pd.DataFrame | Verdict:
-        from .. import offers
-        from ..sessions import rules_of
+        from .. import tables
+        from ..sessions.store import rules_of
 
         client, session = self.state.client, self.state.need_session()
         match verb, words:
@@ -132,12 +133,12 @@ class PermissionMagics(Topic):
                 pass
             case _:
                 raise UsageError(_VERBS[verb])
-        return offers.rules(rules_of(client, session))
+        return tables.rules(rules_of(client, session))
 
     def _request(self, named: str) -> tuple[Permission | Question, Session]:
         """The waiting request of an id, of the current session's tree or of the directory."""
         from ..errors import UnknownNameError
-        from ..sessions import pending
+        from ..sessions.store import pending
 
         if not named.strip():  # every id begins so: the only one would be answered
             raise UsageError("The id of the request is empty. %oc_permissions lists them.")
@@ -168,8 +169,8 @@ def _rule(text: str) -> Rule:
     Raises:
         UsageError: It is none.
     """
-    from ..model import Rule
-    from ..rules import EFFECTS
+    from ..core.model import Rule
+    from ..core.rules import EFFECTS
 
     effect, _, rest = text.partition(" ")
     action, _, resource = rest.strip().partition(" ")
@@ -186,8 +187,8 @@ def _reply(
     message: str,
     answers: list[str],
 ) -> Settled:
-    from ..model import Permission
-    from ..turn import Settled
+    from ..core.model import Permission
+    from ..core.turn import Settled
 
     where = session.directory
     if isinstance(request, Permission):

@@ -13,8 +13,8 @@ from .options import arguments, parsed
 from .topic import Topic
 
 if TYPE_CHECKING:
+    from ..core.model import Session
     from ..history.picture import Picture
-    from ..model import Session
 
 
 @magics_class
@@ -41,7 +41,7 @@ class PictureMagics(Topic):
             %oc_timeline Fix the login page --last 3
         """
         from .. import history
-        from ..sessions import refresh
+        from ..sessions.store import refresh
 
         if options.last < 1:
             raise UsageError("--last takes a number from 1 on")

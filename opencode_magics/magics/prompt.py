@@ -30,12 +30,12 @@ from .options import (
 from .turns import TurnMagics, check
 
 if TYPE_CHECKING:
-    from ..limits import Limits
-    from ..model import Attachment
+    from ..core.limits import Limits
+    from ..core.model import Attachment
+    from ..core.turn import Turn
     from ..notebook.live import View
-    from ..once import Wanted
-    from ..structured import Schema
-    from ..turn import Turn
+    from ..prompts.answered import Wanted
+    from ..prompts.schema import Schema
 
 # What a model can take. 1.18.33 accepts any file and then fails for good: the attachment is sent
 # again with every later prompt of the session.
@@ -114,13 +114,13 @@ class PromptMagics(TurnMagics):
             review = {"file": "greet.py", "bugs": ["what is wrong"]}
             %oc_prompt --schema review Review greet.py
         """
-        from .. import structured
+        from ..prompts import schema as schemas
 
         options, text = self._read(line, cell)
         if options is None:
             return None
         text, images = take_along(self.state, options, text)
-        schema = structured.named(options.schema, self.shell.user_ns) if options.schema else None
+        schema = schemas.named(options.schema, self.shell.user_ns) if options.schema else None
         return self.answered(options, text, schema, images).value
 
     def answered(
@@ -139,8 +139,8 @@ class PromptMagics(TurnMagics):
         Raises:
             UnfitAnswer: No answer fits.
         """
-        from .. import structured
-        from ..limits import spent
+        from ..core.limits import spent
+        from ..prompts import schema as schemas
 
         sent = [] if sent is None else sent
         limits, before = limits or self.state.limits, len(sent)
@@ -156,7 +156,7 @@ class PromptMagics(TurnMagics):
             return turn
 
         told = print if shown is None else None
-        turn = structured.ask(send, text, schema, options.retries, told)
+        turn = schemas.ask(send, text, schema, options.retries, told)
         self.state.keep(turn, options.out)
         return turn
 
@@ -174,7 +174,7 @@ class PromptMagics(TurnMagics):
             turn = %oc_turn
             turn.outcome, turn.cost
         """
-        from ..sessions import refresh
+        from ..sessions.store import refresh
 
         if self.state.turn is None:
             raise UsageError("No prompt was sent yet. Send one: %oc_prompt Explain this project")
@@ -224,8 +224,8 @@ class PromptMagics(TurnMagics):
             shown: What shows it; else the cell.
             sent: Where the turn is noted if it was sent for it now, however it ends.
         """
-        from .. import once
-        from ..run import prepare
+        from ..prompts import answered
+        from ..sessions.run import prepare
 
         files = (*(attachment(name) for name in options.file), *images)
         names = self._names(options)
@@ -246,7 +246,7 @@ class PromptMagics(TurnMagics):
                 **names,
             )
             if wanted:
-                once.note(self.state.client, session, wanted, run.prompt.id)
+                answered.note(self.state.client, session, wanted, run.prompt.id)
         except KeyboardInterrupt:
             raise TurnInterrupted("Stopped; the prompt had not been sent.") from None
         return self._play(run, options, shown, sent)
@@ -259,21 +259,21 @@ class PromptMagics(TurnMagics):
         names: dict[str, str | None],
     ) -> Wanted:
         """The prompt of a line with --once, as it would be sent now."""
-        from .. import once
+        from ..prompts import answered
 
         session = self._old_session(options) or self._no_session()
-        return once.wanted(self.state.client, session, text, files, **names)
+        return answered.wanted(self.state.client, session, text, files, **names)
 
     def _recalled(self, wanted: Wanted, options: Namespace, shown: View | None) -> Turn | None:
         """Show the answer that a prompt has already; None if it has none."""
-        from .. import once
         from ..notebook.cell import recall
+        from ..prompts import answered
 
         client, session = self.state.client, self._old_session(options)
         if session is not None:
-            found = once.in_session(client, session, wanted)
+            found = answered.in_session(client, session, wanted)
         else:
-            found = once.in_directory(client, client.directory, wanted)
+            found = answered.in_directory(client, client.directory, wanted)
         if found is None:
             return None
         if session is None:
@@ -306,7 +306,7 @@ def attachment(name: str) -> Attachment:
     Raises:
         UsageError: It can't be read, or no model could.
     """
-    from ..model import Attachment
+    from ..core.model import Attachment
 
     path = Path(os.path.expanduser(name))
     try:

@@ -15,7 +15,7 @@ from .state import Recording
 from .topic import Topic
 
 if TYPE_CHECKING:
-    from ..recording import Recording as Recorded
+    from ..recording.format import Recording as Recorded
 
 
 @magics_class
@@ -43,14 +43,14 @@ class RecordMagics(Topic):
             %oc_record lesson.jsonl
             %oc_record --stop
         """
-        from .. import recordings
+        from ..recording import files
 
         named = " ".join(options.path)
         if options.stop and (named or options.raw):
             raise UsageError("--stop stands alone.")
         if named:
-            path = recordings.expanded(named).absolute()
-            recordings.check_target(path)
+            path = files.expanded(named).absolute()
+            files.check_target(path)
             self.state.recording = Recording(path, options.raw)
             print(f"{self.state.recording}\n%oc_record --stop ends it.")
             return
@@ -90,14 +90,14 @@ class RecordMagics(Topic):
             %oc_record --stop
             %oc_replay lesson.jsonl --speed 4
         """
-        from .. import recordings
         from ..notebook.replaying import replay
-        from ..replay import Replay
+        from ..recording import files
+        from ..sessions.replay import Replay
 
         options.permission = None
         check_turn_options(options)
         speed = _speed(options.speed)
-        found = recordings.load(" ".join(options.path))
+        found = files.load(" ".join(options.path))
         asker = self.state.asker("ask")
         interactive = options.interactive and asker.can_ask
         if options.interactive and not asker.can_ask:

@@ -18,8 +18,8 @@ from .topic import Topic
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..core.model import Session
     from ..history.tables import Forks
-    from ..model import Session
 
 
 @magics_class
@@ -83,7 +83,7 @@ class SessionMagics(Topic):
 
             %oc_session Fix the login page
         """
-        from ..names import find
+        from ..sessions.lookup import find
 
         if options.session:
             self.state.session = find(self.state.client, " ".join(options.session))
@@ -105,7 +105,7 @@ class SessionMagics(Topic):
 
             %oc_new Try another sorting algorithm
         """
-        from ..names import create
+        from ..sessions.lookup import create
 
         options, title = split(self.oc_new, line, verbatim=True)
         if options is None:

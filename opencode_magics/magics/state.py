@@ -16,12 +16,12 @@ from ..errors import AuthenticationError, RecordingError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..client import Client
-    from ..limits import Limits
-    from ..model import Session
+    from ..client.client import Client
+    from ..client.server import ServerProcess
+    from ..core.limits import Limits
+    from ..core.model import Session
+    from ..core.turn import Turn
     from ..notebook.ask import Asker, Policy
-    from ..server import ServerProcess
-    from ..turn import Turn
 
 
 How = Literal["made", "chosen", "prompted"]
@@ -155,8 +155,8 @@ class OpenCodeMagics(Configurable):
         self, url: str | None = None, directory: str | None = None, password: str | None = None
     ) -> Client:
         """Use another server, or another directory. The current session is let go."""
+        from ..client.server import find, is_same_server
         from ..notebook.ask import can_ask
-        from ..server import find, is_same_server
 
         where = directory or self.directory or None
         if password is None and self.own is not None and is_same_server(url, self.own.url):
@@ -172,7 +172,7 @@ class OpenCodeMagics(Configurable):
         return client
 
     def _with_typed_password(self, url: str | None, directory: str | None) -> Client:
-        from ..server import find
+        from ..client.server import find
 
         try:
             return find(url, directory=directory, password=_typed_password())
@@ -225,7 +225,7 @@ class OpenCodeMagics(Configurable):
     @property
     def limits(self) -> Limits:
         """What stops a turn here."""
-        from ..limits import Ceiling, Limits
+        from ..core.limits import Ceiling, Limits
 
         most = () if self.max_cost is None else (Ceiling("max_cost", self.max_cost),)
         return Limits(most, self.max_session_cost, self.loop_guard)
@@ -240,7 +240,7 @@ class OpenCodeMagics(Configurable):
 
     def _record(self, turn: Turn, recording: Recording) -> None:
         """Add a turn to what is recorded; that it can't be is said, and doesn't fail the turn."""
-        from ..recordings import save
+        from ..recording.files import save
 
         if turn.outcome == "running":
             print("This turn still runs, so it is not recorded yet; %oc_attach records it.")
@@ -294,7 +294,7 @@ class OpenCodeMagics(Configurable):
             UsageError: There is no current session.
             UnknownNameError: No session fits, or more than one does.
         """
-        from ..names import find
+        from ..sessions.lookup import find
 
         return find(self.client, named) if named else self.need_session()
 
@@ -315,6 +315,6 @@ class OpenCodeMagics(Configurable):
 def _typed_password() -> str:
     from getpass import getpass
 
-    from ..client import Secret
+    from ..client.client import Secret
 
     return Secret(getpass("Password of the OpenCode server: "))

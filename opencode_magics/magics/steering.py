@@ -15,8 +15,8 @@ from .topic import Topic
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..changes import Change
-    from ..model import Session
+    from ..core.model import Session
+    from ..sessions.edit import Change
 
 _yes = argument("-y", "--yes", action="store_true", help="Do it without asking back.")
 
@@ -41,9 +41,9 @@ class SteeringMagics(Topic):
 
             %oc_fork
         """
-        from .. import changes
+        from ..sessions import edit
 
-        done = changes.fork(self.state.client, self._session(options), options.before)
+        done = edit.fork(self.state.client, self._session(options), options.before)
         self.state.session = self.state.track(done.session, "made")
         return done
 
@@ -67,18 +67,18 @@ class SteeringMagics(Topic):
 
             %oc_revert
         """
-        from .. import changes
+        from ..sessions import edit
 
         client, session = self.state.client, self._session(options)
         if not options.commit:
-            return changes.revert(client, session, options.message, files=not options.keep_files)
+            return edit.revert(client, session, options.message, files=not options.keep_files)
         if options.message or options.keep_files:
             raise UsageError(
                 "--commit makes the revert final that there is: "
                 "neither a message nor --keep-files goes with it."
             )
         self._sure(options, "What was taken back is lost for good.")
-        return changes.commit(client, session)
+        return edit.commit(client, session)
 
     @no_var_expand
     @arguments
@@ -93,9 +93,9 @@ class SteeringMagics(Topic):
             %oc_revert
             %oc_unrevert
         """
-        from .. import changes
+        from ..sessions import edit
 
-        return changes.unrevert(self.state.client, self._session(options))
+        return edit.unrevert(self.state.client, self._session(options))
 
     @no_var_expand
     @arguments
@@ -113,10 +113,10 @@ class SteeringMagics(Topic):
 
             %oc_compact
         """
-        from .. import changes
+        from ..sessions import edit
 
         client, session = self.state.client, self._session(options)
-        return changes.compact(client, session, options.model, self.state.limits)
+        return edit.compact(client, session, options.model, self.state.limits)
 
     @no_var_expand
     @arguments
@@ -130,14 +130,14 @@ class SteeringMagics(Topic):
 
             %oc_rename The login page, second try
         """
-        from .. import changes
+        from ..sessions import edit
 
         options, title = split(self.oc_rename, line, verbatim=True)
         if options is None:
             return None
         if not title.strip():
             raise UsageError("Give a title. For example: %oc_rename The login page")
-        done = changes.rename(self.state.client, self._session(options), title.strip())
+        done = edit.rename(self.state.client, self._session(options), title.strip())
         self._known(done.session)
         return done
 
@@ -155,9 +155,9 @@ class SteeringMagics(Topic):
             %oc_archive Fix the login page
             %oc_archive --undo Fix the login page
         """
-        from .. import changes
+        from ..sessions import edit
 
-        done = changes.archive(self.state.client, self._session(options), undo=options.undo)
+        done = edit.archive(self.state.client, self._session(options), undo=options.undo)
         self._known(done.session)
         return done
 
@@ -175,12 +175,12 @@ class SteeringMagics(Topic):
 
             %oc_share --yes
         """
-        from .. import changes
+        from ..sessions import edit
 
         session = self._session(options)
         if not options.undo:
             self._sure(options, "Anybody with the address can read the session then.")
-        return changes.share(self.state.client, session, undo=options.undo)
+        return edit.share(self.state.client, session, undo=options.undo)
 
     @no_var_expand
     @arguments
@@ -194,11 +194,12 @@ class SteeringMagics(Topic):
 
             %oc_children
         """
-        from .. import sessions, standings, status
+        from .. import tables
+        from ..sessions import status, store
 
         client, top = self.state.client, self._session(options)
-        below = tuple(sessions.descendants(client, top, 0))
-        return standings.children(top, status.read(client, below))
+        below = tuple(store.descendants(client, top, 0))
+        return tables.children(top, status.read(client, below))
 
     @no_var_expand
     @arguments
@@ -212,9 +213,9 @@ class SteeringMagics(Topic):
 
             %oc_todo
         """
-        from .. import standings
+        from .. import tables
 
-        return standings.todos(self.state.client.todos(self._session(options)))
+        return tables.todos(self.state.client.todos(self._session(options)))
 
     def _session(self, options: Namespace) -> Session:
         given = options.session or ""

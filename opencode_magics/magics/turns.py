@@ -12,10 +12,10 @@ from .options import check_turn_options
 from .topic import Topic
 
 if TYPE_CHECKING:
-    from ..model import Session
+    from ..core.model import Session
+    from ..core.turn import Turn
     from ..notebook.live import View
-    from ..run import Run
-    from ..turn import Turn
+    from ..sessions.run import Run
 
 
 class TurnMagics(Topic):
@@ -44,7 +44,7 @@ class TurnMagics(Topic):
             shown: What shows it; else the cell.
             sent: Where the turn is noted if it was sent, however it ends.
         """
-        from .. import resend
+        from ..core import retry_safety
         from ..notebook.cell import conclude, play
 
         try:
@@ -64,7 +64,7 @@ class TurnMagics(Topic):
             conclude(run.turn)
             return run.turn
         except (OpenCodeError, TurnInterrupted) as error:
-            error.resend = resend.of_turn(run.turn, sent=run.sent)
+            error.resend = retry_safety.of_turn(run.turn, sent=run.sent)
             raise
         finally:
             if run.sent:
@@ -75,7 +75,7 @@ class TurnMagics(Topic):
 
     def _old_session(self, options: Namespace) -> Session | None:
         """The session that a prompt goes to, None if one would be made."""
-        from ..names import find
+        from ..sessions.lookup import find
 
         if options.session:
             return find(self.state.client, options.session)
@@ -83,13 +83,13 @@ class TurnMagics(Topic):
 
     def _no_session(self) -> Session:
         """A session that is still to be made."""
-        from ..model import Session
+        from ..core.model import Session
 
         return Session("", directory=self.state.client.directory)
 
     def _session(self, options: Namespace, names: dict[str, str | None]) -> Session:
         """The session to send to; a new one is made only for names that the server has."""
-        from ..names import check_names, create
+        from ..sessions.lookup import check_names, create
 
         client = self.state.client
         if old := self._old_session(options):

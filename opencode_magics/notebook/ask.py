@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .. import forms, patches
+from ..core import patches, questions
+from ..core.model import Decision, FileDiff, Permission, Question, QuestionItem
 from ..errors import AnswerNeeded
-from ..model import Decision, FileDiff, Permission, Question, QuestionItem
 from . import text, words
 
 Policy = Literal["ask", "once", "reject"]
@@ -136,11 +136,11 @@ class Asker:
             self.write(f"Question{_owner(owner)}")
         answers: list[tuple[str, ...]] = []
         for item in question.items:
-            if not forms.asked(question, item, answers):
+            if not questions.asked(question, item, answers):
                 answers.append(())
                 continue
             answer = self._ask_item(item, owner)
-            while answer != (_DISMISS,) and (wrong := forms.complaint(item, answer)):
+            while answer != (_DISMISS,) and (wrong := questions.complaint(item, answer)):
                 self.write(f"{one_line(wrong)}.")
                 answer = self._ask_item(item, owner)
             if answer == (_DISMISS,):

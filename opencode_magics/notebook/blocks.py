@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from ..model import (
+from ..core.model import (
     Compaction,
     Failure,
     FileDiff,
@@ -22,7 +22,7 @@ from ..model import (
     Text,
     ToolCall,
 )
-from ..turn import Retry, Turn
+from ..core.turn import Retry, Turn
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ import sys
 import time
 from typing import Any
 
+from ..core.turn import Turn
 from ..errors import AnswerNeeded, OpenCodeError, TurnError, TurnInterrupted
-from ..run import Run
-from ..turn import Turn
+from ..sessions.run import Run
 from .ask import Asker
 from .desk import Desk, Ui
 from .interrupts import Held, interruptible

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from ..core.model import Permission, Question
 from ..errors import InvalidAnswer, OpenCodeError, ServerConnectionError, StatusError
-from ..model import Permission, Question
-from ..run import Run
+from ..sessions.run import Run
 from . import words
 from .ask import Asker
 from .interrupts import Held

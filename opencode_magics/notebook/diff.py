@@ -12,9 +12,9 @@ from functools import lru_cache
 from itertools import chain, zip_longest
 from typing import NamedTuple
 
-from ..diffs import ChangedFile, Diff, Source
-from ..model import FileDiff
-from ..patches import Change, Hunk, changes, narrowed
+from ..core.diffs import ChangedFile, Diff, Source
+from ..core.model import FileDiff
+from ..core.patches import Change, Hunk, changes, narrowed
 
 MAX_LINES = 400  # of one file
 MAX_WIDTH = 400  # characters of one line

@@ -17,8 +17,8 @@ from typing import Any, Literal
 import anywidget
 import traitlets
 
-from .. import forms, patches
-from ..model import FileDiff, Permission, Question, QuestionItem
+from ..core import patches, questions
+from ..core.model import FileDiff, Permission, Question, QuestionItem
 from . import diff, words
 from .blocks import Request
 
@@ -266,7 +266,7 @@ def _item(item: QuestionItem) -> Spec:
         "required": item.required and item.kind != "external",
         "key": words.clean(item.key),
         "when": [[words.clean(told) for told in condition] for condition in item.when],
-        "default": [words.clean(forms.spelt(item, text)) for text in item.default],
+        "default": [words.clean(questions.spelt(item, text)) for text in item.default],
         "multiple": item.multiple,
         "options": [
             {

@@ -13,10 +13,9 @@ from collections.abc import Iterable
 from html import escape
 from itertools import groupby
 
-from ..conversation import Conversation
-from ..diffs import ChangedFile, Diff
-from ..figures import counted
-from ..model import (
+from ..core.diffs import ChangedFile, Diff
+from ..core.formatting import counted
+from ..core.model import (
     Failure,
     FileDiff,
     Option,
@@ -27,8 +26,9 @@ from ..model import (
     Text,
     ToolCall,
 )
-from ..patches import Change, changes
-from ..turn import Retry, Settled, Turn
+from ..core.patches import Change, changes
+from ..core.turn import Retry, Settled, Turn
+from ..sessions.transcript import Conversation
 from . import diff, markdown, results, words
 from .blocks import Block, Changes, Note, Recap, Request, blocks
 from .results import Result

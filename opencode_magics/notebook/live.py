@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
-from ..model import Reasoning, Text
-from ..turn import Turn
+from ..core.model import Reasoning, Text
+from ..core.turn import Turn
 from . import html, markdown, text, words
 from .blocks import Block, Recap, Request, blocks
 from .interrupts import Held

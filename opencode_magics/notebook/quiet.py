@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
-from ..turn import Turn
+from ..core.turn import Turn
 from . import words
 from .blocks import Request
 

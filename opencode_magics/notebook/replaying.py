@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from ..core.model import ToolCall
+from ..core.turn import Turn
 from ..errors import TurnInterrupted
-from ..model import ToolCall
-from ..replay import Replay
-from ..run import TICK
-from ..turn import Turn
+from ..sessions.replay import Replay
+from ..sessions.run import TICK
 from .ask import Asker
 from .blocks import Request, blocks
 from .desk import Desk, Ui

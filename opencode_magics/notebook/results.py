@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..changes import Change
-from ..commands import CommandReceipt
-from ..control import EndResult, Stopped
+from ..sessions.commands import CommandReceipt
+from ..sessions.edit import Change
+from ..sessions.end import EndResult, Stopped
 from .words import State
 
 Result = EndResult | Stopped | Change | CommandReceipt

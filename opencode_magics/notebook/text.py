@@ -10,12 +10,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 
-from ..conversation import Conversation
-from ..diffs import ChangedFile, Diff
-from ..figures import counted
-from ..model import Failure, FileDiff, Permission, Question, Reasoning, Session, Text, ToolCall
-from ..patches import Change
-from ..turn import Retry, Settled, Turn
+from ..core.diffs import ChangedFile, Diff
+from ..core.formatting import counted
+from ..core.model import Failure, FileDiff, Permission, Question, Reasoning, Session, Text, ToolCall
+from ..core.patches import Change
+from ..core.turn import Retry, Settled, Turn
+from ..sessions.transcript import Conversation
 from . import diff, words
 from .blocks import Block, Changes, Note, Recap, Request, blocks
 from .results import Result

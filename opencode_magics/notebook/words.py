@@ -11,11 +11,20 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Literal
 
-from ..conversation import Conversation
-from ..figures import counted, money, took
-from ..model import Failure, FileDiff, Permission, Question, Session, ToolCall, Usage, total_usage
-from ..patches import changes
-from ..turn import Retry, Turn
+from ..core.formatting import counted, money, took
+from ..core.model import (
+    Failure,
+    FileDiff,
+    Permission,
+    Question,
+    Session,
+    ToolCall,
+    Usage,
+    total_usage,
+)
+from ..core.patches import changes
+from ..core.turn import Retry, Turn
+from ..sessions.transcript import Conversation
 from .blocks import Request
 from .diff import all_visible
 

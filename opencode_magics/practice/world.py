@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from .. import server
-from ..client import USER
+from ..client import server
+from ..client.client import USER
 from .home import environment, write_config
 from .install import opencode
 from .model import PracticeModel

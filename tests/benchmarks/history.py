@@ -34,10 +34,10 @@ import httpx
 import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import corpus
+from support import corpus
 
-from opencode_magics import history, server
-from opencode_magics.client import Client
+from opencode_magics import history
+from opencode_magics.client.client import Client, server
 from opencode_magics.history import Cache
 from opencode_magics.practice.install import opencode
 from opencode_magics.practice.world import Practice

@@ -150,11 +150,11 @@ def serve(text: str, deltas: int, pace: float) -> ThreadingHTTPServer:
 
 def draw(url: str) -> float:
     """Our way; gives the CPU time in seconds."""
-    from opencode_magics.client import Client, Lost, Opened, Unusable
-    from opencode_magics.events import Reread, StatusChanged
-    from opencode_magics.model import Status
+    from opencode_magics.client.client import Client, Lost, Opened, Unusable
+    from opencode_magics.core.events import Reread, StatusChanged
+    from opencode_magics.core.model import Status
+    from opencode_magics.core.turn import Turn, advance, advance_all
     from opencode_magics.notebook.live import LiveCell
-    from opencode_magics.turn import Turn, advance, advance_all
 
     began = time.process_time()
     turn, view, idle = Turn(SESSION, PROMPT), LiveCell(), False
@@ -205,10 +205,10 @@ def simply_print(url: str) -> float:
 
 def tool_calls(url: str) -> float:
     """The longest drawing of a turn that calls 500 tools, one after the other; seconds."""
-    from opencode_magics.events import MessageChanged, PartChanged
-    from opencode_magics.model import Message, ToolCall
+    from opencode_magics.core.events import MessageChanged, PartChanged
+    from opencode_magics.core.model import Message, ToolCall
+    from opencode_magics.core.turn import Turn, advance
     from opencode_magics.notebook.live import LiveCell
-    from opencode_magics.turn import Turn, advance
 
     view = LiveCell()
     turn = advance(Turn(SESSION, PROMPT), MessageChanged(Message(PROMPT, SESSION, "user", 1)))
@@ -288,7 +288,7 @@ def main() -> int:
     manager, kernel = start_new_kernel(kernel_name="python3")
     try:
         setup = f"import sys; sys.path[:0] = [{str(HERE.parents[1])!r}, {str(HERE)!r}]\n"
-        warm = "import stream as bench, httpx_sse, markdown_it, nh3, opencode_magics.client"
+        warm = "import stream as bench, httpx_sse, markdown_it, nh3, opencode_magics.client.client"
         kernel.execute_interactive(setup + warm + "\nimport opencode_magics.notebook as notebook")
         arms: dict[str, list[Measured]] = {"draw": [], "simply_print": []}
         firsts = []

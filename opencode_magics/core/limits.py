@@ -1,0 +1,140 @@
+"""When a turn has to be stopped: it cost more than it may, or its model says the same for ever.
+
+Everything here is decided from the state of a turn alone. `Run` asks after every change and stops
+the turn; whoever drives a turn, in a cell or in a program, only says which limits count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from ..errors import CostLimitError
+from .formatting import money
+from .model import Message, StepEnd, ToolCall
+from .turn import Turn
+
+LOOP = 6  # equal answers of a model
+LOOP_WITHIN = 10.0  # seconds, by the server's clock
+# What a model says when it is done: 1.18.33 goes on after "tool-calls", and after "unknown".
+_LAST_WORDS = ("stop", "length", "content-filter")
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """What a turn may cost, in USD, with what was `spent` before it counted in.
+
+    `name` is what a person set.
+    """
+
+    name: str
+    most: float
+    spent: float = 0.0
+
+    def passed_by(self, cost: float) -> bool:
+        """Whether so much more is too much."""
+        return self.spent + cost > self.most
+
+    def told(self, cost: float = 0.0) -> str:
+        """The ceiling and what it stands at, in words."""
+        spent = money(self.spent + cost, beside=self.most)
+        return f"{spent} passed {self.name} {money(self.most)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What stops a turn.
+
+    Attributes:
+        ceilings: Costs of which none may be passed.
+        session: USD that its session may cost in all, subagents included; None is no limit.
+        loop_guard: Stop a model that answers six times alike within ten seconds.
+    """
+
+    ceilings: tuple[Ceiling, ...] = ()
+    session: float | None = None
+    loop_guard: bool = True
+
+    def after(self, cost: float | None) -> Limits:
+        """The same limits when so much was spent under them."""
+        more = cost or 0.0
+        spent = tuple(replace(c, spent=c.spent + more) for c in self.ceilings)
+        return replace(self, ceilings=spent)
+
+    def check(self) -> None:
+        """See that there is anything left to spend.
+
+        Raises:
+            CostLimitError: A ceiling is passed already.
+        """
+        if why := self.overspent_before():
+            raise CostLimitError(f"Nothing was sent: {why}.", "Raise it to go on.")
+
+    def overspent_before(self) -> str:
+        """Which ceiling is passed before a turn begins, in words; "" if none."""
+        passed = [c for c in self.ceilings if c.passed_by(0.0)]
+        return f"cost {passed[0].told()}" if passed else ""
+
+    def passed(self, turn: Turn) -> str:
+        """Which limit a turn that runs has passed, in words; "" if none.
+
+        Only what is known counts: an unknown cost passes nothing. A turn whose model has just said
+        its last word is over by itself, and isn't stopped.
+        """
+        if turn.outcome != "running" or not turn.answers:
+            return ""
+        return ("" if _said_its_last(turn) else self.overspent(turn)) or self._loop(turn)
+
+    def overspent(self, turn: Turn) -> str:
+        """Which ceiling the known cost of a turn has passed, in words; "" if none."""
+        cost = turn.cost
+        passed = [c for c in self.ceilings if cost is not None and c.passed_by(cost)]
+        return f"cost {passed[0].told(cost or 0.0)}" if passed else ""
+
+    def _loop(self, turn: Turn) -> str:
+        if not self.loop_guard or not loops(turn.answers):
+            return ""
+        return f"{LOOP} equal answers of the model within {LOOP_WITHIN:.0f} s (loop_guard)"
+
+
+def loops(answers: tuple[Message, ...]) -> bool:
+    """Whether the last answers of a model are one and the same, in no time.
+
+    What its tools gave back doesn't count, nor do answers that are not finished.
+    """
+    last = [m for m in answers if m.completed is not None and m.error is None][-LOOP:]
+    if len(last) < LOOP or any(_said(m) != _said(last[0]) for m in last):
+        return False
+    took = (last[-1].completed or 0) - (last[0].completed or 0)
+    return took <= LOOP_WITHIN * 1000
+
+
+def _said(message: Message) -> tuple[Any, ...]:
+    """What a model said in a message, as it counts for being the same."""
+    calls = tuple((p.tool, p.input) for p in message.parts if isinstance(p, ToolCall))
+    texts = tuple(getattr(p, "text", "") for p in message.parts)
+    return (message.text, texts, calls, message.finish)
+
+
+def _said_its_last(turn: Turn) -> bool:
+    """Whether the latest thing is the end of a step that no other follows by itself."""
+    ends = [p for p in turn.answers[-1].parts[-1:] if isinstance(p, StepEnd)]
+    return any(p.reason in _LAST_WORDS for p in ends)
+
+
+class Spent(NamedTuple):
+    """What turns cost together: USD as far as it is known, None if nothing is; and if that is all.
+
+    Where it is not, they cost at least so much.
+    """
+
+    known: float | None
+    complete: bool
+
+
+def spent(turns: Iterable[Turn]) -> Spent:
+    """What turns cost together, and whether all of it is known."""
+    turns = list(turns)
+    known = [t.cost for t in turns if t.cost is not None]
+    return Spent(sum(known) if known else None, all(t.cost_complete for t in turns))

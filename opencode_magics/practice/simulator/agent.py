@@ -1,0 +1,867 @@
+"""How the simulated 2.x server works on a session: executions, steps, tools, what they ask.
+
+The model is the practice model, and the tools are real: they run in the workspace. Scripts name
+tools as 1.x does; `SPOKEN` says them in the words of 2.x.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...core.model import Rule, SavedRule
+from ...core.patches import compared, ended
+from ...core.rules import decide
+from ..home import environment
+from ..model import SUMMARY, TITLE, PracticeModel, Request, pieces, usage
+from ..script import OVERFLOW, Call, Failure, Step
+from ..workspace import PRICES
+from .journal import Journal, Record, Wire, now
+
+MODEL_REF = {"id": "scripted", "providerID": "practice", "variant": "default"}
+SPAWNED = "You are a subagent spawned by another session.\n"
+_TICK = 0.02
+_RETRY_AFTER = 0.5  # seconds before a provider is asked again
+
+_ALLOW = Rule("*", "*", "allow")
+DEFAULTS = (_ALLOW, Rule("external_directory", "*", "ask"), Rule("read", "*.env", "ask"))
+CONFIGURED = (Rule("shell", "*", "ask"), Rule("edit", "*", "ask"))
+AGENTS: Mapping[str, tuple[str, str, tuple[Rule, ...]]] = {
+    "build": ("primary", "The default agent", (*DEFAULTS, *CONFIGURED)),
+    "plan": ("primary", "Plans and changes nothing", (*DEFAULTS, Rule("edit", "*", "deny"))),
+    "general": ("subagent", "Works on a task of its own", (*DEFAULTS, *CONFIGURED)),
+    "reviewer": (
+        "all",
+        "Reviews code and reports what it found; changes nothing",
+        (*DEFAULTS, *CONFIGURED, Rule("edit", "*", "deny")),
+    ),
+}
+
+SPOKEN: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "bash": ("shell", {"command": "command"}),
+    "edit": ("edit", {"filePath": "path", "oldString": "oldString", "newString": "newString"}),
+    "write": ("write", {"filePath": "path", "content": "content"}),
+    "read": ("read", {"filePath": "path"}),
+    "task": (
+        "subagent",
+        {"subagent_type": "agent", "description": "description", "prompt": "prompt"},
+    ),
+    "question": ("question", {"questions": "questions"}),
+}
+
+
+def spoken(call: Call) -> tuple[str, Wire]:
+    """A scripted call as 2.x names it, with its input."""
+    name, words = SPOKEN.get(call.tool, (call.tool, {}))
+    args = dict(call.args)
+    return name, {words[k]: v for k, v in args.items() if k in words} if words else args
+
+
+class Stopped(Exception):  # noqa: N818 - no error: somebody stopped it
+    """The execution is to end here; the reason is the wire's."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Failed(Exception):  # noqa: N818 - an outcome
+    """The execution failed; `error` is the wire's."""
+
+    def __init__(self, kind: str, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.error = {"type": kind, "message": message} | ({"status": status} if status else {})
+
+
+class Declined(Exception):  # noqa: N818 - an answer
+    """A person refused without a word: the tool and with it the turn is over."""
+
+
+@dataclass
+class Asked:
+    """A permission or a form that waits."""
+
+    wire: Wire
+    settled: threading.Event = field(default_factory=threading.Event)
+    answer: Any = None
+    message: str = ""
+    cancelled: bool = False
+
+
+@dataclass
+class Shell:
+    """A shell and what it prints."""
+
+    info: Wire
+    output: Path
+    process: subprocess.Popen[bytes] | None = None
+
+
+class Workshop:
+    """What all executions share: the journal, the model, what waits, what was saved."""
+
+    def __init__(self, root: Path, model: PracticeModel) -> None:
+        self.root = root
+        self.model = model
+        self.journal = Journal()
+        self.sessions: dict[str, Record] = {}
+        self.running: dict[str, Execution] = {}
+        self.permissions: dict[str, Asked] = {}
+        self.forms: dict[str, Asked] = {}
+        self.saved: list[SavedRule] = []
+        self.shells: dict[str, Shell] = {}
+        self.snapshots: dict[str, dict[str, str]] = {}
+        self.mcp: dict[str, str] = {}  # servers and how they stand
+        self.warm: set[str] = set()  # directories whose plugins are loaded
+        self.lock = threading.RLock()
+
+    def open(self, body: Wire, directory: str) -> Record:
+        """A new session."""
+        known: Wire = {
+            k: body[k] for k in ("parentID", "title", "metadata", "permissions") if k in body
+        }
+        key = body.get("id") or self.journal.ids.new("ses", falling=True)
+        chosen = {k: body[k] for k in ("agent", "model") if body.get(k)}
+        info: Wire = {"id": key, "projectID": project_of(directory), **known, **chosen}
+        info |= {"cost": 0, "tokens": _tokens(0, 0, 0, 0), "location": {"directory": directory}}
+        made = now()
+        info["time"] = {"created": made, "updated": made}
+        record = self.sessions[key] = Record(info)
+        told = {"sessionID": key, "slug": "quiet-harbour", "version": "2.0.16", "subpath": ""}
+        told |= {"projectID": info["projectID"], "location": info["location"], **known, **chosen}
+        self.journal.say("session.created", told, record)
+        return record
+
+    def say(self, kind: str, record: Record, **data: Any) -> Wire:
+        """Tell an event of a session."""
+        return self.journal.say(f"session.{kind}", {"sessionID": record.id, **data}, record)
+
+    def enqueue(self, record: Record, kind: str, payload: Wire, delivery: str, key: str) -> Wire:
+        """Put something into the inbox of a session; the receipt."""
+        item = {"type": kind, "payload": payload, "delivery": delivery}
+        said = self.say("inbox.enqueued", record, inboxID=key, item=item)
+        return receipt(record, key) | {"time": {"created": said["created"]}}
+
+    def wake(self, record: Record) -> None:
+        """Have somebody work on a session, unless somebody does."""
+        with self.lock:
+            if record.id not in self.running:
+                execution = self.running[record.id] = Execution(self, record)
+                execution.start()
+
+    def spend(self, record: Record, cost: float, tokens: Wire) -> None:
+        """Add to what a session has taken in all."""
+        total = record.info["tokens"]
+        summed = {k: total[k] + tokens[k] for k in ("input", "output", "reasoning")}
+        summed["cache"] = {k: total["cache"][k] + tokens["cache"][k] for k in ("read", "write")}
+        record.info |= {"tokens": summed, "cost": record.info["cost"] + cost}
+        self.say("usage.updated", record, cost=record.info["cost"], tokens=summed)
+
+    def settle_permission(self, key: str, decision: str, message: str) -> None:
+        """Answer a permission, and with it what the answer settles, too."""
+        asked = self.permissions[key]
+        self._reply(key, decision, message)
+        if decision == "always":
+            project = self.sessions[asked.wire["sessionID"]].info["projectID"]
+            for pattern in asked.wire.get("save", ()):
+                rule = f"psv_{secrets.token_hex(8)}"
+                saved = SavedRule(rule, asked.wire["action"], pattern, project, now())
+                self.saved.append(saved)
+        for other in [k for k, a in self.permissions.items() if self._also(asked, a, decision)]:
+            self._reply(other, decision, message)
+
+    def _also(self, asked: Asked, other: Asked, decision: str) -> bool:
+        same = bool(other.wire["sessionID"] == asked.wire["sessionID"])
+        if decision == "reject":
+            return same
+        record = self.sessions[other.wire["sessionID"]]
+        allowed = self.effect(record, other.wire["action"], other.wire["resources"]) == "allow"
+        return decision == "always" and bool(allowed)
+
+    def _reply(self, key: str, decision: str, message: str) -> None:
+        asked = self.permissions.pop(key)
+        asked.answer, asked.message = decision, message
+        session = asked.wire["sessionID"]
+        told = {"sessionID": session, "requestID": key, "reply": decision}
+        self.journal.say("permission.replied", told, self.sessions[session])
+        asked.settled.set()
+
+    def effect(self, record: Record, action: str, resources: Sequence[str]) -> str:
+        """Whether a session may do something."""
+        rules = AGENTS[record.info.get("agent") or "build"][2]
+        own = [Rule(**r) for r in record.info.get("permissions") or ()]
+        saved = [s for s in self.saved if s.project == record.info["projectID"]]
+        return decide(action, resources, rules, own, saved).effect
+
+    def snapshot(self, directory: str) -> str | None:
+        """What the files are now; None outside of git."""
+        folder = Path(directory)
+        if not (folder / ".git").exists():
+            return None
+        texts = {}
+        for path in sorted(folder.rglob("*")):
+            inside = path.relative_to(folder)
+            if path.is_file() and inside.parts[0] != ".git" and path.suffix in _KEPT:
+                texts[str(inside)] = path.read_text(encoding="utf-8", errors="replace")
+        key = hashlib.sha1(json.dumps(texts).encode()).hexdigest()
+        self.snapshots[key] = texts
+        return key
+
+    def stop(self) -> None:
+        """End all that runs."""
+        for execution in list(self.running.values()):
+            execution.interrupt("shutdown")
+        for execution in list(self.running.values()):
+            execution.join(5)
+        self.journal.close()
+
+
+_KEPT = (".py", ".txt", ".md", "")
+
+
+def project_of(directory: str) -> str:
+    """The id of a directory's project; all that are not in git are one."""
+    inside = next((p for p in (Path(directory), *Path(directory).parents) if (p / ".git").exists()),
+                  None)  # fmt: skip
+    return "global" if inside is None else hashlib.sha1(str(inside).encode()).hexdigest()
+
+
+def receipt(record: Record, key: str) -> Wire:
+    """An item of the inbox as the server gives it away."""
+    return {"id": key, "sessionID": record.id, **record.items[key]}
+
+
+def changes_between(before: Mapping[str, str], after: Mapping[str, str]) -> list[Wire]:
+    """What changed between two snapshots, file by file."""
+    names = sorted({*before, *after})
+    return [_change(n, before.get(n), after.get(n)) for n in names if before.get(n) != after.get(n)]
+
+
+def _change(name: str, before: str | None, after: str | None) -> Wire:
+    patch = compared(ended(before or ""), ended(after or ""))
+    body = [line for line in patch.splitlines() if not line.startswith(("---", "+++", "@@"))]
+    status = "added" if before is None else "deleted" if after is None else "modified"
+    return {
+        "file": name,
+        "patch": f"Index: {name}\n{'=' * 67}\n--- {name}\n+++ {name}\n{_hunks(patch)}",
+        "additions": sum(line.startswith("+") for line in body),
+        "deletions": sum(line.startswith("-") for line in body),
+        "status": status,
+    }
+
+
+def _hunks(patch: str) -> str:
+    lines = patch.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith(("---", "+++", "diff ")))
+
+
+class Execution(threading.Thread):
+    """One busy time of a session: it serves all prompts that come while it lasts."""
+
+    def __init__(self, shop: Workshop, record: Record) -> None:
+        super().__init__(name=f"execution-{record.id}", daemon=True)
+        self.shop = shop
+        self.record = record
+        self._reason = ""
+        self._resumes = False
+
+    def interrupt(self, reason: str, resume: bool = False) -> None:
+        """Have it end where it is, and (`resume`) what steers begin another one."""
+        self._resumes = self._resumes or resume
+        self._reason = self._reason or reason
+
+    def check(self) -> None:
+        """End here if somebody said so."""
+        if self._reason:
+            raise Stopped(self._reason)
+
+    def pause(self, seconds: float) -> None:
+        """Wait, but not longer than until somebody stops it."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.check()
+            time.sleep(min(_TICK, seconds))
+        self.check()
+
+    def run(self) -> None:
+        """Work until nothing is left to do."""
+        self._say("execution.started")
+        try:
+            self._work()
+        except Stopped as stop:
+            self._say("execution.interrupted", reason=stop.reason)
+        except Failed as failed:
+            self._say("execution.failed", error=failed.error)
+        else:
+            self._say("execution.succeeded")
+        self._leave()
+
+    def _leave(self) -> None:
+        """The line of the end is written before the session counts as idle."""
+        time.sleep(0.005)
+        with self.shop.lock:
+            self.shop.running.pop(self.record.id, None)
+            wakes = "steer" if self._resumes else None
+            parked = bool(self._reason) and not self._resumes
+            if not parked and any(self._waiting(wakes)):
+                self.shop.wake(self.record)
+
+    def _say(self, kind: str, **data: Any) -> Wire:
+        return self.shop.say(kind, self.record, **data)
+
+    # -- the inbox -------------------------------------------------------------------------------
+
+    def _waiting(self, delivery: str | None = None) -> list[str]:
+        items = self.record.items
+        return [k for k in self.record.inbox if delivery in (None, items[k]["delivery"])]
+
+    def _work(self) -> None:
+        if self._waiting() and not any(e["type"].endswith("instructions.updated")
+                                       for e in self.record.log):  # fmt: skip
+            self._say("instructions.updated", delta={"core/environment": "0" * 64})
+        while self._deliver_next():
+            self._turn()
+
+    def _deliver_next(self) -> bool:
+        """Deliver what steers, or else what was queued first."""
+        self.check()
+        if self._deliver_steers():
+            return True
+        queued = self._waiting()[:1]
+        for key in queued:
+            self._deliver(key)
+        return bool(queued)
+
+    def _deliver_steers(self) -> bool:
+        steers = self._waiting("steer")
+        for key in steers:
+            self._deliver(key)
+        return bool(steers)
+
+    def _deliver(self, key: str) -> None:
+        item = self.record.items[key]
+        self._say("inbox.delivered", inboxID=key)
+        if item["type"] == "compaction":
+            self.compact("manual", key)
+
+    def _turn(self) -> None:
+        """Step until the model has nothing more to do; what steers joins in between."""
+        if not self._needs_answer():
+            return
+        while True:
+            finish = self._step()
+            if not self._deliver_steers() and finish != "tool-calls":
+                return
+
+    def _needs_answer(self) -> bool:
+        last = next((r for r in reversed(self.record.rows) if r["type"] in _SPEAKS), None)
+        return last is not None and last["type"] in ("user", "synthetic")
+
+    # -- a step ----------------------------------------------------------------------------------
+
+    def _step(self) -> str:
+        self.check()
+        agent = self.record.info.get("agent") or "build"
+        if agent not in AGENTS:
+            raise Failed("agent.not-found", f"Agent not found: {agent}")
+        model = self.record.info.get("model") or MODEL_REF
+        if (model["providerID"], model["id"]) not in MODELS:
+            name = f"{model['providerID']}/{model['id']}"
+            raise Failed("provider.no-route", f"Model unavailable: {name}")
+        key, before = self.shop.journal.ids.new("msg"), self.shop.snapshot(self.record.directory)
+        data: Wire = {"agent": agent, "model": {"variant": "default"} | model, "started": now()}
+        data |= {"snapshot": before} if before else {}
+        request = self.conversation(str(model["id"]))
+        return _Call(self, key, data, request).run()
+
+    def conversation(self, model: str) -> Request:
+        """The conversation as the model gets it."""
+        messages: list[Wire] = [{"role": "system", "content": "You are a simulated agent."}]
+        for row in self.record.rows:
+            match row["type"]:
+                case "user" | "synthetic":
+                    text = row["text"].removeprefix(SPAWNED)  # the scripts look for "subagent"
+                    messages.append({"role": "user", "content": text})
+                case "assistant" if row.get("finish") not in (None, "error"):
+                    messages += _as_said(row)
+                case "compaction" if row["status"] == "completed":
+                    last = messages[-1] if len(messages) > 1 else None
+                    kept = [last] if last and last["role"] == "user" else []
+                    messages = [messages[0], {"role": "user", "content": row["summary"]}, *kept]
+        return Request(model, self.record.id, tuple(messages), True)
+
+    def compact(self, reason: str, key: str | None = None) -> None:
+        """Sum the conversation up, as asked (`key` is the item of the inbox) or to make room."""
+        extra = {"inputID": key} if key else {}
+        self._say("compaction.started", reason=reason, **extra)
+        if not any(r["type"] == "assistant" for r in self.record.rows) and reason == "manual":
+            error = {"type": "compaction.unavailable", "message": "Nothing to compact yet"}
+            self._say("compaction.failed", reason=reason, error=error, **extra)
+            return
+        for piece in pieces(SUMMARY, 4):
+            self._say("compaction.delta", text=piece)
+        cost, tokens = _bill(usage(Request("scripted", "", (), False), Step(SUMMARY)), "scripted")
+        self.shop.spend(self.record, cost, tokens)
+        told = {"model": MODEL_REF, "text": SUMMARY, "cost": cost, "tokens": tokens, "recent": ""}
+        self._say("compaction.ended", reason=reason, **told)
+
+    def entitle(self) -> None:
+        """Give the session a title, as another model makes one up beside the first step."""
+        if self.record.info.get("title") or self.record.info.get("parentID"):
+            return
+        counts = usage(Request("small", "", ({}, {}), False), Step(TITLE))
+        cost, tokens = _bill(counts, "small")
+        self._say("usage.recorded", source="title", cost=cost, tokens=tokens)
+        self.shop.spend(self.record, cost, tokens)
+        self._say("renamed", title=TITLE)
+
+
+_SPEAKS = ("user", "synthetic", "assistant")
+MODELS = {("practice", "scripted"), ("practice", "frugal"), ("practice", "small")}
+
+
+def _as_said(row: Wire) -> list[Wire]:
+    texts = [p["text"] for p in row["content"] if p["type"] == "text"]
+    said: list[Wire] = [{"role": "assistant", "content": "".join(texts)}]
+    for part in row["content"]:
+        if part["type"] == "tool":
+            state = part["state"]
+            told = "\n".join(c["text"] for c in state.get("content") or ())
+            told = told or (state.get("error") or {}).get("message", "")
+            said.append({"role": "tool", "content": told})
+    return said
+
+
+def _tokens(new: int, written: int, thought: int, cached: int) -> Wire:
+    cache = {"read": cached, "write": 0}
+    return {"input": new, "output": written, "reasoning": thought, "cache": cache}
+
+
+def _bill(counts: Wire, model: str) -> tuple[float, Wire]:
+    """Cost and tokens of a call: the four counts have nothing in common."""
+    cached = counts["prompt_tokens_details"]["cached_tokens"]
+    thought = counts["completion_tokens_details"]["reasoning_tokens"]
+    new, written = counts["prompt_tokens"] - cached, counts["completion_tokens"] - thought
+    free = model == "small"
+    cost = (
+        new * PRICES["input"]
+        + (written + thought) * PRICES["output"]
+        + cached * PRICES["cache_read"]
+    ) / 1e6
+    return 0 if free else cost, _tokens(new, written, thought, cached)
+
+
+class _Call:
+    """One call of the model, what it says, and the tools that it asks for."""
+
+    def __init__(self, execution: Execution, key: str, head: Wire, request: Request) -> None:
+        self.execution = execution
+        self.shop, self.record = execution.shop, execution.record
+        self.key, self.head, self.request = key, head, request
+        self.begun = False
+        self.billed: Wire = {}
+        self.open: tuple[str, str] | None = None  # kind and text of the part that streams
+
+    def say(self, kind: str, **data: Any) -> Wire:
+        return self.shop.say(kind, self.record, assistantMessageID=self.key, **data)
+
+    def begin(self) -> None:
+        if not self.begun:
+            self.begun = True
+            self.say("step.started", **self.head)
+
+    def run(self) -> str:
+        try:
+            step = self._answer()
+            calls = self._stream(step)
+            self._use(calls)
+        except Stopped:
+            self.fail({"type": "aborted", "message": "Step interrupted"})
+            raise
+        except Declined:
+            self.fail({"type": "aborted", "message": "Step interrupted"})
+            raise Stopped("shutdown") from None
+        except Failed as failed:
+            self.fail(failed.error)
+            raise
+        finish = step.finish or ("tool-calls" if calls else "stop")
+        self.say("step.ended", finish=finish, rawFinish=finish, **self.billed, **self._after())
+        self._spend()
+        return finish
+
+    def fail(self, error: Wire) -> None:
+        self.begin()
+        if self.open is not None:
+            kind, text = self.open
+            state = {"state": _STATE} if kind == "reasoning" else {}
+            self.say(f"{kind}.ended", ordinal=0, text=text, **state)
+            self.say("step.streamed")
+        start = {"snapshot": self.head["snapshot"]} if "snapshot" in self.head else {}
+        files: Wire = {"files": []} if start else {}
+        self.say("step.failed", error=error, **self.billed, **start, **files)
+        self._spend()
+
+    def _after(self) -> Wire:
+        now_ = self.shop.snapshot(self.record.directory)
+        if now_ is None:
+            return {}
+        shots = self.shop.snapshots
+        changed = changes_between(shots[self.head["snapshot"]], shots[now_])
+        return {"snapshot": now_, "files": [c["file"] for c in changed]}
+
+    def _spend(self) -> None:
+        if self.billed:
+            self.shop.spend(self.record, self.billed["cost"], self.billed["tokens"])
+
+    # -- the provider ----------------------------------------------------------------------------
+
+    def _answer(self) -> Step:
+        """What the model says, after as many tries as it takes."""
+        attempt = 1
+        while True:
+            self.execution.check()
+            step, fails = self.shop.model.answer(self.request)
+            if not fails:
+                return step
+            match step.failure:
+                case Failure() as failure if failure == OVERFLOW:
+                    self.execution.compact("auto")
+                    self.request = self.execution.conversation(self.request.model)
+                    self.key = self.shop.journal.ids.new("msg")
+                    self.head |= {"started": now()}
+                    continue
+                case Failure(status=status, message=message) if status < 500 and status != 429:
+                    kinds = {401: "provider.auth"}
+                    raise Failed(kinds.get(status, "provider.invalid-request"), message, status)
+                case Failure(status=status, message=message):
+                    kind = "provider.rate-limit" if status == 429 else "provider.internal"
+                    error = {"type": kind, "message": message, "status": status}
+                case "drop":
+                    error = {"type": "provider.transport", "message": "The connection broke."}
+                case "garbage":
+                    self._half(step.text, step)
+                    raise Failed("provider.invalid-output", "The provider's answer is no JSON.")
+                case "page":
+                    return Step(finish="unknown")
+                case _:
+                    self.begin()
+                    self.execution.pause(3600)
+                    raise Failed("provider.transport", "The provider did not answer.")
+            attempt += 1
+            self.begin()
+            at = now() + int(_RETRY_AFTER * 1000)
+            self.say("retry.scheduled", attempt=attempt, at=at, error=error)
+            self.execution.pause(_RETRY_AFTER)
+
+    def _stream(self, step: Step) -> list[tuple[str, str, Wire]]:
+        self.begin()
+        for kind, text in (("reasoning", step.reasoning), ("text", step.text)):
+            if text:
+                self._part(kind, text, step)
+        calls = []
+        for call in step.calls:
+            key, (name, given) = f"call_{secrets.token_hex(12)}", spoken(call)
+            calls.append((key, name, given))
+            self.say("tool.input.started", id=key, name=name)
+            self.say("tool.input.ended", id=key, text=json.dumps(given))
+            self.say("tool.called", id=key, input=given, executed=False)
+        cost, tokens = _bill(usage(self.request, step), self.request.model)
+        self.billed = {"cost": cost, "tokens": tokens}
+        self.say("step.streamed")
+        self.execution.entitle()
+        return calls
+
+    def _part(self, kind: str, text: str, step: Step) -> None:
+        state = {"state": _STATE} if kind == "reasoning" else {}
+        self.say(f"{kind}.started", ordinal=0, **state)
+        self.open = (kind, "")
+        for piece in pieces(text, step.deltas):
+            self.execution.pause(step.delay)
+            self.say(f"{kind}.delta", ordinal=0, delta=piece)
+            self.open = (kind, self.open[1] + piece)
+        self.open = None
+        self.say(f"{kind}.ended", ordinal=0, text=text, **state)
+
+    def _half(self, text: str, step: Step) -> None:
+        """Say what comes before an answer breaks off."""
+        self.begin()
+        self.say("text.started", ordinal=0)
+        some = pieces(text, step.deltas)
+        self.open = ("text", "".join(some[: len(some) // 2]))
+        self.say("text.delta", ordinal=0, delta=self.open[1])
+
+    # -- tools -----------------------------------------------------------------------------------
+
+    def _use(self, calls: Sequence[tuple[str, str, Wire]]) -> None:
+        """Run all tools of the step beside each other."""
+        ends: list[BaseException] = []
+
+        def one(call: tuple[str, str, Wire]) -> None:
+            try:
+                self._tool(*call)
+            except (Stopped, Declined) as end:
+                ends.append(end)
+
+        threads = [threading.Thread(target=one, args=(c,), daemon=True) for c in calls]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for end in sorted(ends, key=lambda e: isinstance(e, Stopped)):
+            raise end
+
+    def _tool(self, key: str, name: str, given: Wire) -> None:
+        use = TOOLS.get(name)
+        try:
+            if use is None:
+                raise _Error("tool.unknown", f"Unknown tool: {name}")
+            text, meta = use(self, key, given)
+        except _Error as told:
+            self.say("tool.failed", id=key, error=told.wire, executed=False, **told.more)
+        except Stopped:
+            self._failed(key, "Tool execution interrupted")
+            raise
+        except Declined as declined:
+            self._failed(key, str(declined))
+            raise
+        except (OSError, KeyError, TypeError, ValueError) as trouble:
+            error = {"type": "tool.execution", "message": f"{type(trouble).__name__}: {trouble}"}
+            self.say("tool.failed", id=key, error=error, executed=False)
+        else:
+            content = [{"type": "text", "text": t} for t in text]
+            meta = {"truncated": False} | meta
+            self.say("tool.success", id=key, content=content, metadata=meta, executed=False)
+
+    def _failed(self, key: str, message: str) -> None:
+        error = {"type": "aborted", "message": message}
+        self.say("tool.failed", id=key, error=error, executed=False)
+
+    def ask(self, key: str, action: str, resources: list[str], save: list[str]) -> None:
+        """Have something allowed; returns if it is."""
+        effect = self.shop.effect(self.record, action, resources)
+        if effect == "deny":
+            raise _Error("permission.rejected", f"Permission denied: {action}")
+        if effect == "allow":
+            return
+        asked = Asked({
+            "id": self.shop.journal.ids.new("per"),
+            "sessionID": self.record.id,
+            "action": action,
+            "resources": resources,
+            "save": save,
+            "source": {"type": "tool", "messageID": self.key, "id": key},
+        })  # fmt: skip
+        name = asked.wire["id"]
+        self.shop.permissions[name] = asked
+        self.shop.journal.say("permission.asked", asked.wire, self.record)
+        self._wait(asked, self.shop.permissions, name)
+        if asked.answer == "reject" and not asked.message:
+            raise Declined("The user declined this tool call")
+        if asked.answer == "reject":
+            feedback = f"The user rejected permission to use this tool: {asked.message}"
+            raise _Error("permission.rejected", feedback)
+
+    def _wait(self, asked: Asked, waiting: dict[str, Asked], name: str) -> None:
+        try:
+            while not asked.settled.wait(_TICK):
+                self.execution.check()
+        except Stopped:
+            waiting.pop(name, None)  # without a word, as the server does
+            raise
+
+    def shell(self, key: str, given: Wire) -> tuple[list[str], Wire]:
+        """Run a command."""
+        command = given["command"]
+        self.ask(key, "shell", [command], [f"{command.split()[0]} *" if command.split() else "*"])
+        shell = start_shell(self.shop, self.record, command)
+        name = shell.info["id"]
+        self.say("tool.progress", id=key, metadata={"shellID": name})
+        try:
+            self._until_over(shell)
+        except Stopped:
+            kill(shell)
+            self.shop.journal.say("shell.deleted", {"id": name}, self.record)
+            raise
+        finally:
+            self.shop.shells[name].info["status"] = "exited"
+        code = shell.process.returncode if shell.process else 0
+        shell.info["exit"] = code
+        threading.Timer(0.005, self._exited, (name, code)).start()
+        output = shell.output.read_text(encoding="utf-8", errors="replace")
+        nothing = {"exit": code, "truncated": False, "output": "", "status": "completed"}
+        text = [output] if output else [json.dumps(nothing, separators=(",", ":"))]
+        text += [f"Exited with code {code}"] if code and output else []
+        return text, {"status": "completed", "exit": code}
+
+    def _exited(self, name: str, code: int) -> None:
+        told = {"id": name, "exit": code, "status": "exited"}
+        self.shop.journal.say("shell.exited", told, self.record)
+
+    def _until_over(self, shell: Shell) -> None:
+        while shell.process is not None and shell.process.poll() is None:
+            self.execution.check()
+            time.sleep(_TICK)
+
+    def read(self, key: str, given: Wire) -> tuple[list[str], Wire]:
+        """Read a file."""
+        path = self._path(given["path"])
+        self.ask(key, "read", [given["path"]], ["*"])
+        lines = path.read_text(encoding="utf-8").splitlines()
+        numbered = "\n".join(f"{n}: {line}" for n, line in enumerate(lines, 1))
+        return [f"Read file {given['path']}, lines 1-{len(lines)}\n{numbered}"], {}
+
+    def edit(self, key: str, given: Wire) -> tuple[list[str], Wire]:
+        """Replace a text in a file."""
+        path, old, new = self._path(given["path"]), given["oldString"], given["newString"]
+        before = path.read_text(encoding="utf-8")
+        if old not in before:
+            raise _Error("tool.execution", "Could not find oldString in the file.")
+        self.ask(key, "edit", [given["path"]], ["*"])
+        after = before.replace(old, new, 1)
+        path.write_text(after, encoding="utf-8")
+        told = {"files": [_change(given["path"], before, after)]}
+        return [f"Edited {given['path']} (1 replacement)"], told
+
+    def write(self, key: str, given: Wire) -> tuple[list[str], Wire]:
+        """Write a file."""
+        path = self._path(given["path"])
+        self.ask(key, "edit", [given["path"]], ["*"])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(given["content"], encoding="utf-8")
+        return [f"Created file successfully: {given['path']}"], {}
+
+    def _path(self, name: str) -> Path:
+        return Path(self.record.directory) / name
+
+    def question(self, key: str, given: Wire) -> tuple[list[str], Wire]:
+        """Ask a person."""
+        questions = given["questions"]
+        form = Asked({
+            "id": self.shop.journal.ids.new("frm"),
+            "sessionID": self.record.id,
+            "title": "Questions",
+            "metadata": {"kind": "question", "tool": {"messageID": self.key, "id": key}},
+            "fields": [_field(n, q) for n, q in enumerate(questions)],
+        })  # fmt: skip
+        name = form.wire["id"]
+        self.shop.forms[name] = form
+        self.shop.journal.say("form.created", {"form": form.wire}, self.record)
+        self._wait(form, self.shop.forms, name)
+        if form.cancelled and not form.message:
+            raise Declined("The user dismissed this question")
+        if form.cancelled:
+            raise _Error("tool.execution", form.message)
+        given_answers = [form.answer.get(f"q{n}", []) for n in range(len(questions))]
+        answers = [a if isinstance(a, list) else [a] for a in given_answers]
+        pairs = zip(questions, answers, strict=True)
+        told = ", ".join(f'"{q["question"]}"="{", ".join(a)}"' for q, a in pairs)
+        text = f"User has answered your questions: {told}. You can now continue with the user's "
+        return [f"{text}answers in mind."], {"answers": answers}
+
+    def subagent(self, key: str, given: Wire) -> tuple[list[str], Wire]:
+        """Hand a task to another agent, in a session of its own."""
+        self.ask(key, "subagent", [given["agent"]], [given["agent"]])
+        body = {"parentID": self.record.id, "title": given["description"], "agent": given["agent"]}
+        child = self.shop.open(body, self.record.directory)
+        meta = {"sessionID": child.id, "status": "running"}
+        self.say("tool.progress", id=key, metadata=meta)
+        text = f"{SPAWNED}{given['prompt']}"
+        self.shop.enqueue(child, "user", {"text": text}, "steer", self.shop.journal.ids.new("msg"))
+        self.shop.wake(child)
+        self._until_idle(child)
+        answer = next((r for r in reversed(child.rows) if r["type"] == "assistant"), None)
+        said = "".join(p["text"] for p in (answer or {}).get("content", ()) if p["type"] == "text")
+        state = "completed" if child.info.get("outcome") == "succeeded" else "error"
+        if state == "error":
+            raise _Error("tool.execution", "The subagent did not come to its end.", child.id)
+        wrapped = f'<subagent sessionID="{child.id}" state="{state}">\n{said}\n</subagent>'
+        return [wrapped], {"sessionID": child.id, "status": state}
+
+    def _until_idle(self, child: Record) -> None:
+        while (running := self.shop.running.get(child.id)) is not None:
+            try:
+                self.execution.check()
+            except Stopped as stop:
+                running.interrupt(stop.reason)
+                running.join(5)
+                raise
+            time.sleep(_TICK)
+
+
+_STATE = {"reasoningField": "reasoning_content"}
+
+
+class _Error(Exception):
+    """A tool failed, and the model is told."""
+
+    def __init__(self, kind: str, message: str, child: str = "") -> None:
+        super().__init__(message)
+        self.wire = {"type": kind, "message": message}
+        self.more: Wire = {"metadata": {"sessionID": child}} if child else {}
+
+
+TOOLS: Mapping[str, Callable[[_Call, str, Wire], tuple[list[str], Wire]]] = {
+    "shell": _Call.shell,
+    "read": _Call.read,
+    "edit": _Call.edit,
+    "write": _Call.write,
+    "question": _Call.question,
+    "subagent": _Call.subagent,
+}
+
+
+def _field(place: int, question: Wire) -> Wire:
+    options = [
+        {"value": o["label"], "label": o["label"], "description": o.get("description", "")}
+        for o in question.get("options", ())
+    ]
+    kind = "multiselect" if question.get("multiple") else "string"
+    told = {"key": f"q{place}", "title": question.get("header", ""), "type": kind}
+    return told | {"description": question["question"], "options": options, "custom": True}
+
+
+def start_shell(shop: Workshop, record: Record, command: str, **metadata: Any) -> Shell:
+    """Start a command in a session's directory; its output goes to a file."""
+    name = shop.journal.ids.new("sh")
+    output = shop.root / "shell" / f"{name}.out"
+    output.parent.mkdir(parents=True, exist_ok=True)
+    info = {
+        "id": name,
+        "status": "running",
+        "command": command,
+        "cwd": record.directory,
+        "shell": "/bin/sh",
+        "file": str(output),
+        "metadata": {"sessionID": record.id, **metadata},
+        "time": {"started": now()},
+    }
+    with output.open("wb") as file:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", command],
+            cwd=record.directory,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env={**environment(shop.root / "home"), **record.environment},
+            start_new_session=True,
+        )
+    shell = shop.shells[name] = Shell(info, output, process)
+    shop.journal.say("shell.created", {"info": dict(info)}, record)
+    return shell
+
+
+def kill(shell: Shell) -> None:
+    """End a shell and what it runs."""
+    if shell.process is not None and shell.process.poll() is None:
+        os.killpg(shell.process.pid, getattr(signal, "SIGKILL", signal.SIGTERM))
+        shell.process.wait()

@@ -1,0 +1,235 @@
+"""Variables of a notebook as context of a prompt: what an agent is told of a table or a picture.
+
+Only the object that a name stands for is looked at; no expression is evaluated, no iterator is
+consumed, and of an object that says nothing about itself nothing is made up. How much goes along
+is bounded, and what was left out is said in the text itself.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from textwrap import shorten
+from typing import Any
+
+from ..core.model import Attachment
+from ..errors import OpenCodeError, UnknownNameError
+
+LARGEST = 8_000  # characters of one variable
+_ROWS = 5
+_INSTEAD = "Make a text, a dict or a DataFrame of it and give that."
+_WIDEST = 100  # characters of a text in a table
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A variable as a prompt takes it along.
+
+    Attributes:
+        name: What it is called in the notebook.
+        what: What it is, in a few words: `DataFrame, 3 rows x 2 columns`.
+        text: What the agent is told of it; "" for an image.
+        left_out: Characters that were too many.
+        image: The picture that goes along, where it is one.
+    """
+
+    name: str
+    what: str
+    text: str = ""
+    left_out: int = 0
+    image: Attachment | None = None
+
+    def __str__(self) -> str:
+        if self.image is not None:
+            return f"{self.name}: {self.what}, goes along as an image"
+        cut = f", {self.left_out:,} more left out" if self.left_out else ""
+        return f"{self.name}: {self.what}; {len(self.text):,} characters go along{cut}"
+
+    @property
+    def section(self) -> str:
+        """The stretch of a prompt that tells of it."""
+        cut = f" Its middle is left out ({self.left_out:,} characters)." if self.left_out else ""
+        head = f"The notebook's variable `{self.name}`: {self.what}.{cut}"
+        if self.image is not None:
+            return f"{head} It is the attached image {self.image.filename}."
+        fence = _fence(self.text)
+        return f"{head}\n{fence}\n{self.text}\n{fence}"
+
+
+def describe(name: str, names: Mapping[str, Any], limit: int = LARGEST) -> Described:
+    """What a prompt is told of a variable.
+
+    Args:
+        name: What it is called.
+        names: The notebook's variables.
+        limit: Characters that may go along.
+
+    Raises:
+        UnknownNameError: There is no such variable.
+        OpenCodeError: It is nothing that could be told, or its own code fails when it is to tell.
+    """
+    if not name.isidentifier():
+        raise OpenCodeError(
+            f"--var takes the name of a variable, not {name!r}: nothing is evaluated.",
+            "Assign it to a name first.",
+        )
+    if name not in names:
+        raise UnknownNameError(
+            f"--var: the notebook has no variable {name!r}.", "Run the cell that makes it first."
+        )
+    value = names[name]
+    kind = _kind(value)
+    try:
+        if kind == "figure":
+            return _figure(name, value)
+        what, text = _TELL[kind](value)
+    except Exception as error:  # anybody's: of a repr, of what a figure is to draw
+        raise OpenCodeError(
+            f"--var {name}: its type, {type(value).__name__}, can't be told of: "
+            f"{shorten(f'{type(error).__name__}: {error}', 200)}.",
+            _INSTEAD,
+        ) from error
+    if not text.strip():
+        raise OpenCodeError(
+            f"--var {name}: its type, {type(value).__name__}, says nothing about itself as text.",
+            _INSTEAD,
+        )
+    shown = _cut(text, limit)
+    return Described(name, what, shown, max(0, len(text) - limit))
+
+
+def joined(text: str, described: list[Described]) -> str:
+    """A prompt with what it is told of variables below it."""
+    return "\n\n".join([text, *(d.section for d in described)])
+
+
+def _kind(value: Any) -> str:
+    """What a value is; told by its class, so that no library is imported to ask."""
+    for cls in type(value).__mro__:
+        home, _, _ = cls.__module__.partition(".")
+        if (home, cls.__name__) in _KNOWN:
+            return _KNOWN[home, cls.__name__]
+    if hasattr(type(value), "savefig"):
+        return "figure"
+    return "text" if isinstance(value, str) else "other"
+
+
+_KNOWN = {
+    ("pandas", "DataFrame"): "frame",
+    ("pandas", "Series"): "series",
+    ("numpy", "ndarray"): "array",
+    ("matplotlib", "Figure"): "figure",
+    ("matplotlib", "Axes"): "figure",
+}
+
+
+def _frame(frame: Any) -> tuple[str, str]:
+    rows, columns = frame.shape
+    parts = {"dtypes": frame.dtypes.to_string(), f"first {_ROWS} rows": _head(frame)}
+    if rows and columns and (summary := _summary(frame, include="all")):
+        parts["summary"] = summary
+    return f"DataFrame, {rows:,} rows x {columns:,} columns", _parts(parts)
+
+
+def _series(series: Any) -> tuple[str, str]:
+    parts = {f"first {_ROWS} values": _head(series)}
+    if len(series) and (summary := _summary(series)):
+        parts["summary"] = summary
+    name = f" {series.name!r}" if series.name is not None else ""
+    return f"Series{name}, {len(series):,} values, dtype {series.dtype}", _parts(parts)
+
+
+def _summary(values: Any, **options: str) -> str:
+    """pandas' own summary; "" where values can't be counted, such as lists."""
+    try:
+        return str(values.describe(**options).map(_short).to_string())
+    except TypeError:
+        return ""
+
+
+def _head(values: Any) -> str:
+    """The first rows; a long text in one of them must not push out the rest."""
+    return str(values.head(_ROWS).map(_short).to_string())
+
+
+def _short(value: Any) -> Any:
+    return value[:_WIDEST] + "…" if isinstance(value, str) and len(value) > _WIDEST else value
+
+
+def _array(array: Any) -> tuple[str, str]:
+    import numpy as np
+
+    parts = {"values": np.array2string(array, threshold=60, edgeitems=3)}
+    if array.size and array.dtype.kind in "iuf":
+        finite = array[np.isfinite(array)]
+        told = [f"not finite: {array.size - finite.size}"]
+        if finite.size:
+            spread = (np.min, np.max, np.mean, np.std)
+            told += [f"{measure.__name__}: {measure(finite):.6g}" for measure in spread]
+        parts["summary"] = "\n".join(told)
+    return f"array, shape {array.shape}, dtype {array.dtype}", _parts(parts)
+
+
+def _text(value: str) -> tuple[str, str]:
+    return f"text of {len(value):,} characters", value
+
+
+def _other(value: Any) -> tuple[str, str]:
+    """Any other object: JSON where it is that, else its own repr; "" if it has none."""
+    what = type(value).__name__
+    if isinstance(value, dict | list | tuple):
+        what = f"{what} of {len(value):,}"
+        try:
+            return what, json.dumps(value, indent=2, ensure_ascii=False)
+        except (TypeError, ValueError):
+            pass  # not JSON
+    lazy = hasattr(type(value), "__next__") or callable(value) or what == "module"
+    tells = next((t for t in (repr, str) if _own(value, f"__{t.__name__}__")), None)
+    return what, "" if lazy or tells is None else tells(value)
+
+
+def _own(value: Any, name: str) -> bool:
+    """Whether its class says itself how it looks as text."""
+    return getattr(type(value), name) is not getattr(object, name)
+
+
+_TELL: Mapping[str, Callable[[Any], tuple[str, str]]] = {
+    "frame": _frame,
+    "series": _series,
+    "array": _array,
+    "text": _text,
+    "other": _other,
+}
+
+
+def _figure(name: str, value: Any) -> Described:
+    figure = value if hasattr(value, "savefig") else value.figure
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", bbox_inches="tight")
+    url = f"data:image/png;base64,{b64encode(drawn.getvalue()).decode()}"
+    image = Attachment("", "image/png", f"{name}.png", url)
+    return Described(name, f"figure, PNG of {len(drawn.getvalue()):,} bytes", image=image)
+
+
+def _parts(parts: Mapping[str, str]) -> str:
+    return "\n\n".join(f"{name}:\n{text}" for name, text in parts.items())
+
+
+def _cut(text: str, limit: int) -> str:
+    """A text with its middle left out where it is too long."""
+    if len(text) <= limit:
+        return text
+    head = limit * 4 // 5
+    left_out = f"[... {len(text) - limit:,} characters left out ...]"
+    return f"{text[:head]}\n{left_out}\n{text[head - limit :]}"
+
+
+def _fence(text: str) -> str:
+    """A fence that the text can't close."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return fence

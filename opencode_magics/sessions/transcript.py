@@ -1,0 +1,79 @@
+"""An old session read again as the turns it is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ..client.client import Client, aside
+from ..core.events import Ended, Reread
+from ..core.model import Failure, Message, Session, Status
+from ..core.turn import Turn, advance
+from .store import descendants
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Conversation:
+    """A session and its latest turns, oldest first; `left_out` counts those before them."""
+
+    session: Session
+    turns: tuple[Turn, ...]
+    left_out: int = 0
+
+    def __repr__(self) -> str:
+        return f"<Conversation {self.session.id}: {len(self.turns)} turns>"
+
+
+_IDLE = Status("idle")
+_HALF_DONE = Ended(
+    "interrupted",
+    Failure("HalfDone", "another prompt was answered, and this answer never finished"),
+)
+_UNSEEN = Ended("unknown", Failure("StatusUnknown", "the server doesn't tell whether it works"))
+
+
+def read(client: Client, session: Session, last: int | None = None) -> Conversation:
+    """Read a session from the server, its last turns or all.
+
+    Permissions, retries and the like are stored nowhere and can't be shown again.
+    """
+    busy = aside(lambda: client.statuses(session.directory), None)
+    status = _IDLE if busy is None else busy.get(session.id, _IDLE)
+    messages = client.transcript(session)
+    below = aside(lambda: tuple(descendants(client, session, 0)), ())
+    prompts = [at for at, m in enumerate(messages) if m.role == "user" and not m.synthetic]
+    shown = prompts if last is None else prompts[-last:]
+    ends = [*prompts, len(messages)]
+    turns = []
+    for at in shown:
+        within = messages[at : _end(messages, ends, at)]
+        last_one = at == prompts[-1]
+        state = status if last_one else _IDLE
+        reread = Reread(session.id, state, within, _of_turn(within, below))
+        turn = advance(Turn(session.id, messages[at].id), reread)
+        if turn.outcome == "running" and _answered(messages[at + len(within) :]):
+            turn = advance(turn, _HALF_DONE)
+        turns.append(advance(turn, _UNSEEN) if last_one and busy is None else turn)
+    return Conversation(session, tuple(turns), len(prompts) - len(shown))
+
+
+def _end(messages: tuple[Message, ...], ends: list[int], at: int) -> int:
+    """Where a turn's messages end: at the next prompt, or behind the answer it shares with it."""
+    for here, following in pairwise(ends[ends.index(at) :]):
+        if _answered(messages[here:following]):
+            return following
+    return len(messages)
+
+
+def _answered(messages: tuple[Message, ...]) -> bool:
+    return any(m.role == "assistant" for m in messages)
+
+
+def _of_turn(messages: tuple[Message, ...], below: tuple[Session, ...]) -> tuple[Session, ...]:
+    """The subagents' sessions that began in a turn, at any depth."""
+    called = {t.child for m in messages for t in m.tools}
+    found: list[Session] = []
+    for session in below:  # a parent comes before its children
+        if session.id in called or session.parent in {s.id for s in found}:
+            found.append(session)
+    return tuple(found)

@@ -1,0 +1,322 @@
+"""What a server offers and how its sessions stand, as DataFrames.
+
+Columns and dtypes are the same whatever the data; unknown is NA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from .core.columns import COUNT, FLAG, NUMBER, OBJECT, TEXT, TIME, WORD, Column, Columns, frame
+from .core.model import (
+    Agent,
+    Command,
+    InboxItem,
+    Integration,
+    McpServer,
+    Model,
+    Permission,
+    Question,
+    Rule,
+    Session,
+    Skill,
+    Todo,
+)
+from .sessions.correlate import Invocation
+from .sessions.end import EndResult
+from .sessions.feed import Noted
+from .sessions.status import Standing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+# -- what a server offers --
+
+
+def models(values: Iterable[Model]) -> pd.DataFrame:
+    """Models as a frame, one row each."""
+    return frame(_MODEL, values)
+
+
+def agents(values: Iterable[Agent]) -> pd.DataFrame:
+    """Agents as a frame, one row each."""
+    return frame(_AGENT, values)
+
+
+def requests(values: Iterable[tuple[Permission | Question, Session]]) -> pd.DataFrame:
+    """Permissions and questions that wait, one row each."""
+    return frame(_REQUEST, values)
+
+
+def commands(values: Iterable[Command]) -> pd.DataFrame:
+    """Commands, one row each: command, description, agent and model (their own, else NA)."""
+    return frame(_COMMAND, values)
+
+
+def skills(values: Iterable[Skill]) -> pd.DataFrame:
+    """Skills, one row each: skill (its id), name, description, path."""
+    return frame(_SKILL, values)
+
+
+def mcp(values: Iterable[McpServer]) -> pd.DataFrame:
+    """MCP servers, one row each: server, status, error."""
+    return frame(_MCP, values)
+
+
+def integrations(values: Iterable[Integration]) -> pd.DataFrame:
+    """Integrations, one row each: integration, name, methods and connections (listed)."""
+    return frame(_INTEGRATION, values)
+
+
+def inbox(values: Iterable[InboxItem]) -> pd.DataFrame:
+    """What waits in an inbox, one row each: id, kind, delivery, text, created (UTC, ms)."""
+    return frame(_INBOX, values)
+
+
+def rules(values: Iterable[tuple[str, Rule, str]]) -> pd.DataFrame:
+    """Permission rules in the order in which they count, the last that matches wins.
+
+    Returns:
+        Columns origin (agent, session, saved), effect, action, resource, and id (of a saved rule).
+    """
+    return frame(_RULE, values)
+
+
+def _asks(request: Permission | Question) -> str:
+    if isinstance(request, Permission):
+        return request.subject
+    return " / ".join(item.question for item in request.items)
+
+
+def _options(request: Permission | Question) -> str | None:
+    if isinstance(request, Permission):
+        return None
+    offered = (", ".join(o.label for o in item.options) for item in request.items)
+    return " / ".join(offered)
+
+
+_MODEL: Columns = {
+    "model": Column(TEXT, lambda m: str(m.ref), "`provider/model`, as prompts take it."),
+    "name": Column(TEXT, lambda m: m.name, "Its name."),
+    "variants": Column(TEXT, lambda m: ", ".join(m.variants), "Its variants."),
+    "default": Column(FLAG, lambda m: m.default, "The server's configured model."),
+    "context": Column(COUNT, lambda m: m.context, "Tokens that fit into a prompt."),
+    "output": Column(COUNT, lambda m: m.output, "Tokens that an answer may have."),
+    "images": Column(FLAG, lambda m: m.images, "Whether it takes images; NA where nobody tells."),
+    "price_input": Column(NUMBER, lambda m: m.price_input, "USD per million tokens."),
+    "price_output": Column(
+        NUMBER, lambda m: m.price_output, "USD per million tokens, reasoning included."
+    ),
+    "price_cache_read": Column(NUMBER, lambda m: m.price_cache_read, "USD per million tokens."),
+    "price_cache_write": Column(NUMBER, lambda m: m.price_cache_write, "USD per million tokens."),
+}
+
+_AGENT: Columns = {
+    "agent": Column(TEXT, lambda a: a.name, "Its name, as prompts take it."),
+    "mode": Column(WORD, lambda a: a.mode, "primary, subagent or all."),
+    "model": Column(TEXT, lambda a: str(a.model) if a.model else None, "Its own model, if any."),
+    "description": Column(TEXT, lambda a: a.description, "What it is for."),
+}
+
+_REQUEST: Columns = {
+    "id": Column(TEXT, lambda r: r[0].id, "The request, for %oc_reply."),
+    "kind": Column(WORD, lambda r: type(r[0]).__name__.lower(), "permission or question."),
+    "session": Column(TEXT, lambda r: r[0].session, "Who asks."),
+    "title": Column(TEXT, lambda r: r[1].title, "The title of that session."),
+    "action": Column(WORD, lambda r: getattr(r[0], "action", None), "bash, edit, ..."),
+    "asks": Column(TEXT, lambda r: _asks(r[0]), "The command, the files, the question."),
+    "always": Column(
+        TEXT,
+        lambda r: ", ".join(getattr(r[0], "always", ())) or None,
+        "What `always` would allow.",
+    ),
+    "options": Column(TEXT, lambda r: _options(r[0]), "What a question offers."),
+}
+
+_COMMAND: Columns = {
+    "command": Column(TEXT, lambda c: c.name, "Its name."),
+    "description": Column(TEXT, lambda c: c.description or None, "What it is for."),
+    "agent": Column(TEXT, lambda c: c.agent, "The agent that it is for, else NA."),
+    "model": Column(TEXT, lambda c: c.model, "Its own model, else NA."),
+}
+
+_SKILL: Columns = {
+    "skill": Column(TEXT, lambda s: s.id, "Its id."),
+    "name": Column(TEXT, lambda s: s.name, "Its name."),
+    "description": Column(TEXT, lambda s: s.description or None, "When an agent should read it."),
+    "path": Column(TEXT, lambda s: s.path or None, "Where it stands."),
+}
+
+_MCP: Columns = {
+    "server": Column(TEXT, lambda m: m.name, "Its name."),
+    "status": Column(
+        WORD, lambda m: m.status or None, "connected, disabled, failed, needs_auth, ..."
+    ),
+    "error": Column(TEXT, lambda m: m.error or None, "Why it failed."),
+}
+
+_INTEGRATION: Columns = {
+    "integration": Column(TEXT, lambda i: i.id, "Its id."),
+    "name": Column(TEXT, lambda i: i.name, "Its name."),
+    "methods": Column(TEXT, lambda i: ", ".join(i.methods) or None, "How one can log in."),
+    "connections": Column(
+        TEXT, lambda i: ", ".join(i.connections) or None, "The accounts that the server has."
+    ),
+}
+
+_INBOX: Columns = {
+    "id": Column(TEXT, lambda i: i.id, "Its id, which is that of its message later."),
+    "kind": Column(WORD, lambda i: i.kind, "user, synthetic, compaction, move."),
+    "delivery": Column(WORD, lambda i: i.delivery, "steer or queue."),
+    "text": Column(TEXT, lambda i: i.text or None, "What it says."),
+    "created": Column(TIME, lambda i: i.created, "When it came (UTC)."),
+}
+
+_RULE: Columns = {
+    "origin": Column(WORD, lambda r: r[0], "agent, session or saved."),
+    "effect": Column(WORD, lambda r: r[1].effect, "allow, ask or deny."),
+    "action": Column(TEXT, lambda r: r[1].action, "What is done."),
+    "resource": Column(TEXT, lambda r: r[1].resource, "To what."),
+    "id": Column(TEXT, lambda r: r[2] or None, "Of a saved rule."),
+}
+
+
+# -- how sessions stand --
+
+
+def session_states(values: Iterable[Standing]) -> pd.DataFrame:
+    """How sessions stand, one row each, in the order given."""
+    return frame(STATUS, values)
+
+
+def ended(values: Iterable[EndResult]) -> pd.DataFrame:
+    """What came of ending sessions, one row each, in the order given."""
+    return frame(ENDED, values)
+
+
+def recoverable(values: Iterable[tuple[Invocation, Session, bool]]) -> pd.DataFrame:
+    """Commands that can be recovered, one row each, in the order given."""
+    return frame(GIVEN, values)
+
+
+def children(top: Session, values: Iterable[Standing]) -> pd.DataFrame:
+    """Subagents' sessions below one, one row each, parents before their children."""
+    depths = {top.id: 0}
+    rows = []
+    for standing in values:
+        depth = depths.get(standing.session.parent or "", 0) + 1
+        depths[standing.session.id] = depth
+        rows.append(Child(standing, depth))
+    return frame(CHILDREN, rows)
+
+
+def todos(values: Iterable[Todo]) -> pd.DataFrame:
+    """What an agent wants to do, one row each, in its order."""
+    return frame(TODOS, values)
+
+
+def events(values: Iterable[Noted]) -> pd.DataFrame:
+    """What was heard, one row each, in the order in which it came."""
+    return frame(EVENTS, values)
+
+
+class Child(NamedTuple):
+    """A subagent's session, and how many steps it is below the session that was asked for."""
+
+    standing: Standing
+    depth: int
+
+
+STATUS: Columns = {
+    "session": Column(TEXT, lambda s: s.session.id, "Its id."),
+    "title": Column(TEXT, lambda s: s.session.title or None, "Its title."),
+    "state": Column(
+        WORD,
+        lambda s: s.state,
+        "idle, running, retrying, waiting_for_permission, waiting_for_question, ending, stale "
+        "(its turn never ended, and nobody works on it), unknown.",
+    ),
+    "since": Column(TIME, lambda s: s.since, "When that began, where the server tells."),
+    "attempt": Column(COUNT, lambda s: s.attempt, "Which retry comes next."),
+    "next_retry": Column(TIME, lambda s: s.retry_at, "When it comes."),
+    "pending": Column(
+        COUNT,
+        lambda s: None if s.error else len(s.requests),
+        "Permissions and questions that wait, subagents' included.",
+    ),
+    "subagents": Column(COUNT, lambda s: s.subagents, "Subagents that are at work."),
+    "last_activity": Column(TIME, lambda s: s.last_activity, "When it was last heard of."),
+    "directory": Column(WORD, lambda s: s.session.directory or None, "Where it works."),
+    "evidence": Column(TEXT, lambda s: s.evidence or None, "Which calls said so."),
+    "error": Column(TEXT, lambda s: s.error or None, "Why it is not known."),
+}
+
+ENDED: Columns = {
+    "session": Column(TEXT, lambda e: e.session, "Its id, or the name that fits none."),
+    "title": Column(TEXT, lambda e: e.title or None, "Its title."),
+    "status": Column(WORD, lambda e: e.status, "ended, not_found or unconfirmed."),
+    "action": Column(WORD, lambda e: e.action, "delete or archive."),
+    "aborted_running_turn": Column(FLAG, lambda e: e.aborted_running_turn, "It was at work."),
+    "rejected": Column(TEXT, lambda e: ", ".join(e.rejected) or None, "Requests that were."),
+    "cleanup": Column(WORD, lambda e: e.cleanup, "complete or unconfirmed."),
+    "elapsed": Column(NUMBER, lambda e: e.elapsed, "Seconds."),
+    "evidence": Column(TEXT, lambda e: e.evidence or None, "What was seen."),
+    "next": Column(TEXT, lambda e: e.todo or None, "What to do next."),
+}
+
+GIVEN: Columns = {
+    "invocation": Column(TEXT, lambda g: g[0].id, "Its id, for %oc_command --recover."),
+    "command": Column(WORD, lambda g: g[0].name, "The command's name."),
+    "arguments": Column(TEXT, lambda g: g[0].text or None, "What followed it; 2,000 characters."),
+    "given": Column(TIME, lambda g: g[0].at, "When, by the clock of the machine that gave it."),
+    "matched": Column(FLAG, lambda g: g[2], "What it led to was known for certain at once."),
+    "isolated": Column(FLAG, lambda g: g[0].isolated, "In a session of its own."),
+    "title": Column(TEXT, lambda g: g[1].title or None, "Title of its session."),
+    "session": Column(TEXT, lambda g: g[1].id, "The session it was given to."),
+}
+
+CHILDREN: Columns = {
+    "session": Column(TEXT, lambda c: c.standing.session.id, "Its id."),
+    "tree": Column(
+        TEXT,
+        lambda c: f"{'   ' * (c.depth - 1)}└─ {c.standing.session.title}",
+        "Its title, indented by its depth.",
+    ),
+    "depth": Column(COUNT, lambda c: c.depth, "Sessions between, and 1."),
+    "parent": Column(TEXT, lambda c: c.standing.session.parent, "The session above it."),
+    "state": Column(WORD, lambda c: c.standing.state, "What it does."),
+    "agent": Column(WORD, lambda c: c.standing.session.agent, "Who works in it."),
+    "created": Column(TIME, lambda c: c.standing.session.created, "When it was made."),
+    "cost": Column(NUMBER, lambda c: _cost(c.standing.session), "USD as the server stored it."),
+}
+
+TODOS: Columns = {
+    "todo": Column(TEXT, lambda t: t.content, "What is to be done."),
+    "status": Column(WORD, lambda t: t.status, "pending, in_progress, completed or cancelled."),
+    "priority": Column(WORD, lambda t: t.priority or None, "high, medium or low."),
+}
+
+EVENTS: Columns = {
+    "time": Column(TIME, lambda n: n.time, "When it was heard, by the clock of this machine."),
+    "session": Column(TEXT, lambda n: n.session, "Whose it is; NA where the frame doesn't tell."),
+    "type": Column(WORD, lambda n: n.type, "The wire's name for it."),
+    "summary": Column(TEXT, lambda n: n.summary or None, "What it says, in a few words."),
+    "raw": Column(OBJECT, lambda n: n.raw, "The frame as it came, a dict."),
+}
+
+
+# Which magic's frame has which columns.
+FRAMES: Mapping[str, Columns] = {
+    "%oc_status": STATUS,
+    "%oc_end": ENDED,
+    "%oc_command --given": GIVEN,
+    "%oc_children": CHILDREN,
+    "%oc_todo": TODOS,
+    "%oc_watch": EVENTS,
+}
+
+
+def _cost(session: Session) -> float | None:
+    return session.usage.cost if session.usage else None

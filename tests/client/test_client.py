@@ -1,0 +1,403 @@
+"""The client's transport: addresses, proxies, secrets, retries, the stream."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import traceback
+
+import httpx
+import pytest
+from support.fake import ACCEPTED, CUT, SESSION, FakeServer, frame, in_turn, one_x, two_x
+
+from opencode_magics.client.client import (
+    Client,
+    Lost,
+    Opened,
+    Unusable,
+    is_loopback,
+    parse_url,
+)
+from opencode_magics.core.model import Session
+from opencode_magics.dialects import base
+from opencode_magics.dialects.base import Prompt, Request
+from opencode_magics.errors import (
+    AuthenticationError,
+    OpenCodeError,
+    ServerConnectionError,
+    StatusError,
+    StreamError,
+)
+
+ROOT = Session("ses_root01", "root", "/work/p")
+
+
+@pytest.mark.parametrize(
+    ("typed", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:4096/"),
+        ("localhost:5000", "http://localhost:5000/"),
+        ("::1", "http://[::1]:4096/"),
+        ("[::1]:4096", "http://[::1]:4096/"),
+        ("http://[::1]:4096", "http://[::1]:4096/"),
+        ("https://example.org", "https://example.org/"),
+        ("http://hub/user/ana/proxy/4096/", "http://hub/user/ana/proxy/4096/"),
+        ("hub:8000/user/ana", "http://hub:8000/user/ana/"),
+        ("  http://a:1  ", "http://a:1/"),
+    ],
+)
+def test_g1_40_addresses_are_read_as_people_type_them(typed, url):
+    assert str(parse_url(typed)) == url
+
+
+@pytest.mark.parametrize(
+    "typed", ["http://a:1?x=1", "ftp://a", "", "http://", "http://a:b:c", "http://a:99999999"]
+)
+def test_what_is_no_address_is_said_in_one_sentence(typed):
+    with pytest.raises(ServerConnectionError, match="no address of a server"):
+        Client(typed)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://opencode:hunter2@a:b:c",
+        "http://opencode:hunter2/x@a:4096",  # a slash, # or ? ends the host: "Invalid port"
+        "opencode:hunter2#x@a",
+        "http://opencode:hunter2?@a",
+    ],
+)
+def test_a_wrong_address_does_not_show_its_password(address):
+    with pytest.raises(ServerConnectionError) as caught:
+        Client(address)
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "127.0.0.1", "127.8.8.8", "::1", "0.0.0.0", "a.localhost"]
+)
+def test_loopback_is_known(host):
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["example.org", "10.0.0.1", "localhost.example.org", "fe80::1"])
+def test_what_is_not_this_machine_is_not_loopback(host):
+    assert not is_loopback(host)
+
+
+def test_g1_28_a_path_in_the_address_is_kept_for_every_call():
+    prefix = "/user/ana/proxy/4096"
+    routes = {k.replace(" ", f" {prefix}", 1): v for k, v in one_x().items()}
+    with FakeServer(routes) as fake, Client(f"{fake.url}{prefix}/") as client:
+        client.check()
+        stream = client.stream()
+        stream.take(60)
+        stream.close()
+        client.prompt(ROOT, Prompt("msg_1", "hi"))
+    assert all(s.path.startswith(prefix + "/") for s in fake.seen)
+    assert "//" not in "".join(s.path for s in fake.seen)
+
+
+def test_g1_10_loopback_never_goes_through_a_proxy(monkeypatch):
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with FakeServer(one_x()) as fake, Client(fake.url) as client:
+        assert client.server.version == "1.18.33"
+
+
+def test_g1_10_a_remote_server_keeps_the_proxy(monkeypatch):
+    with FakeServer({"GET http://example.invalid/global/health": {"version": "1.0.0"}}) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        monkeypatch.delenv("no_proxy", raising=False)
+        with Client("http://example.invalid") as client, pytest.raises(OpenCodeError):
+            client.check()
+        assert proxy.seen
+
+
+@pytest.mark.parametrize("value", ["localhost,[::1]", "fd12::/64"])
+def test_g1_23_a_no_proxy_that_cannot_be_read_harms_only_remote_servers(monkeypatch, value):
+    monkeypatch.setenv("NO_PROXY", value)
+    with FakeServer(one_x()) as fake, Client(fake.url) as client:
+        client.check()
+    assert "NO_PROXY" in remote_trouble()
+
+
+def remote_trouble() -> str:
+    """What a client for a remote server says; newer transports may say nothing."""
+    try:
+        Client("http://example.org").close()
+    except ServerConnectionError as error:
+        return str(error)
+    return "NO_PROXY could be read"
+
+
+def test_localhost_reaches_a_server_that_listens_on_ipv4_only():
+    with FakeServer(one_x()) as fake, Client(f"http://localhost:{fake.port}") as client:
+        client.check()
+
+
+@pytest.mark.parametrize("directory", ["/data/100% done/分析 é", "/a+b/#c?d e", "C:\\Work\\p"])
+def test_g1_11_directories_arrive_as_they_are_spelt(directory):
+    with FakeServer(one_x()) as fake, Client(fake.url, directory=directory) as client:
+        client.sessions()
+        client.statuses()
+        client.create("title")
+        stream = client.stream()
+        stream.take(60)
+        stream.close()
+    asked = [s.query["directory"] for s in fake.seen if "directory" in s.query]
+    assert len(asked) == 4
+    assert set(asked) == {directory}
+
+
+def test_the_password_goes_with_every_request_and_shows_nowhere():
+    with FakeServer(one_x()) as fake, Client(fake.url, password="hunter2") as client:
+        client.check()
+        assert all(s.headers["authorization"].startswith("Basic ") for s in fake.seen)
+        assert "hunter2" not in f"{client!r}{vars(client)!r}"
+
+
+def test_a_password_in_the_address_is_used_and_taken_out_of_it():
+    with FakeServer(one_x()) as fake:
+        with Client(fake.url.replace("://", "://ana:hunter2@")) as client:
+            client.check()
+        basic = httpx.BasicAuth("ana", "hunter2")._auth_header
+        assert fake.seen[0].headers["authorization"] == basic
+        assert "hunter2" not in f"{client!r}{client.url}"
+
+
+def test_a_user_in_the_address_goes_with_the_password():
+    with FakeServer(one_x()) as fake:
+        with Client(fake.url.replace("://", "://ana@"), password="hunter2") as client:
+            client.check()
+        basic = httpx.BasicAuth("ana", "hunter2")._auth_header
+        assert {s.headers["authorization"] for s in fake.seen} == {basic}
+
+
+@pytest.mark.parametrize("password", ["hunter2", 'se"cr\\et9', "geh\teim-\u00fc"])
+def test_a_password_that_the_server_repeats_is_masked(password):
+    told = {**SESSION, "title": f"it is {password}!"}
+    for escaped in (True, False):
+        body = (200, {}, json.dumps(told, ensure_ascii=escaped).encode())
+        routes = one_x(session=body)
+        with FakeServer(routes) as fake, Client(fake.url, password=password) as client:
+            assert client.session("ses_root01").title == "it is ********!"
+
+
+@pytest.mark.parametrize("password", ["opencode", "assistant", "Session", "abc"])
+def test_a_password_that_is_a_word_is_masked_only_where_it_is_called_one(password):
+    """A directory without it would be another one, where nothing is at work."""
+    told = (
+        f'OPENCODE_SERVER_PASSWORD={password}\n{{"password": "{password}"}} http://me:{password}@a'
+    )
+    session = {**SESSION, "directory": f"/work/{password}-demo", "title": told}
+    with FakeServer(one_x(session=session)) as fake, Client(fake.url, password=password) as client:
+        found = client.session("ses_root01")
+    assert found.directory == f"/work/{password}-demo"
+    assert found.title == told.replace(password, "********")
+
+
+def test_a_password_is_masked_as_it_stands_in_an_address():
+    session = {**SESSION, "title": "http://me:p%40ss%2Fw0rd@a"}
+    with FakeServer(one_x(session=session)) as fake, Client(fake.url, password="p@ss/w0rd") as c:
+        assert c.session("ses_root01").title == "http://me:********@a"
+
+
+def test_a_wrong_password_is_one_sentence():
+    routes = dict.fromkeys(one_x(), (401, {"www-authenticate": "Basic"}, b""))
+    routes["GET /api/info"] = (401, {}, b"")
+    with FakeServer(routes) as fake, Client(fake.url, password="hunter2") as client:
+        with pytest.raises(AuthenticationError) as caught:
+            client.check()
+        assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_nobody_there_says_how_to_start_a_server():
+    with Client("http://127.0.0.1:9") as client, pytest.raises(ServerConnectionError) as caught:
+        client.check()
+    assert "127.0.0.1:9" in caught.value.what
+    assert "opencode serve" in caught.value.todo
+    assert not caught.value.sent
+
+
+def test_a_get_is_tried_again():
+    answers = in_turn(CUT, (503, {}, b""), {"ses_1": {"type": "busy"}})
+    with FakeServer(one_x(status=answers)) as fake, Client(fake.url) as client:
+        assert client.statuses()["ses_1"].name == "busy"
+        assert len(fake.asked("GET /session/status")) == 3
+
+
+@pytest.mark.parametrize(
+    ("route", "act"),
+    [
+        ("POST /session", lambda c: c.create("title")),
+        ("POST /session/ses_root01/prompt_async", lambda c: c.prompt(ROOT, Prompt("msg_1", "hi"))),
+        ("POST /session/ses_root01/abort", lambda c: c.abort(ROOT)),
+    ],
+)
+@pytest.mark.parametrize("answer", [CUT, (503, {}, b""), (307, {"location": "/elsewhere"}, b"")])
+def test_g1_05_a_post_is_sent_once_whatever_happens(route, act, answer):
+    with FakeServer(one_x() | {route: answer}) as fake, Client(fake.url) as client:
+        with pytest.raises(OpenCodeError) as caught:
+            act(client)
+        assert len(fake.asked(route)) == 1
+        if isinstance(caught.value, ServerConnectionError):
+            assert caught.value.sent
+
+
+def test_g1_04_a_slow_answer_to_a_prompt_is_waited_for():
+    def slowly(seen):
+        time.sleep(6)  # httpx itself would give up after 5
+        return ACCEPTED
+
+    with FakeServer(one_x(prompt=slowly)) as fake, Client(fake.url) as client:
+        client.prompt(ROOT, Prompt("msg_1", "hi"))
+
+
+def test_html_where_json_was_expected():
+    with (
+        FakeServer(
+            one_x() | {"GET /session/status": (200, {"content-type": "text/html"}, b"<p>")}
+        ) as fake,
+        Client(fake.url) as client,
+        pytest.raises(StatusError, match="text/html"),
+    ):
+        client.statuses()
+
+
+def test_many_threads_may_ask_at_once():
+    with FakeServer(one_x()) as fake, Client(fake.url) as client:
+        threads = [threading.Thread(target=client.sessions) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(fake.asked("GET /session")) == 8
+
+
+def test_a_flow_gets_errors_where_it_waits():
+    def flow():
+        try:
+            yield Request("GET", "/missing")
+        except StatusError as error:
+            return error.status
+
+    with FakeServer({"GET /missing": (404, {}, b"")}) as fake, Client(fake.url) as client:
+        client.__dict__["_detected"] = None
+        assert client.run(flow()) == 404
+
+
+# -- the stream ------------------------------------------------------------------------------------
+
+
+def take_until(stream, kind, seconds=120.0):
+    heard, end = [], time.monotonic() + seconds
+    while time.monotonic() < end:
+        heard += stream.take(0.1)
+        if any(isinstance(h, kind) for h in heard):
+            return heard
+    raise AssertionError(f"no {kind.__name__} in {heard}")
+
+
+def test_a_broken_stream_is_said_and_opened_again():
+    idle = frame("session.idle", sessionID="ses_root01")
+    with FakeServer(one_x(), [[idle, CUT], [idle]]) as fake, Client(fake.url) as client:
+        stream = client.stream()
+        first = take_until(stream, Lost)
+        assert isinstance(first[0], Opened)
+        take_until(stream, Opened)
+        stream.close()
+        assert len(fake.asked("GET /event")) == 2
+
+
+def test_g1_06_silence_longer_than_heartbeats_is_a_break():
+    with FakeServer(one_x(), [[], []]) as fake, Client(fake.url) as client:
+        client.dialect.silence = 0.3
+        stream = client.stream()
+        take_until(stream, Lost)
+        take_until(stream, Opened)
+        stream.close()
+
+
+def test_a_stream_whose_client_is_closed_ends_and_says_so():
+    """Its thread, too: pytest fails for one that raises."""
+    with FakeServer(one_x(), [[CUT]] * 20) as fake:
+        client = Client(fake.url)
+        stream = client.stream()
+        take_until(stream, Lost)
+        client.close()
+        stream._thread.join(120)
+        assert stream.take(60)[-1] == Lost("the client was closed")
+        assert not stream._thread.is_alive()
+
+
+def test_a_stream_that_is_none_is_fatal_and_says_why():
+    with FakeServer(one_x()) as fake, Client(fake.url) as client:
+        client.dialect.stream = lambda directory: Request("GET", "/a-page")
+        heard = take_until(client.stream(), Unusable)
+        assert heard[-1].fatal
+        assert "event stream was expected" in heard[-1].error.what
+
+
+def test_a_frame_that_cannot_be_read_breaks_nothing():
+    bad = [b"data: {nonsense\n\n", frame("message.updated"), frame("session.idle", sessionID="s")]
+    with FakeServer(one_x(), [bad]) as fake, Client(fake.url) as client:
+        stream = client.stream()
+        heard = []
+        while len(heard) < 4:
+            heard += stream.take(60)
+        stream.close()
+        assert [type(h).__name__ for h in heard] == [
+            "Opened",
+            "Unusable",
+            "Unusable",
+            "StatusChanged",
+        ]
+
+
+@pytest.mark.parametrize("data", ["{nonsense", "[" * 100_000, ""], ids=lambda d: d[:9])
+def test_a_frame_that_is_no_json_is_said(data):
+    with pytest.raises(StreamError, match="no JSON"):
+        base.frame(data)
+
+
+def test_closing_ends_the_reader_at_once():
+    with FakeServer(one_x(), [[]]) as fake, Client(fake.url) as client:
+        stream = client.stream()
+        take_until(stream, Opened)
+        began = time.monotonic()
+        stream.close()
+        assert not stream._thread.is_alive()
+        assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("routes", "version", "doubt"),
+    [
+        ("1.x", "1.18.33", ""),
+        ("1.x", "1.18.4", ""),
+        ("1.x", "1.17.9", "outside the tested 1.18"),
+        ("1.x", "1.180.0", "outside the tested 1.18"),
+        ("2.x", "2.0.16", ""),
+        ("2.x", "v2.2.7", ""),
+        ("2.x", "2.3.0", "outside the tested 2.0 to 2.2"),
+        ("2.x", "3.0.0", "outside the tested 2.0 to 2.2"),
+        ("2.x", "local", "outside the tested 2.0 to 2.2"),
+        ("2.x", "", "outside the tested 2.0 to 2.2"),
+    ],
+)
+def test_a_connection_says_which_version_answers_and_what_was_tested(
+    routes: str, version: str, doubt: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = {"healthy": True, "version": version, "pid": 1}
+    answers = one_x(health=told) if routes == "1.x" else two_x(info=told)
+    with FakeServer(answers) as fake, Client(fake.url, directory="/work/p") as client:
+        client.check()
+    assert f"OpenCode {version} at " in repr(client)
+    assert "tested with the real 1.18.33" in repr(client) or "transcripts of 2.0.16" in repr(client)
+    assert doubt in repr(client)
+    assert ("outside" in repr(client)) == bool(doubt)
+    assert [doubt in r.getMessage() for r in caplog.records] == [True] * bool(doubt)

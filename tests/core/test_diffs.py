@@ -1,0 +1,385 @@
+"""A `Diff`: what a server tells of changes, put together file by file, and handed on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.fake import SESSION, FakeServer, assistant, one_x, user
+
+from opencode_magics.client.client import Client
+from opencode_magics.core.diffs import Diff
+from opencode_magics.core.model import FileDiff, Session
+from opencode_magics.core.patches import compared, ended, narrowed, parse, written
+from opencode_magics.errors import NotFoundError, UnknownNameError
+
+CASES = Path(__file__).parents[1] / "data" / "cases"
+PATCHES = sorted(p.stem for p in CASES.glob("diff_*.patch"))
+ROOT = Session("ses_root01", "root", "/work/p")
+
+
+def case(name: str) -> Diff:
+    """The Diff of a patch among the cases."""
+    return Diff.of([("msg_1", FileDiff("", (CASES / f"{name}.patch").read_bytes().decode()))])
+
+
+def whole(before: str, after: str, file: str = "a.txt", **told: Any) -> FileDiff:
+    """What a prompt of 1.18.33 tells: the whole file in one hunk."""
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    lines = [f"-{line}" for line in old] + [f"+{line}" for line in new]
+    same = [line for line in old if line in new]
+    if len(old) == len(new):
+        pairs = zip(old, new, strict=True)
+        lines = [t for o, n in pairs for t in ([f" {o}"] if o == n else [f"-{o}", f"+{n}"])]
+    head = f"@@ -{int(bool(old))},{len(old)} +{int(bool(new))},{len(new)} @@\n"
+    assert same or lines
+    return FileDiff(file, f"--- {file}\t\n+++ {file}\t\n{head}{''.join(lines)}", **told)
+
+
+def turns(*told: FileDiff) -> Diff:
+    """A Diff of one turn each."""
+    return Diff.of((f"msg_{n}", diff) for n, diff in enumerate(told, 1))
+
+
+# -- several turns over one file -------------------------------------------------------------------
+
+
+def test_turns_that_follow_from_each_other_are_one_change() -> None:
+    diff = turns(whole("one\ntwo\n", "ONE\ntwo\n"), whole("ONE\ntwo\n", "uno\ntwo\n"))
+    (file,) = diff.files
+    assert (file.counts, len(file.edits), len(file.changes)) == ((1, 1), 2, 1)
+    assert file.changes[0].hunks[0].lines == ("-one", "+uno", " two")
+
+
+def test_what_somebody_else_changed_in_between_keeps_turns_apart() -> None:
+    diff = turns(whole("one\ntwo\n", "ONE\ntwo\n"), whole("ONE\nzwei\n", "uno\nzwei\n"))
+    (file,) = diff.files
+    assert (file.counts, len(file.changes)) == ((2, 2), 2)
+    assert diff.patch.count("diff --git") == 2
+
+
+def test_pieces_of_a_file_are_not_taken_for_the_whole() -> None:
+    piece = FileDiff("a", "--- a\n+++ a\n@@ -7,2 +7,2 @@\n one\n-two\n+zwei\n")
+    after = FileDiff("a", "--- a\n+++ a\n@@ -7,2 +7,2 @@\n one\n-zwei\n+due\n")
+    assert len(turns(piece, after).files[0].changes) == 2
+
+
+def test_a_change_that_was_undone_is_none_and_says_so() -> None:
+    (file,) = turns(whole("one\n", "two\n"), whole("two\n", "one\n")).files
+    assert (file.counts, file.changes[0].hunks) == ((0, 0), ())
+
+
+def test_a_file_that_was_made_and_edited_is_added() -> None:
+    made = whole("", "one\n", status="added")
+    (file,) = turns(made, whole("one\n", "two\n")).files
+    assert (file.status, file.counts) == ("added", (1, 0))
+
+
+def test_a_file_that_came_and_went_keeps_its_name() -> None:
+    made, gone = whole("", "one\n", status="added"), whole("one\n", "", status="deleted")
+    (file,) = turns(made, gone).files
+    assert (file.name, file.counts) == ("a.txt", (0, 0))
+
+
+def test_an_end_without_a_newline_is_kept_when_turns_are_put_together() -> None:
+    first = FileDiff("a", "--- a\n+++ a\n@@ -1 +1 @@\n-x\n+y\n\\ No newline at end of file\n")
+    note = "\\ No newline at end of file"
+    second = FileDiff("a", f"--- a\n+++ a\n@@ -1 +1 @@\n-y\n{note}\n+z\n{note}\n")
+    assert turns(first, second).files[0].changes[0].hunks[0].lines == ("-x", "+z", note)
+
+
+def test_counted_lines_that_the_patch_can_not_tell_are_not_put_together() -> None:
+    """Bytes of Latin-1 come as U+FFFD, so that two patches may seem to meet."""
+    first = whole("gr\ufffdn\na\n", "gr\ufffdn\nb\n", additions=2, deletions=2)
+    second = whole("gr\ufffdn\nb\n", "gr\ufffdn\nc\n", additions=1, deletions=1)
+    (file,) = turns(first, second).files
+    assert (file.counts, len(file.changes)) == ((3, 3), 2)
+
+
+# -- its parts -------------------------------------------------------------------------------------
+
+TWO = turns(
+    whole("one\n", "two\n", "src/cart.py"),
+    FileDiff("mesh.obj", "", 61_000, 3),
+    FileDiff("i.png", "", 0, 0, "added"),
+)
+
+
+def test_g5_08_totals_leave_out_what_nobody_counted() -> None:
+    assert (TWO.additions, TWO.deletions) == (61_001, 4)
+    assert Diff().counts == (None, None)
+    assert repr(TWO) == "<Diff of 3 files, +61001 -4, from turns>"
+
+
+def test_one_file_is_found_by_its_name_or_its_end() -> None:
+    assert list(TWO["src/cart.py"]) == list(TWO["cart.py"]) == ["src/cart.py"]
+    assert "mesh.obj" in TWO
+    assert len(TWO["i.png"]) == 1
+
+
+def test_a_file_that_is_not_there_is_an_error_that_names_the_others() -> None:
+    with pytest.raises(UnknownNameError, match=r"No such file.*\n.*'src/cart.py'"):
+        TWO["cart"]
+    with pytest.raises(UnknownNameError, match="2 files end so"):
+        turns(whole("a\n", "b\n", "x/a"), whole("a\n", "b\n", "y/a"))["a"]
+
+
+def test_a_renamed_file_is_found_by_both_names() -> None:
+    diff = case("diff_rename_only")
+    assert diff["old name.py"] == diff["new/name.py"] == diff
+
+
+def test_names_are_relative_to_the_directory() -> None:
+    diff = Diff.of([("", whole("a\n", "b\n", "/ws/src/a.py"))], "tools", "/ws")
+    assert list(diff) == ["src/a.py"]
+
+
+def test_the_server_s_quoting_of_a_name_is_undone() -> None:
+    """As 1.18.33 tells it of a file named `sp "ä.txt`."""
+    assert list(turns(FileDiff('"sp \\"ä.txt"', "", 1, 0, "added"))) == ['sp "ä.txt']
+
+
+def test_a_look_is_another_diff() -> None:
+    assert TWO.side_by_side().layout == "side by side"
+    assert TWO.side_by_side().unified() == TWO
+
+
+# -- patches ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PATCHES)
+def test_a_patch_reads_as_what_it_was_written_from(name: str) -> None:
+    changes = [c for f in case(name).files for c in f.changes if not c.binary]
+    again = [c for change in changes for c in parse(written(change))]
+    assert again == changes
+
+
+def test_git_applies_the_patch(tmp_path: Path) -> None:
+    text = "".join(f"line {n}\n" for n in range(300))
+    (tmp_path / "long.txt").write_text(text)
+    (tmp_path / "with space.txt").write_text("one\r\ntwo", newline="")
+    (tmp_path / "gone.txt").write_text("bye\n")
+    note = "\n\\ No newline at end of file\n"
+    diff = turns(
+        whole(
+            text, text.replace("line 7\n", "seven\n").replace("line 150\n", "half\n"), "long.txt"
+        ),
+        FileDiff("with space.txt", f"--- a\n+++ a\n@@ -1,2 +1,2 @@\n one\r\n-two{note}+2{note}"),
+        whole("bye\n", "", "gone.txt", status="deleted"),
+        whole("", "hello\n", 'new "ä".txt', status="added"),
+        FileDiff("empty.txt", "--- empty.txt\n+++ empty.txt\n", 0, 0, "added"),
+        FileDiff("i.png", "", 0, 0, "added"),
+    )
+    assert diff.patch.count("@@ -") == 5  # far less than 300 lines
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "apply"], cwd=tmp_path, check=True, input=diff.patch.encode())
+    assert "seven\n" in (tmp_path / "long.txt").read_text()
+    assert (tmp_path / "with space.txt").read_bytes() == b"one\r\n2"
+    assert not (tmp_path / "gone.txt").exists()
+    assert (tmp_path / 'new "ä".txt').read_text() == "hello\n"
+    assert (tmp_path / "empty.txt").read_text() == ""
+    assert "# i.png: added, no text\n" in diff.patch
+
+
+LINES = st.text(st.sampled_from("ab-+ \\@\r\n\u2028"), max_size=40)
+
+
+@given(LINES, LINES)
+def test_any_two_texts_come_back_from_their_patch(before: str, after: str) -> None:
+    patch = compared(ended(before), ended(after))
+    old = [line for h in (parse(patch)[0].hunks if patch else ()) for line in h.lines]
+    assert bool(old) == (before != after)
+    assert sum(line[0] == "+" for line in old) - sum(line[0] == "-" for line in old) == len(
+        ended(after)
+    ) - len(ended(before))
+
+
+@given(st.lists(st.sampled_from(" -+"), min_size=1, max_size=60))
+def test_narrowed_hunks_keep_every_changed_line_and_its_number(signs: list[str]) -> None:
+    body = "".join(f"{sign}{n}\n" for n, sign in enumerate(signs))
+    old, new = (sum(s in kind for s in signs) for kind in (" -", " +"))
+    head = f"@@ -{int(old > 0)},{old} +{int(new > 0)},{new} @@\n"
+    (change,) = parse(f"--- a\n+++ a\n{head}{body}")
+    changed = [
+        [row for h in hunks for row in h.numbered() if row[0] != " "]
+        for hunks in (change.hunks, narrowed(change.hunks))
+    ]
+    assert changed[0] == changed[1]
+
+
+# -- frames ----------------------------------------------------------------------------------------
+
+
+def test_a_frame_has_a_row_for_every_file() -> None:
+    frame = TWO.to_frame()
+    assert frame["file"].tolist() == ["src/cart.py", "mesh.obj", "i.png"]
+    assert frame["additions"].tolist() == [1, 61_000, pd.NA]
+    assert frame["status"].tolist() == ["modified", "modified", "added"]
+    assert frame["message"].tolist() == ["msg_1", "msg_2", "msg_3"]
+
+
+def test_a_frame_of_lines_has_a_row_for_every_line_with_its_numbers() -> None:
+    frame = case("diff_no_newline_at_eof").to_frame(lines=True)
+    told = frame[["kind", "old_line", "new_line", "text"]].astype(object).fillna(0)
+    assert list(told.itertuples(index=False, name=None)) == [
+        ("context", 1, 1, "one"),
+        ("context", 2, 2, "two"),
+        ("removed", 3, 0, "three"),
+        ("added", 0, 3, "three"),
+        ("added", 0, 4, "four"),
+    ]
+
+
+@pytest.mark.parametrize("lines", [False, True])
+def test_columns_and_dtypes_are_the_same_for_any_diff(lines: bool) -> None:
+    empty, full = Diff().to_frame(lines), TWO.to_frame(lines)
+    assert empty.dtypes.map(str).to_dict() == full.dtypes.map(str).to_dict()
+    assert isinstance(full.dtypes["kind" if lines else "status"], pd.CategoricalDtype)
+
+
+def test_g5_10_a_frame_has_all_lines_of_a_huge_diff() -> None:
+    n = 50_000
+    body = "".join(f"-{i},old\n" for i in range(n)) + "".join(f"+{i},new\n" for i in range(n))
+    diff = turns(FileDiff("big.csv", f"--- a\n+++ b\n@@ -1,{n} +1,{n} @@\n{body}"))
+    began = time.perf_counter()
+    assert len(diff.to_frame(lines=True)) == 2 * n
+    assert time.perf_counter() - began < 5
+
+
+# -- what a server tells ---------------------------------------------------------------------------
+
+DIFF, MESSAGES = "GET /session/ses_root01/diff", "GET /session/ses_root01/message"
+PATCH = "--- a.py\n+++ a.py\n@@ -1 +1 @@\n-x\n+y\n"
+WIRE = {"file": "a.py", "patch": PATCH, "additions": 1, "deletions": 1, "status": "modified"}
+
+
+def told(message: str, *diffs: Any) -> dict[str, Any]:
+    """A stored prompt whose turn changed something."""
+    stored = user(message)
+    stored["info"]["summary"] = {"diffs": list(diffs)}
+    return stored
+
+
+def used(message: str, parent: str, **state: Any) -> dict[str, Any]:
+    """A stored answer with one completed tool call."""
+    state = {"status": "completed", "input": {}, **state}
+    part = {"id": f"prt_{message}", "type": "tool", "tool": "edit", "callID": "c", "state": state}
+    return {**assistant(message, parent), "parts": [part]}
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer(one_x(**{DIFF: []})) as fake:
+        yield fake
+
+
+def diffs(fake: FakeServer, message: str | None = None) -> Diff:
+    with Client(fake.url) as client:
+        return client.diffs(ROOT, message)
+
+
+def test_g5_01_an_empty_total_is_merged_from_the_prompts(server: FakeServer) -> None:
+    server.routes[MESSAGES] = [told("msg_1", WIRE), told("msg_2", {**WIRE, "file": "b.py"})]
+    diff = diffs(server)
+    assert (list(diff), diff.source) == (["a.py", "b.py"], "turns")
+    assert [e.message for e in diff.edits] == ["msg_1", "msg_2"]
+
+
+def test_g5_01_where_prompts_tell_nothing_the_edit_tools_do(server: FakeServer) -> None:
+    edit = {"filediff": {**WIRE, "file": "/work/p/a.py"}}
+    write = {"filepath": "/work/p/new.txt", "exists": False}
+    over = {"filepath": "/work/p/old.txt", "exists": True}
+    server.routes[MESSAGES] = [
+        told("msg_1"),
+        used("msg_2", "msg_1", metadata=edit),
+        used("msg_3", "msg_1", metadata=write, input={"content": "one\ntwo"}),
+        used("msg_4", "msg_1", metadata=over, input={"content": "x"}),
+        used("msg_5", "msg_1", metadata=edit, status="error"),
+    ]
+    diff = diffs(server)
+    assert (list(diff), diff.source) == (["a.py", "new.txt", "old.txt"], "tools")
+    assert [f.counts for f in diff.files] == [(1, 1), (2, 0), (None, None)]
+    assert {e.message for e in diff.edits} == {"msg_1"}
+
+
+def test_g5_01_what_subagents_edited_is_told_too(server: FakeServer) -> None:
+    server.routes[MESSAGES] = [
+        told("msg_1"),
+        used("msg_2", "msg_1", metadata={"sessionId": "ses_child"}),
+        used("msg_3", "msg_1", metadata={"sessionId": "ses_child"}),  # the same one again
+        used("msg_4", "msg_1", metadata={"sessionId": "ses_deleted"}),
+    ]
+    server.routes["GET /session/ses_deleted/message"] = (404, {}, b"")
+    inside = [used("msg_9", "msg_8", metadata={"filediff": WIRE, "sessionId": "ses_child"})]
+    server.routes["GET /session/ses_child/message"] = inside
+    diff = diffs(server)
+    assert [(e.message, e.change.name) for e in diff.edits] == [("msg_1", "a.py")]
+
+
+def test_g5_01_no_edits_are_no_changes(server: FakeServer) -> None:
+    server.routes[MESSAGES] = [told("msg_1"), assistant("msg_2", "msg_1", "Hello")]
+    assert diffs(server) == Diff((), "turns")
+
+
+def test_a_mixed_session_says_that_it_is_mixed(server: FakeServer) -> None:
+    server.routes[MESSAGES] = [
+        told("msg_1", WIRE),
+        user("msg_2"),
+        used("msg_3", "msg_2", metadata={"filediff": {**WIRE, "file": "b.py"}}),
+    ]
+    assert diffs(server).source == "turns and tools"
+
+
+def test_a_total_of_the_server_comes_first(server: FakeServer) -> None:
+    server.routes[DIFF] = [WIRE]
+    assert (list(diffs(server)), diffs(server).source) == (["a.py"], "session")
+    assert not server.asked(MESSAGES)
+
+
+def test_g5_01_the_diff_of_a_message_is_asked_with_its_prompt_s_id(server: FakeServer) -> None:
+    server.routes[DIFF] = [WIRE]
+    server.routes[f"{MESSAGES}/msg_2"] = assistant("msg_2", "msg_1")
+    assert list(diffs(server, "msg_2")) == ["a.py"]
+    assert [s.query["messageID"] for s in server.asked(DIFF)] == ["msg_1"]
+
+
+def test_a_message_that_is_not_there_is_an_error(server: FakeServer) -> None:
+    body = b'{"name":"NotFoundError","data":{"message":"Message not found: msg_x"}}'
+    server.routes[f"{MESSAGES}/msg_x"] = (404, {"content-type": "application/json"}, body)
+    with pytest.raises(NotFoundError, match="msg_x"):
+        diffs(server, "msg_x")
+
+
+def test_reverted_turns_are_left_out(server: FakeServer) -> None:
+    server.routes[MESSAGES] = [told("msg_1", WIRE), told("msg_2", {**WIRE, "file": "b.py"})]
+    server.routes["GET /session/ses_root01"] = {**SESSION, "revert": {"messageID": "msg_2"}}
+    assert list(diffs(server)) == ["a.py"]
+
+
+@pytest.mark.parametrize("answer", [True, {"name": "x"}, (200, {"content-type": "text/html"}, b"")])
+def test_g5_03_no_list_at_all_is_no_diff_data(server: FakeServer, answer: object) -> None:
+    server.routes[DIFF] = answer
+    assert diffs(server) == Diff((), "nothing")
+
+
+def test_g5_03_entries_of_every_shape_are_read(server: FakeServer) -> None:
+    wire = json.loads((CASES / "diff_response_shapes.json").read_text())
+    server.routes[DIFF] = wire["v1_GET /session/{id}/diff"]
+    diff = diffs(server)
+    assert len(diff) == wire["expected"]["entries"]
+    assert diff.counts == (wire["expected"]["additions"], wire["expected"]["deletions"])
+    assert diff["a.py"].files[0].changes[0].hunks[0].lines == ("-x", "+y")
+
+
+def test_a_frozen_before_and_after_without_newlines_is_compared(server: FakeServer) -> None:
+    server.routes[DIFF] = [{"file": "a", "before": "", "after": "x"}]
+    lines = diffs(server).files[0].changes[0].hunks[0].lines
+    assert lines == ("+x", "\\ No newline at end of file")

@@ -1,0 +1,72 @@
+"""Figures as people read them, wherever they stand."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from support.notebook_turns import answer, turn
+
+import opencode_magics
+from opencode_magics.core.formatting import counted, money, took
+from opencode_magics.core.model import Usage
+
+
+@pytest.mark.parametrize(
+    ("cost", "text"),
+    [
+        (None, "cost unknown"),
+        (0.0, "$0"),
+        (0.0000041, "$0.0000041"),
+        (0.000267, "$0.00027"),
+        (0.002669999999999999, "$0.0027"),
+        (0.0139, "$0.0139"),
+        (0.05, "$0.05"),
+        (0.5, "$0.50"),
+        (12, "$12.00"),
+        (12.5, "$12.50"),
+        (1234.567, "$1,234.57"),
+        (-0.25, "-$0.25"),
+    ],
+)
+def test_money_is_readable_and_never_rounded_to_nothing(cost: float | None, text: str) -> None:
+    assert money(cost) == text
+
+
+@pytest.mark.parametrize(
+    ("cost", "beside", "text"),
+    [
+        (1.0001, 1.0, "$1.0001"),
+        (0.00501, 0.005, "$0.00501"),
+        (0.5, 0.5, "$0.50"),
+        (2.0, 1.0, "$2.00"),
+        (1 + 1e-12, 1.0, "$1.00"),
+    ],
+)
+def test_two_close_amounts_are_told_apart(cost: float, beside: float, text: str) -> None:
+    assert money(cost, beside) == text
+
+
+def test_a_turn_of_a_tiny_cost_costs_something() -> None:
+    assert "$0.00004," in repr(turn(answer(usage=Usage(9, 1, 0, 0, 0, 0.00004))))
+
+
+def test_dollars_are_written_in_one_place() -> None:
+    """And along an axis, where all have the same digits."""
+    package = Path(opencode_magics.__file__).parent
+    places = [p for p in package.rglob("*.py") if re.search(r"\$\{", p.read_text("utf-8"))]
+    assert {p.name for p in places} == {"figures.py"}
+
+
+def test_a_count_has_its_noun() -> None:
+    assert [counted(n, "step") for n in (0, 1, 2000)] == ["0 steps", "1 step", "2,000 steps"]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "seconds"), [(0, 1500, 1.5), (None, 1, None), (1, None, None), (2, 1, None)]
+)
+def test_a_clock_that_ran_backwards_tells_nothing(
+    start: int | None, end: int | None, seconds: float | None
+) -> None:
+    assert took(start, end) == seconds

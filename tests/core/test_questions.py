@@ -1,0 +1,234 @@
+"""Forms of 2.x: fields become questions, answers become values, and what is wrong is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.recorded import case
+from support.wire import reply_of, run
+
+from opencode_magics.client.client import Client
+from opencode_magics.core import questions
+from opencode_magics.core.events import QuestionAsked
+from opencode_magics.core.model import Option, Question, Session
+from opencode_magics.dialects.v2 import V2
+from opencode_magics.dialects.v2_shapes import _field
+from opencode_magics.errors import InvalidAnswer, StatusError
+from opencode_magics.notebook.ask import Asker
+from opencode_magics.practice.simulator.server import Simulator
+
+
+@pytest.fixture
+def generation() -> str:
+    return "2.x"
+
+
+def field(kind: str, **more: Any) -> dict[str, Any]:
+    return {"key": "k", "title": "Name", "description": "What is it?", "type": kind, **more}
+
+
+NAMED = [{"value": "a", "label": "A"}, {"value": "b", "label": "B", "description": "the other"}]
+
+
+@pytest.mark.parametrize(
+    ("wire", "given", "value"),
+    [
+        (field("string"), ["my words"], "my words"),
+        (field("string", options=NAMED), ["B"], "b"),
+        (field("string", options=NAMED, custom=True), ["neither"], "neither"),
+        (field("multiselect", options=NAMED), ["A", "B"], ["a", "b"]),
+        (field("multiselect", options=NAMED, custom=True), ["A", "more"], ["a", "more"]),
+        (field("multiselect", options=NAMED), ["A"], ["a"]),
+        (field("boolean"), ["Yes"], True),
+        (field("boolean"), ["No"], False),
+        (field("integer", minimum=1), ["7"], 7),
+        (field("number"), ["7.5"], 7.5),
+        (field("number"), ["7"], 7),
+        (field("string", format="email"), ["a@b.c"], "a@b.c"),
+    ],
+)
+def test_an_answer_becomes_what_its_field_wants(
+    wire: dict[str, Any], given: list[str], value: Any
+) -> None:
+    question = Question("frm_1", "ses_1", (_field(wire),))
+    _, asked = run(V2().answer(question, "/w", [given]), lambda r: reply_of(r, None))
+    assert asked[0].path == "/api/session/ses_1/form/frm_1/reply"
+    assert asked[0].body == {"answer": {"k": value}}
+
+
+@pytest.mark.parametrize(
+    ("wire", "given", "words"),
+    [
+        (field("string", required=True), [], "an answer is needed"),
+        (field("string", required=True), [" "], "an answer is needed"),
+        (field("string", options=NAMED), ["C"], "'C' is no option; choose 'A' or 'B'"),
+        (field("string", minLength=3), ["ab"], "at least 3 characters, not 2"),
+        (field("string", maxLength=3), ["abcd"], "at most 3 characters, not 4"),
+        (field("string", pattern="^v"), ["1.0"], "does not fit ^v"),
+        (field("string", format="email"), ["me"], "is not an email address"),
+        (field("string", format="uri"), ["me"], "is not an address"),
+        (field("string", format="date"), ["today"], "is not a date"),
+        (field("string", format="date-time"), ["2026-11-29"], "is not a date and time"),
+        (field("multiselect", options=NAMED, minItems=2), ["A"], "at least 2 answers, not 1"),
+        (field("multiselect", options=NAMED, maxItems=1), ["A", "B"], "at most 1 answers, not 2"),
+        (field("boolean"), ["maybe"], "is no option; choose 'Yes' or 'No'"),
+        (field("integer"), ["many"], "is no number"),
+        (field("integer"), ["1.5"], "is no whole number"),
+        (field("integer", minimum=1, maximum=5), ["7"], "at most 5, not 7"),
+        (field("number", minimum=0.5), ["0.1"], "at least 0.5, not 0.1"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_sent(
+    wire: dict[str, Any], given: list[str], words: str
+) -> None:
+    question = Question("frm_1", "ses_1", (_field(wire),))
+    with pytest.raises(InvalidAnswer) as caught:
+        run(V2().answer(question, "/w", [given]), {})
+    assert caught.value.what.startswith("Name: ")
+    assert words in caught.value.what
+
+
+@pytest.mark.parametrize("pattern", ["(", "(?<name>x)", "\\p{L}"])
+def test_a_pattern_that_is_none_here_is_left_to_the_server(pattern: str) -> None:
+    assert questions.complaint(_field(field("string", pattern=pattern)), ["x"]) == ""
+
+
+def test_a_field_counts_only_when_its_condition_holds() -> None:
+    first = _field({"key": "kind", "type": "string", "options": NAMED})
+    when = [{"key": "kind", "op": "eq", "value": "b"}]
+    second = _field({"key": "why", "type": "string", "required": True, "when": when})
+    question = Question("frm_1", "ses_1", (first, second))
+    _, asked = run(V2().answer(question, "/w", [["A"], []]), lambda r: reply_of(r, None))
+    assert asked[0].body == {"answer": {"kind": "a"}}
+    with pytest.raises(InvalidAnswer, match="an answer is needed"):
+        run(V2().answer(question, "/w", [["B"], []]), {})
+
+
+def conditional(*fields: dict[str, Any]) -> Question:
+    return Question("frm_1", "ses_1", tuple(map(_field, fields)))
+
+
+def when(key: str, value: Any, op: str = "eq") -> list[dict[str, Any]]:
+    return [{"key": key, "op": op, "value": value}]
+
+
+@pytest.mark.parametrize(
+    ("first", "condition", "given", "counts"),
+    [
+        (field("boolean"), when("k", True), ["Yes"], True),
+        (field("boolean"), when("k", True), ["No"], False),
+        (field("boolean"), when("k", True), [], False),
+        (field("boolean", default=True), when("k", True), [], True),
+        (field("integer"), when("k", 3), ["3"], True),
+        (field("integer"), when("k", 3.0), ["03"], True),
+        (field("number"), when("k", 2.5), ["2.50"], True),
+        (field("number"), when("k", 2.5), ["many"], False),
+        (field("string", options=NAMED), when("k", "b"), ["B"], True),
+        (field("multiselect", options=NAMED), when("k", "b"), ["A", "B"], True),
+        (field("multiselect", options=NAMED), when("k", "b", "neq"), ["A", "B"], False),
+        (field("multiselect", options=NAMED), when("k", "b", "neq"), [], True),
+        (field("string"), when("nowhere", "x"), ["x"], False),
+        (field("string"), when("nowhere", "x", "neq"), ["x"], True),
+        (field("string"), when("k", "x", "resembles"), ["y"], True),
+    ],
+)
+def test_a_condition_is_judged_by_values(
+    first: dict[str, Any], condition: Any, given: list[str], counts: bool
+) -> None:
+    question = conditional(first, {"key": "more", "type": "string", "when": condition})
+    assert questions.asked(question, question.items[1], [given, ["x"]]) is counts
+
+
+def test_what_depends_on_a_field_that_does_not_count_finds_no_answer() -> None:
+    """Also in a circle, and nothing of what is hidden is sent."""
+    question = conditional(
+        {"key": "sure", "type": "boolean"},
+        {"key": "kind", "type": "string", "when": when("sure", True)},
+        {"key": "size", "type": "integer", "required": True, "when": when("kind", "b")},
+        {"key": "mine", "type": "string", "when": when("yours", "x")},
+        {"key": "yours", "type": "string", "when": when("mine", "x")},
+    )
+    given = [["No"], ["b"], ["many"], ["x"], ["x"]]
+    _, sent = run(V2().answer(question, "/w", given), lambda r: reply_of(r, None))
+    assert sent[0].body == {"answer": {"sure": False}}
+    with pytest.raises(InvalidAnswer, match="'many' is no number"):
+        run(V2().answer(question, "/w", [["Yes"], *given[1:]]), {})
+
+
+def test_a_person_who_types_is_asked_only_what_counts() -> None:
+    question = conditional(
+        {"key": "sure", "type": "boolean", "title": "Sure?"},
+        {"key": "why", "type": "string", "title": "Why not?", "when": when("sure", False)},
+        {"key": "doc", "type": "external", "title": "Read this", "url": "https://example.org/a"},
+        {"key": "name", "type": "string", "title": "Name?", "when": when("sure", True)},
+    )
+    typed, written = iter(["1", "done", "Ada"]), list[str]()
+    asker = Asker(can_ask=True, read=lambda prompt: next(typed), write=written.append)
+    assert asker.question(question).answers == (("Yes",), (), ("done",), ("Ada",))
+    assert "Why not?" not in written
+    assert "    https://example.org/a" in written
+
+
+def test_g1_17_a_question_of_2x_is_answered_on_the_route_of_forms() -> None:
+    import json
+
+    from support.recorded import DATA
+
+    lines = (DATA / "cases" / "sse_question_and_form.sse").read_text().splitlines()
+    frames = [json.loads(line.removeprefix("data: ")) for line in lines if line]
+    (asked,) = [e for f in frames for e in V2().events(f)]
+    assert isinstance(asked, QuestionAsked)
+    expected = case("sse_question_and_form.expected.json")["v2_reply"]
+    _, requests = run(V2().answer(asked.question, "/w", [["a.py"]]), lambda r: reply_of(r, None))
+    assert (requests[0].path, requests[0].body) == (expected["path"], expected["body"])
+    assert asked.question.items[0].options == (Option("a.py", "", "a"),)
+
+
+EVERY: list[dict[str, Any]] = [
+    {"key": "name", "type": "string", "required": True, "minLength": 2},
+    {"key": "age", "type": "integer", "minimum": 0},
+    {"key": "share", "type": "number"},
+    {"key": "sure", "type": "boolean"},
+    {"key": "kinds", "type": "multiselect", "options": NAMED, "custom": True},
+    {"key": "secret", "type": "string", "hidden": True},
+]
+
+
+def test_a_form_with_every_kind_of_field_is_filled_in(client: Client, session: Session) -> None:
+    client.run(_posted(session, EVERY))
+    (question,) = [q for q in client.questions() if q.session == session.id]
+    assert [i.kind for i in question.items] == ["string", "integer", "number", "boolean", "string"]
+    with pytest.raises(InvalidAnswer, match="name: at least 2 characters"):
+        client.answer(question, session.directory, [["x"], [], [], [], []])
+    client.answer(question, session.directory, [["Ada"], ["36"], ["0.5"], ["Yes"], ["A", "own"]])
+    assert [q for q in client.questions() if q.session == session.id] == []
+
+
+def test_what_only_the_server_finds_wrong_is_told(client: Client, session: Session) -> None:
+    client.run(_posted(session, [{"key": "name", "type": "string", "pattern": "(?<a>x)"}]))
+    (question,) = [q for q in client.questions() if q.session == session.id]
+    client.dismiss(question, session.directory)
+    with pytest.raises(StatusError, match="Form not found"):
+        client.dismiss(question, session.directory)
+
+
+def _posted(session: Session, fields: list[dict[str, Any]]) -> Any:
+    from opencode_magics.dialects.base import Request
+
+    body = {"title": "About you", "fields": fields}
+    return (yield Request("POST", f"/api/session/{session.id}/form", {}, body))
+
+
+def test_the_simulator_judges_forms_itself(simulator: Simulator) -> None:
+    from opencode_magics.practice.simulator.server import _complaints
+
+    assert list(_complaints(EVERY, {"name": "Ada", "kinds": ["a"]})) == []
+    more = {"key": "why", "type": "string", "required": True, "when": when("sure", False)}
+    assert list(_complaints([*EVERY, more], {"name": "Ada", "sure": True})) == []
+    assert list(_complaints([*EVERY, more], {"name": "Ada", "sure": False})) == ["why is required"]
+    assert list(_complaints(EVERY, {"age": -1, "other": 1})) == [
+        "Unknown form field: other",
+        "name is required",
+        "age: expected 0 to -1",
+    ]

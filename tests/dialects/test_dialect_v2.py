@@ -1,0 +1,739 @@
+"""OpenCode 2.x: what 2.0.16 sent, what it is asked, and how servers in between differ."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import operator
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial, reduce
+from typing import Any
+
+import pandas as pd
+import pytest
+from support.fake import CUT, FakeServer, in_turn, two_x
+from support.recorded import DATA, V2_FLOWS, case, transcript
+from support.wire import reply_of, run
+
+from opencode_magics import history
+from opencode_magics.client.client import Client
+from opencode_magics.core import columns
+from opencode_magics.core.events import PermissionAsked, Reread
+from opencode_magics.core.model import (
+    Attachment,
+    Message,
+    ModelRef,
+    Rule,
+    Session,
+    Status,
+    StepEnd,
+    Text,
+    Usage,
+)
+from opencode_magics.core.turn import Turn, advance, advance_all
+from opencode_magics.dialects import v2_shapes as shapes
+from opencode_magics.dialects.base import Prompt, Reply, Request, decode
+from opencode_magics.dialects.v2 import V2
+from opencode_magics.errors import (
+    OpenCodeError,
+    StatusError,
+    StreamError,
+    TurnError,
+    UnknownNameError,
+)
+from opencode_magics.history import prices
+from opencode_magics.history.frames import KINDS
+from opencode_magics.history.load import is_finished
+from opencode_magics.sessions import status, store
+from opencode_magics.sessions import transcript as transcripts
+from opencode_magics.sessions.lookup import create
+from opencode_magics.sessions.polling import QUIET
+from opencode_magics.sessions.run import Run, attach, prepare
+
+# -- the transcripts -------------------------------------------------------------------------------
+
+# By transcript and prompt: outcome, last words, tools with their status, input tokens.
+TURNS: dict[tuple[str, int], tuple[str, str, list[tuple[str, str]], int | None]] = {
+    ("turn", 0): ("succeeded", "finished", [("shell", "completed")], 5712),
+    ("steer", 0): ("succeeded", "finished\n\nmarble", [("shell", "completed")], 5698),
+    ("steer", 1): ("succeeded", "finished\n\nmarble", [], 2888),
+    ("interrupt", 0): ("aborted", "", [("shell", "error")], 2811),
+    ("permission", 0): ("succeeded", "finished", [("shell", "completed")], 5689),
+    ("permission", 1): ("rejected", "", [("shell", "error")], 52),
+    ("question", 0): ("succeeded", "Red it is — noted 🎨", [("question", "completed")], 5741),
+    ("question", 1): ("rejected", "", [("question", "error")], 121),
+    ("failure", 0): ("failed", "", [], None),
+}
+EVERY = [(name, n) for name in V2_FLOWS for n in range(len(transcript(name).prompts))]
+
+
+def whole(name: str, prompt: int) -> Turn:
+    """A turn as the stream and then the store tell it."""
+    recorded = transcript(name)
+    start = Turn(recorded.session, recorded.prompts[prompt])
+    return advance(advance_all(start, recorded.heard()), recorded.stored())
+
+
+@pytest.mark.parametrize(("name", "prompt"), EVERY)
+def test_every_transcript_has_its_outcome(name: str, prompt: int) -> None:
+    turn = whole(name, prompt)
+    tools = [(t.tool, t.status) for t in turn.tools]
+    tokens = turn.usage.input if turn.usage else None
+    assert (turn.outcome, turn.text, tools, tokens) == TURNS[name, prompt]
+
+
+@pytest.mark.parametrize(("name", "prompt"), EVERY)
+def test_a_stream_cut_at_any_frame_and_reread_ends_in_the_same_turn(name: str, prompt: int) -> None:
+    recorded = transcript(name)
+    turn, end, stored = (
+        Turn(recorded.session, recorded.prompts[prompt]),
+        whole(name, prompt),
+        recorded.stored(),
+    )
+    for event in recorded.heard():
+        assert advance(turn, stored) == end
+        turn = advance(turn, event)
+
+
+@pytest.mark.parametrize("name", V2_FLOWS)
+def test_a_whole_stream_tells_what_the_store_holds(name: str) -> None:
+    """Apart from what 2.0.16 doesn't store: the times of texts, why a turn failed.
+
+    And from a step that was refused: only the store, with all of it, tells that from an abort.
+    """
+    recorded = transcript(name)
+    turn = advance_all(Turn(recorded.session, recorded.prompts[0]), recorded.heard())
+    assert comparable(turn.log) == comparable(advance(turn, recorded.stored()).log)
+
+
+def comparable(log: tuple[Message, ...]) -> list[Message]:
+    def bare(part: Any) -> Any:
+        return replace(part, start=None, end=0) if isinstance(part, Text) else part
+
+    def told(message: Message) -> Message:
+        refused = any(t.declined for t in message.tools)
+        failure = None if message.role == "system" or refused else message.error
+        finish = "tool-calls" if refused else message.finish
+        parts = [bare(p) for p in message.parts if not (refused and isinstance(p, StepEnd))]
+        return replace(message, error=failure, finish=finish, parts=tuple(parts))
+
+    return [told(m) for m in log]
+
+
+def test_who_stopped_a_turn_stands_in_the_log_alone() -> None:
+    """Where there is none, nobody says that a person did it."""
+    told = transcript("interrupt")
+    start = Turn(told.session, told.prompts[0])
+
+    def outcome(rows: Any, frames: Any) -> tuple[str, str]:
+        read = shapes.messages(told.session, rows, why=dict(shapes.reasons(frames)))
+        turn = advance(start, Reread(told.session, Status("idle"), read))
+        return turn.outcome, str(turn.failure)
+
+    assert outcome(told.rows, told.frames) == ("aborted", "aborted: Step interrupted")
+    nobody = "Interrupted: the server does not tell by whom"
+    assert outcome(told.rows, ()) == ("interrupted", nobody)
+    early = [r for r in told.rows if r["type"] != "assistant"]
+    assert outcome(early, told.frames) == ("aborted", "Aborted: somebody stopped the turn")
+    assert outcome(early, ()) == ("interrupted", nobody)
+    # What was heard stays, whatever the store can tell.
+    heard = advance_all(start, told.heard())
+    bare = Reread(told.session, Status("idle"), shapes.messages(told.session, told.rows))
+    assert advance(heard, bare).outcome == "aborted"
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+HERE_2 = Session("ses_1", directory="/data/100% done/分析 é")
+MISSING = (404, {"content-type": "application/json"}, b'{"_tag":"MessageNotFoundError"}')
+
+
+def frames_of(name: str) -> list[Any]:
+    """The frames of a case."""
+    lines = (DATA / "cases" / name).read_text(encoding="utf-8").splitlines()
+    return [json.loads(line.removeprefix("data: ")) for line in lines if line]
+
+
+def test_a_turn_among_other_things() -> None:
+    """A child's text, a total of the session and an unknown kind are none of the turn's own."""
+    told = [f | {"created": n} for n, f in enumerate(frames_of("sse_v2_turn.sse"), 1)]
+    turn = advance_all(Turn("ses_root01", "msg_mine01"), [e for f in told for e in V2().events(f)])
+    turn = advance(turn, Reread("ses_root01", Status("idle"), turn.log))
+    expected = case("sse_v2_turn.expected.json")
+    assert (turn.text, turn.outcome, turn.cost) == (
+        expected["text"],
+        expected["state"],
+        expected["turn_cost"],
+    )
+    assert turn.tools[0].tool == "subagent"
+
+
+@pytest.mark.parametrize(
+    ("mine", "text"), [("msg_cmd77", "review result"), ("msg_other01", "for the other")]
+)
+def test_g5_04_a_turn_says_nothing_of_another_clients(mine: str, text: str) -> None:
+    """Two clients at work in a session: each has its own answer, by the id of its prompt.
+
+    That the other's prompt was enqueued nobody heard: the store tells whose an answer is.
+    """
+    told: list[Any] = []
+    rows: list[Any] = []
+    for prompt, answer in (("msg_other01", "for the other"), ("msg_cmd77", "review result")):
+        of, key = {"sessionID": "ses_1"}, f"{prompt}_a"
+        step = of | {"assistantMessageID": key}
+        told += [
+            ("session.inbox.delivered", of | {"inboxID": prompt}),
+            ("session.execution.started", of),
+            ("session.step.started", step | {"agent": "build"}),
+            ("session.text.ended", step | {"ordinal": 0, "text": answer}),
+            ("session.step.ended", step | {"finish": "stop"}),
+            ("session.execution.succeeded", of),
+        ]
+        at = {"time": {"created": len(told), "completed": len(told)}}
+        content = [{"type": "text", "text": answer}]
+        rows += [
+            {"id": prompt, "type": "user", "text": "do it"} | at,
+            {"id": key, "type": "assistant", "content": content, "finish": "stop"} | at,
+        ]
+    events = [
+        event
+        for at, (kind, data) in enumerate(told, 1)
+        for event in V2().events({"type": kind, "id": f"evt_{at}", "created": at, "data": data})
+    ]
+    turn = advance_all(Turn("ses_1", mine), events)
+    turn = advance(turn, Reread("ses_1", Status("idle"), shapes.messages("ses_1", rows)))
+    assert turn.text == text
+    assert turn.outcome == "succeeded"
+
+
+def test_g1_09_a_permission_of_2x_is_seen_and_an_unknown_kind_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    told = frames_of("sse_permission_event_shapes.sse")
+    asked = [e for f in told if "data" in f for e in V2().events(f)]
+    (permission,) = [e.permission for e in asked if isinstance(e, PermissionAsked)]
+    assert (permission.id, permission.action, permission.subject) == (
+        "per_v2",
+        "shell",
+        "echo hello",
+    )
+    assert list(V2().events({"type": "permission.v3.asked", "data": {}})) == []
+    assert "permission.v3.asked" in caplog.text
+
+
+def test_unknown_kinds_pass_and_malformed_known_ones_are_named() -> None:
+    assert list(V2().events({"type": "session.future", "data": {}})) == []
+    assert list(V2().events("nonsense")) == []
+    for kind in ("session.step.started", "session.tool.called", "form.created"):
+        for data in ({}, {"sessionID": "ses_1"}, None, []):
+            with pytest.raises(StreamError, match=re.escape(kind)):
+                list(V2().events({"type": kind, "data": data}))
+        with pytest.raises(StreamError, match=re.escape(kind)):
+            list(V2().events({"type": kind}))
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where something stands in a wire value."""
+    held = dict(enumerate(value)) if isinstance(value, list) else value
+    for key, inner in held.items() if isinstance(held, dict) else ():
+        yield (*at, key)
+        yield from places(inner, (*at, key))
+
+
+def spoilt(frame: Any) -> Iterator[Any]:
+    """A frame with one value after the other gone or replaced."""
+    for place in places(frame):
+        for other in (None, 7, "x", [7], {"a": 1}, True, math.inf, ...):
+            changed = copy.deepcopy(frame)
+            holder = reduce(operator.getitem, place[:-1], changed)
+            if other is ...:
+                del holder[place[-1]]
+            else:
+                holder[place[-1]] = other
+            yield changed
+
+
+def test_no_frame_breaks_a_turn_whatever_is_wrong_with_it() -> None:
+    """It is named, or folded, twice as well as once; each shape of the transcripts is tried."""
+    tried = set()
+    for name in V2_FLOWS:
+        told = transcript(name)
+        turn = Turn(told.session, told.prompts[0])
+        for frame in told.frames:
+            shape = (frame["type"], *map(str, places(frame)))
+            for wrong in spoilt(frame) if shape not in tried else ():
+                with suppress(StreamError):
+                    heard = list(V2().events(wrong))
+                    after = advance_all(turn, heard * 2)
+                    assert after.outcome
+                    assert isinstance(after.text, str)
+            tried.add(shape)
+            turn = advance_all(turn, list(V2().events(frame)))
+    assert len(tried) > 20
+
+
+def test_no_row_breaks_a_turn_or_a_frame_whatever_is_wrong_with_it() -> None:
+    """A turn can be strict; a history keeps what can be read."""
+    tried = set()
+    kept: list[Message] = []
+    for name in V2_FLOWS:
+        told = transcript(name)
+        for at, row in enumerate(told.rows):
+            shape = (row["type"], *map(str, places(row)))
+            for wrong in spoilt(row) if shape not in tried else ():
+                rows = [*told.rows[:at], wrong, *told.rows[at + 1 :]]
+                with suppress(StreamError):
+                    read = decode("messages", partial(shapes.messages, told.session), rows)
+                    stored = Reread(told.session, Status("idle"), read)
+                    assert advance(Turn(told.session, told.prompts[0]), stored).outcome
+                kept += shapes.messages(told.session, [wrong], shapes.readable)
+            tried.add(shape)
+    for kind in KINDS.values():
+        columns.frame(kind.columns, kind.rows(kept))
+    assert len(tried) > 5
+
+
+def test_values_that_nobody_knows_yet_pass() -> None:
+    told: list[Any] = [
+        ("session.execution.interrupted", {"sessionID": "s", "reason": "eclipse"}),
+        ("session.step.ended", {"sessionID": "s", "assistantMessageID": "m", "finish": "tired"}),
+    ]
+    for kind, data in told:
+        assert list(V2().events({"type": kind, "id": "evt_1", "created": 1, "data": data}))
+
+
+PAGES = case("messages_v2_pages.json")
+
+
+def paged(request: Request) -> Reply:
+    cursors = {None: 0, "c1": 1, "c2": 2}
+    return reply_of(request, PAGES["pages"][cursors[request.query.get("cursor")]])
+
+
+def test_g1_20_pages_are_read_until_one_is_empty() -> None:
+    found, asked = run(V2().messages(Session("ses_1")), paged)
+    expected = PAGES["expected"]
+    assert (len(found), len(asked)) == (expected["rows"], expected["requests"])
+    assert asked[0].query["order"] == "asc"
+    assert all("order" not in request.query for request in asked[1:])
+
+
+def test_g1_20_a_cursor_that_repeats_ends_the_list(caplog: pytest.LogCaptureFixture) -> None:
+    page = {"data": PAGES["pages"][0]["data"], "cursor": {"next": "same"}}
+    _, asked = run(V2().messages(Session("ses_1")), lambda request: reply_of(request, page))
+    assert len(asked) == 2
+    assert "repeats a cursor" in caplog.text
+
+
+def test_g2_13_every_row_is_kept_with_its_kind_model_and_cost() -> None:
+    found, _ = run(V2().messages(Session("ses_1")), paged)
+    expected = PAGES["expected"]
+    assert [m.kind or m.role for m in found] == expected["roles"]
+    assert str(found[1].model) == expected["model"]
+    assert found[1].text == expected["text_of_msg_2"]
+    costs = [m.usage.cost for m in found if m.usage and m.usage.cost is not None]
+    assert sum(costs) == pytest.approx(expected["cost_sum"])
+
+
+def test_both_names_of_what_a_provider_adds_are_passed_over() -> None:
+    for name in ("state", "native"):
+        part = {"type": "reasoning", "text": "x", name: {"field": 1}}
+        row = {"id": "m", "type": "assistant", "content": [part], "time": {"created": 1}}
+        assert shapes.messages("s", [row])[0].parts[1].text == "x"  # type: ignore[union-attr]
+
+
+def test_a_row_that_cannot_be_read_is_named_and_loses_nothing_else() -> None:
+    good = {"id": "m1", "type": "user", "text": "hi", "time": {"created": 1}}
+    bad = {"id": "m2", "type": "assistant", "content": [{"no": "type"}], "time": {"created": 2}}
+    found = shapes.messages("s", [good, bad, {"type": "user"}], shapes.readable)
+    assert [m.unread for m in found] == [(), ("content",), ("id",)]
+    assert found[1].created == 2
+    with pytest.raises(KeyError):
+        shapes.messages("s", [good, bad])
+
+
+def test_zeros_that_hold_the_place_are_unknown() -> None:
+    zeros = {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}
+    row = {"id": "m", "type": "assistant", "time": {}, "cost": 0, "tokens": zeros}
+    assert shapes.messages("s", [row])[0].usage is None
+    assert shapes.messages("s", [row | {"tokens": zeros | {"input": 5}}])[0].usage == Usage(
+        5, 0, 0, 0, 0, 0
+    )
+
+
+def test_after_a_retry_something_that_comes_means_busy_again() -> None:
+    """No status says so."""
+    told = [
+        ("session.inbox.delivered", {"inboxID": "msg_1"}),
+        ("session.step.started", {"assistantMessageID": "m", "agent": "build", "model": None}),
+        ("session.retry.scheduled", {"attempt": 2, "at": 9, "error": {"message": "busy"}}),
+        ("session.text.started", {"assistantMessageID": "m", "ordinal": 0}),
+    ]
+    turn = Turn("s", "msg_1")
+    names = []
+    for n, (kind, data) in enumerate(told, 1):
+        frame = {"type": kind, "id": f"evt_{n}", "created": n, "data": data | {"sessionID": "s"}}
+        turn = advance_all(turn, V2().events(frame))
+        names.append(turn.status.name if turn.status else "")
+    assert names == ["", "", "retry", "busy"]
+    assert [(r.attempt, r.message, r.next) for r in turn.retries] == [(2, "busy", 9)]
+
+
+# -- what 2.x is sent ------------------------------------------------------------------------------
+
+
+def sent(flow: Any, answer: Any = None) -> list[Request]:
+    return run(flow, lambda request: reply_of(request, {"data": answer}))[1]
+
+
+def test_a_prompt_carries_its_id_and_switches_what_the_session_has_not() -> None:
+    prompt = Prompt(
+        "msg_1",
+        "do it",
+        "plan",
+        ModelRef("acme", "m", "high"),
+        (Attachment("", "text/plain", "a.txt", "data:,a"),),
+        skills=("party",),
+        metadata={"cell": 3},
+        delivery="queue",
+        resume=False,
+    )
+    receipt = {"id": "msg_1", "payload": {"text": "do it"}}
+    agent, model, posted = sent(V2().prompt(Session("ses_1"), prompt), receipt)
+    assert agent.body == {"agent": "plan"}
+    assert model.body == {"model": {"id": "m", "providerID": "acme", "variant": "high"}}
+    assert posted.path == "/api/session/ses_1/prompt"
+    assert posted.body == {
+        "id": "msg_1",
+        "text": "do it",
+        "files": [{"uri": "data:,a", "name": "a.txt"}],
+        "skills": [{"id": "party"}],
+        "metadata": {"cell": 3},
+        "delivery": "queue",
+        "resume": False,
+    }
+    had = Session("ses_1", agent="plan", model=ModelRef("acme", "m", "high"))
+    assert len(sent(V2().prompt(had, prompt), receipt)) == 1
+
+
+@pytest.mark.parametrize(
+    "flow", [V2().permissions, V2().questions, V2().agents, V2().commands, V2().skills, V2().mcp]
+)
+def test_g1_12_what_has_no_session_is_asked_for_its_location(flow: Any) -> None:
+    requests = sent(flow(HERE_2.directory), [])
+    assert {r.query["location[directory]"] for r in requests} == {HERE_2.directory}
+
+
+def test_g1_12_a_session_is_made_where_it_was_asked_for() -> None:
+    (request,) = sent(V2().create("/work/p", "a title"), {"id": "ses_1"})
+    assert request.body == {"title": "a title", "location": {"directory": "/work/p"}}
+    elsewhere = {"data": {"id": "ses_x", "location": {"directory": "/home/srv"}}}
+    wrong = pytest.raises(UnknownNameError, match="/home/srv instead of /work/p")
+    with FakeServer(two_x(create=elsewhere)) as fake, Client(fake.url) as client, wrong:
+        create(client, "title", "/work/p")
+
+
+def test_rules_are_replaced_as_a_whole() -> None:
+    (request,) = sent(V2().set_rules(HERE_2, [Rule("shell", "git *", "allow")]))
+    rule = {"action": "shell", "resource": "git *", "effect": "allow"}
+    assert (request.method, request.body) == ("PATCH", {"permissions": [rule]})
+
+
+# -- against a server that misbehaves --------------------------------------------------------------
+
+ROOT = Session("ses_root01", "root", "/work/p")
+USER = {"id": "msg_u1", "type": "user", "text": "hi", "time": {"created": 1}}
+ANSWER = {
+    "id": "msg_a1",
+    "type": "assistant",
+    "agent": "build",
+    "model": {"id": "m", "providerID": "p"},
+    "content": [{"type": "text", "text": "done"}],
+    "time": {"created": 2, "completed": 3},
+    "finish": "stop",
+}
+ONE = "GET /api/session/ses_root01/message/msg_u1"
+POST = "POST /api/session/ses_root01/prompt"
+
+
+def rows(*listed: Any) -> Any:
+    return lambda seen: {
+        "data": [] if "cursor" in seen.query else list(listed),
+        "cursor": {"next": "end"},
+    }
+
+
+@pytest.mark.parametrize("status", [400, 500])
+def test_that_archived_sessions_can_not_be_listed_is_said_where_the_server_could(
+    status: int,
+) -> None:
+    """Else they would be missing from every sum. One before 2.1 may not know the parameter."""
+
+    def listed(seen: Any) -> Any:
+        refused = (status, {}, b'{"_tag": "UnknownError"}')
+        return refused if "archived" in seen.query else {"data": [], "cursor": {}}
+
+    with FakeServer(two_x(sessions=listed)) as fake, Client(fake.url) as client:
+        if status == 400:
+            assert client.sessions(everywhere=True) == ()
+        else:
+            with pytest.raises(StatusError):
+                client.sessions(everywhere=True)
+
+
+def played(fake: FakeServer) -> Turn:
+    with Client(fake.url, directory="/work/p") as client:
+        with Run(client, ROOT, Prompt("msg_u1", "hi")) as turn:
+            turn.start()
+            end = time.monotonic() + 120
+            for now in turn:
+                assert time.monotonic() < end, f"{now!r} {turn.note}"
+        return turn.turn
+
+
+def test_g1_05_a_prompt_that_arrived_before_the_connection_broke_is_followed() -> None:
+    routes = two_x(prompt=CUT, message=rows(USER, ANSWER)) | {ONE: {"data": USER}}
+    with FakeServer(routes) as fake:
+        assert played(fake).text == "done"
+        assert len(fake.asked(POST)) == 1
+
+
+def test_g1_05_a_prompt_that_may_have_been_lost_is_not_sent_again() -> None:
+    inbox = {"GET /api/session/ses_root01/inbox": {"data": []}}
+    with FakeServer(two_x(prompt=CUT) | {ONE: MISSING} | inbox) as fake:
+        with pytest.raises(TurnError, match="not known whether"):
+            played(fake)
+        assert len(fake.asked(POST)) == 1
+
+
+def test_g1_06_what_happened_in_a_gap_is_read_from_the_store() -> None:
+    with FakeServer(two_x(message=rows(USER, ANSWER)), [[b": heartbeat\n\n", CUT], []]) as fake:
+        began = time.monotonic()
+        assert played(fake).text == "done"
+        assert time.monotonic() - began < QUIET
+
+
+def test_g1_36_a_list_of_the_active_that_lags_behind_the_end_is_waited_for() -> None:
+    busy = {"data": {ROOT.id: {"type": "running"}}}
+    active = in_turn(busy, busy, busy, {"data": {}})
+    over = b'data: {"type":"session.idle","data":{"sessionID":"ses_root01"}}\n\n'
+    routes = two_x(message=rows(USER, ANSWER), active=active)
+    with FakeServer(routes, [[over, CUT], []]) as fake:
+        assert played(fake).outcome == "succeeded"
+        assert len(fake.asked("GET /api/session/active")) >= 4
+
+
+DISJOINT = {"input": 70, "output": 15, "reasoning": 5, "cache": {"read": 30, "write": 2}}
+
+
+def framed(*stored: Any, kind: str = "messages") -> Any:
+    read = shapes.messages(ROOT.id, stored)
+    return columns.frame(KINDS[kind].columns, KINDS[kind].rows(read))
+
+
+def test_g2_04_reasoning_is_beside_the_output_and_the_cost_is_the_servers() -> None:
+    row = framed(USER, ANSWER | {"tokens": DISJOINT, "cost": 0.25}).iloc[-1]
+    assert (row["output"], row["reasoning"], row["total"]) == (15, 5, 122)
+    assert row["cost"] == 0.25
+
+
+def test_g2_05_what_came_from_the_cache_is_no_input_and_has_its_own_price() -> None:
+    row = framed(USER, ANSWER | {"tokens": DISJOINT, "cost": 0.25}).iloc[-1]
+    assert (row["input"], row["cache_read"], row["cache_write"]) == (70, 30, 2)
+    assert row["context"] == 70 + 30 + 2
+    dear = {"acme/m": {"input": 1e6, "output": 0, "cache_read": 1, "cache_write": 1}}
+    (price,) = prices.of_mapping(dear).values()
+    used = shapes.messages(ROOT.id, [ANSWER | {"tokens": DISJOINT}])[0].usage
+    assert used
+    assert prices.listed(price, used, None).cost == pytest.approx(70 + 32e-6)
+
+
+def test_g2_21_a_message_that_is_being_written_is_no_final_one() -> None:
+    half = {k: v for k, v in ANSWER.items() if k != "finish"} | {"time": {"created": 2}}
+    row = framed(USER, half).iloc[-1]
+    assert (row["outcome"], row["completed"] is pd.NaT, row["duration"] is pd.NA) == (
+        "unfinished",
+        True,
+        True,
+    )
+    assert row[["input", "output", "cost", "tokens_per_second"]].isna().all()
+    assert not is_finished(shapes.messages(ROOT.id, [USER, half]))  # so that it is read again
+    assert is_finished(shapes.messages(ROOT.id, [USER, ANSWER]))
+
+
+def test_a_route_that_is_missing_is_no_empty_answer() -> None:
+    routes = two_x() | {"GET /api/model": (404, {}, b"")}
+    with (
+        FakeServer(routes) as fake,
+        Client(fake.url, directory="/work/p") as client,
+        pytest.raises(StatusError),
+    ):
+        client.models()
+
+
+READ = ["name", "key", "text", "time", "model", "tokens", "permissions", "fields", "type"]
+READ += ["content", "cost", "limit", "variants", "methods", "connections", "status", "location"]
+READ += ["action", "resource", "resources", "delivery", "payload", "metadata", "value"]
+WRONG_TYPES = dict.fromkeys(READ, 7)
+EVERYTHING: dict[str, Any] = {
+    "true": True,
+    "ids that are numbers": {"data": [{"id": 7, "name": 7, "key": 7}]},
+    "one thing where many are": {"data": {"id": "x"}},
+    "wrong types": {"data": [{"id": "x", "sessionID": "s"} | WRONG_TYPES], "cursor": 7},
+    "a web page": (200, {"content-type": "text/html"}, b"<!doctype html>"),
+    "too deep": (200, {"content-type": "application/json"}, b"[" * 100_000),
+    "bytes": (200, {"content-type": "application/json"}, b"\xff\xfe{"),
+}
+OF_A_DIRECTORY = ["sessions", "permissions", "questions", "statuses", "models", "prices", "agents"]
+OF_A_DIRECTORY += ["commands", "skills", "mcp", "integrations", "saved_rules"]
+OF_A_SESSION = ["children", "messages", "transcript", "inbox", "instructions", "diffs", "delete"]
+OF_A_SESSION += ["fork", "interrupt", "retry"]
+CALLS: dict[str, Any] = {name: operator.methodcaller(name) for name in OF_A_DIRECTORY}
+CALLS |= {name: operator.methodcaller(name, ROOT) for name in OF_A_SESSION}
+CALLS |= {
+    "session": lambda c: c.session(ROOT.id),
+    "prompt": lambda c: c.prompt(ROOT, Prompt("msg_1", "hi")),
+    "revert": lambda c: c.revert(ROOT, "msg_1"),
+    "compact": lambda c: c.compact(ROOT, ModelRef("a", "b")),
+    "shell_output": lambda c: c.shell_output("sh_1"),
+    "usage": lambda c: history.usage(c, "model", cache=False),
+    "history": lambda c: history.messages(c, [ROOT], cache=False),
+    "status": lambda c: status.read(c, [ROOT]),
+    "rules": lambda c: store.rules_of(c, ROOT),
+    "attach": lambda c: attach(c, ROOT),
+    "show": lambda c: transcripts.read(c, ROOT),
+}
+
+
+class Always(dict[str, Any]):
+    """Routes that all answer the same, but for the one that tells who answers."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__({"GET /api/info": {"version": "2.0.16", "pid": 1}})
+        self.answer = answer
+
+    def get(self, route: str, default: Any = None) -> Any:
+        return super().get(route, self.answer)
+
+
+@pytest.mark.parametrize("answer", EVERYTHING)
+def test_whatever_a_server_answers_a_call_fails_with_a_sentence_or_not_at_all(answer: str) -> None:
+    fake = FakeServer(Always(EVERYTHING[answer]))
+    with fake, Client(fake.url, directory="/work/p") as client:
+        for call in CALLS.values():
+            with suppress(OpenCodeError):
+                call(client)
+
+
+# The answers that are no receipt, with status 200.
+NONSENSE = [True, [], {"data": True}, {"data": {"id": 7}}, {"data": {"payload": True}}, "<html>"]
+
+
+@pytest.mark.parametrize("nonsense", NONSENSE)
+def test_a_prompt_whose_receipt_is_nonsense_is_followed_if_it_is_there(nonsense: Any) -> None:
+    found = two_x(prompt=nonsense, message=rows(USER, ANSWER)) | {ONE: {"data": USER}}
+    over = b'data: {"type":"session.execution.succeeded","data":{"sessionID":"ses_root01"}}\n\n'
+    with FakeServer(found, [[over]]) as fake:
+        assert played(fake).text == "done"
+        assert len(fake.asked(POST)) == 1
+    inbox = {"GET /api/session/ses_root01/inbox": {"data": []}}
+    with FakeServer(two_x(prompt=nonsense) | {ONE: MISSING} | inbox) as fake:
+        with pytest.raises(TurnError, match="not known whether"):
+            played(fake)
+        assert len(fake.asked(POST)) == 1
+
+
+# -- what a result can do without ------------------------------------------------------------------
+
+BAD: dict[str, Any] = {
+    "no such route": (404, {}, b""),
+    "broken": (500, {"content-type": "application/json"}, b'{"_tag":"UnknownError","message":"x"}'),
+    "a web page": (200, {"content-type": "text/html"}, b"<!doctype html>"),
+    "true": True,
+    "true inside": {"data": True},
+    "numbers inside": {"data": [7]},
+    "null inside": {"data": None},
+}
+ASIDE = {
+    "GET /api/location": "sessions",
+    "GET /api/model": "a turn, usage",
+    "GET /api/model/default": "a turn",
+    "GET /api/agent": "a turn",
+    "GET /api/permission/request": "a turn, status",
+    "GET /api/form": "a turn, status",
+    "GET /api/session/ses_root01/diff": "a turn",
+    "GET /api/session/active": "sessions, show",
+    "GET /api/experimental/session/ses_root01/log": "show",
+}
+STORED = {
+    "id": "ses_root01",
+    "title": "root",
+    "projectID": "prj_1",
+    "location": {"directory": "/work/p"},
+    "time": {"created": 1, "updated": 2},
+    "cost": 0.5,
+    "tokens": {"input": 5},
+}
+
+
+@pytest.fixture(params=BAD)
+def bad(request: pytest.FixtureRequest) -> Any:
+    return BAD[request.param]
+
+
+@contextmanager
+def spoilt_for(use: str, bad: Any, *stored: Any) -> Iterator[Client]:
+    """A client of a server with a session, of which all that a use can do without is bad."""
+    done = two_x(sessions=rows(STORED), message=rows(*stored or (USER, ANSWER)))
+    done |= {"GET /api/model": {"data": []}, "GET /api/agent": {"data": []}}
+    done |= {route: bad for route, uses in ASIDE.items() if use in uses}
+    ended = b'{"type":"session.execution.succeeded","data":{"sessionID":"ses_root01"}}'
+    over = [b"data: " + ended + b"\n\n"]
+    with FakeServer(done, [over]) as fake, Client(fake.url, directory="/work/p") as client:
+        yield client
+
+
+def test_a_turn_ends_whatever_is_not_to_be_had_beside_it(bad: Any) -> None:
+    with spoilt_for("a turn", bad, USER | {"id": "msg_here"}, ANSWER) as client:
+        client.dialect.new_prompt_id = lambda now: "msg_here"  # type: ignore[method-assign]
+        with prepare(client, ROOT, "hi") as run:
+            run.start()
+            end = time.monotonic() + 120
+            for turn in run:
+                assert time.monotonic() < end, f"{turn!r} {run.note}"
+        assert (run.turn.outcome, run.turn.text) == ("succeeded", "done")
+
+
+def test_usage_without_a_price_list_is_usage(bad: Any) -> None:
+    with spoilt_for("usage", bad) as client:
+        found = history.usage(client, cache=False)
+    assert found["cost"].tolist() == [0.5]
+    assert found["cost_listed"].isna().all()
+    assert any("No list price is known" in w for w in found.attrs["warnings"])
+
+
+def test_sessions_are_listed_without_their_status_and_project(bad: Any) -> None:
+    with spoilt_for("sessions", bad) as client:
+        found = history.sessions(client)
+    assert found["id"].tolist() == ["ses_root01"]
+    assert found["status"].isna().all()
+
+
+def test_a_status_without_what_waits_is_one(bad: Any) -> None:
+    with spoilt_for("status", bad) as client:
+        (idle,) = status.read(client, [ROOT])
+        assert idle.state == "idle"
+        assert idle.error
+
+
+def test_a_session_is_shown_without_its_status_and_log(bad: Any) -> None:
+    stopped = ANSWER | {"finish": "error", "error": {"type": "aborted", "message": "x"}}
+    end = {"id": "msg_z", "type": "idle", "outcome": "interrupted", "time": {"created": 9}}
+    with spoilt_for("show", bad, USER, stopped, end) as client:
+        (turn,) = transcripts.read(client, ROOT).turns
+    assert (turn.text, turn.outcome) == ("done", "unknown")

@@ -1,0 +1,319 @@
+"""Telling servers apart, reading their errors, and what 1.x is sent."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support.fake import assistant, user
+from support.recorded import case
+from support.wire import PAGE, reply_of, run
+
+from opencode_magics.core.model import (
+    Attachment,
+    FileDiff,
+    ModelRef,
+    Permission,
+    Question,
+    Server,
+    Session,
+    Usage,
+)
+from opencode_magics.dialects.base import (
+    Prompt,
+    Reply,
+    Request,
+    detect,
+    dumps,
+    failure,
+    loads,
+    many,
+    mend,
+)
+from opencode_magics.dialects.v1 import V1, _message_with_parts, _session
+from opencode_magics.errors import (
+    AuthenticationError,
+    NotFoundError,
+    OpenCodeError,
+    SessionBusyError,
+    StatusError,
+    StreamError,
+    UnsupportedServerError,
+)
+
+
+def status(code, value=None):
+    return lambda request: reply_of(request, value, code)
+
+
+# -- detection -------------------------------------------------------------------------------------
+
+
+def test_g1_08_servers_are_told_apart_by_what_they_say():
+    probes = case("http_version_probe.json")
+    for name, expected in probes["expected"].items():
+        answers = {k.removeprefix("GET "): probe(v) for k, v in probes[name].items()}
+        assert generation(answers) == expected
+
+
+def generation(answers):
+    server, dialect = run(detect(), answers)[0]
+    assert dialect.generation == server.generation
+    return server.generation
+
+
+def probe(told):
+    if "json" in told:
+        return told["json"]
+    kind = {"content-type": told.get("content_type", "")}
+    return Reply(Request("GET", "/"), told["status"], kind, told.get("body", "").encode())
+
+
+def test_a_1x_server_that_serves_the_preview_is_1x():
+    answers = {"/api/health": {"healthy": True}, "/global/health": {"version": "1.18.33"}}
+    assert run(detect(), answers)[0][0] == Server("1.x", "1.18.33")
+
+
+@pytest.mark.parametrize("info", [{"version": "2.0.3"}, {"version": 2, "pid": 1}, {"pid": 1}, []])
+def test_half_an_answer_is_no_2x(info):
+    with pytest.raises(UnsupportedServerError, match="No OpenCode server"):
+        run(detect(), {"/api/info": info})
+
+
+def test_the_error_lists_what_was_tried_and_what_came():
+    with pytest.raises(UnsupportedServerError) as caught:
+        run(detect(), lambda request: PAGE)
+    assert "GET /api/info -> 200 text/html" in caught.value.what
+    assert "GET /global/health -> 200 text/html" in caught.value.what
+
+
+def test_a_401_asks_for_credentials_at_once():
+    with pytest.raises(AuthenticationError):
+        run(detect(), lambda request: reply_of(request, None, 401))
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "kind", "words"),
+    [
+        (
+            404,
+            {"name": "NotFoundError", "data": {"message": "Session not found: x"}},
+            NotFoundError,
+            "Session not found: x",
+        ),
+        (404, {"_tag": "PermissionNotFoundError", "message": "gone"}, NotFoundError, "gone"),
+        (409, {"_tag": "SessionBusyError", "message": "busy"}, SessionBusyError, "busy"),
+        (
+            400,
+            {"name": "BadRequest", "data": {"message": "Missing key"}},
+            StatusError,
+            "Missing key",
+        ),
+        (400, {"_tag": "BadRequest"}, StatusError, "HTTP 400"),
+        (
+            500,
+            {"name": "UnknownError", "data": {"message": "Unexpected", "ref": "err_1"}},
+            StatusError,
+            "err_1",
+        ),
+        (500, None, StatusError, "HTTP 500"),
+        (401, None, AuthenticationError, "OPENCODE_SERVER_PASSWORD"),
+    ],
+)
+def test_all_error_shapes_become_exceptions_with_the_servers_reason(code, body, kind, words):
+    error = failure(reply_of(Request("GET", "/session"), body, code))
+    assert type(error) is kind
+    assert words in str(error)
+    assert error.status == code
+
+
+def test_g1_33_an_error_body_of_any_shape_is_text():
+    for body in ([], "text", {"data": "text"}, {"data": {"message": None}}, {"name": None}):
+        assert str(failure(reply_of(Request("GET", "/x"), body, 500)))
+
+
+def test_a_redirect_of_a_post_is_said_and_not_followed():
+    reply = Reply(Request("POST", "/session"), 307, {"location": "http://elsewhere/"}, b"")
+    assert "http://elsewhere/" in str(failure(reply))
+
+
+def test_a_web_page_is_no_answer():
+    with pytest.raises(StatusError, match="text/html where JSON was expected"):
+        run(V1().session("ses_1"), {})
+
+
+# -- text ------------------------------------------------------------------------------------------
+
+
+def test_g1_29_half_a_surrogate_pair_is_mended_both_ways():
+    (wire,) = case("messages_lone_surrogate.json")
+    text = _message_with_parts(wire).text
+    assert text == "bad \ufffd half, good \U0001f600, nul \0"
+    assert json.loads(dumps({"text": "bad \ud83d"}))["text"] == "bad \ufffd"
+    assert loads('"\\ud83d\\ude00"') == "\U0001f600"
+    assert mend("plain") == "plain"
+
+
+# -- what 1.x is sent ------------------------------------------------------------------------------
+
+
+def sent(flow, answer=None):
+    _, asked = run(flow, lambda request: reply_of(request, answer))
+    return asked[-1]
+
+
+HERE = Session("ses_1", directory="/data/100% done/分析 é")
+
+
+def test_a_prompt_carries_its_own_id_and_never_tools():
+    prompt = Prompt(
+        "msg_1",
+        "do it",
+        "plan",
+        ModelRef("acme", "m", "high"),
+        (Attachment("", "text/plain", "a.txt", "data:,a"),),
+    )
+    request = sent(V1().prompt(HERE, prompt))
+    assert request.path == "/session/ses_1/prompt_async"
+    assert request.body == {
+        "messageID": "msg_1",
+        "parts": [
+            {"type": "file", "mime": "text/plain", "filename": "a.txt", "url": "data:,a"},
+            {"type": "text", "text": "do it"},
+        ],
+        "agent": "plan",
+        "model": {"providerID": "acme", "modelID": "m"},
+        "variant": "high",
+    }
+
+
+def test_ids_rise_with_time_and_never_repeat():
+    ids = [V1().new_prompt_id(1795964090797 + n) for n in range(50)]
+    assert ids == sorted(ids)
+    assert len(set(ids)) == 50
+    assert ids[0].startswith("msg_227cd39ad001")  # that is how 1.18.33 writes this millisecond
+
+
+@pytest.mark.parametrize(
+    ("flow", "body"),
+    [
+        (V1().statuses("/w"), {}),
+        (V1().permissions("/w"), []),
+        (V1().questions("/w"), []),
+        (V1().agents("/w"), []),
+        (V1().create("/w", None), {"id": "ses_1"}),
+        (V1().reply(Permission("per_1", "ses_1", "bash"), "/w", "once", ""), None),
+        (V1().answer(Question("que_1", "ses_1", ()), "/w", [["a"]]), None),
+        (V1().dismiss(Question("que_1", "ses_1", ()), "/w"), None),
+    ],
+)
+def test_what_has_no_session_id_is_sent_with_its_directory(flow, body):
+    assert sent(flow, body).query["directory"] == "/w"
+
+
+def test_g1_17_answers_are_nested_lists_on_the_route_of_questions():
+    request = sent(V1().answer(Question("que_1", "ses_1", ()), "/w", (("Red",), ("S", "my own"))))
+    assert request.path == "/question/que_1/reply"
+    assert request.body == {"answers": [["Red"], ["S", "my own"]]}
+
+
+def test_the_list_of_sessions_is_asked_whole():
+    assert sent(V1().sessions("/w", project=True), []).query["limit"] >= 100_000
+
+
+def test_sessions_of_all_directories_are_paged_until_the_cursor_ends_or_repeats():
+    pages = {None: ("a", "1"), "1": ("b", "2"), "2": ("c", "2")}
+
+    def answer(request):
+        name, cursor = pages[request.query["cursor"]]
+        return reply_of(request, [{"id": name}], x_next_cursor=cursor)
+
+    found, asked = run(V1().sessions(None, project=False), answer)
+    assert [s.id for s in found] == ["a", "b", "c"]
+    assert len(asked) == 3
+
+
+def test_g1_24_messages_of_another_directory_are_asked_again_there():
+    messages = [user("msg_1"), assistant("msg_2", "msg_1", "hello")]
+
+    def answer(request):
+        if request.path == "/session/ses_1":
+            return reply_of(request, {"id": "ses_1", "directory": "/b"})
+        found = request.query["directory"] == "/b"
+        return reply_of(request, messages if found else None, 200 if found else 404)
+
+    found, _ = run(V1().messages(Session("ses_1", directory="/a")), answer)
+    assert [m.text for m in found] == ["hi", "hello"]
+
+
+def test_g1_20_a_long_list_of_messages_is_whole():
+    messages = [user(f"msg_{n}", n) for n in range(250)]
+    found, asked = run(V1().messages(HERE), lambda request: reply_of(request, messages))
+    assert len(found) == 250
+    assert "limit" not in asked[0].query
+
+
+# -- what 1.x says ---------------------------------------------------------------------------------
+
+
+def test_unknown_kinds_pass_and_malformed_known_ones_are_named():
+    assert list(V1().events({"type": "future.thing", "properties": {}})) == []
+    assert list(V1().events("nonsense")) == []
+    for properties in (None, {}, {"info": None}, {"info": {"role": "user"}}, {"info": []}):
+        with pytest.raises(StreamError, match=r"message\.updated"):
+            list(V1().events({"type": "message.updated", "properties": properties}))
+
+
+@pytest.mark.parametrize("answer", [{}, "", {"error": "no"}])
+def test_what_is_no_list_is_not_an_empty_one(answer):
+    """Nothing is known then: not that no permission waits, nor that a turn is over."""
+    with pytest.raises(OpenCodeError, match="a list was expected"):
+        many("a permission", dict, answer)
+
+
+def test_an_answer_in_another_shape_is_an_error_that_names_it():
+    with pytest.raises(OpenCodeError, match="a session in a shape"):
+        run(V1().session("ses_1"), lambda request: reply_of(request, {"no": "id"}))
+
+
+def test_zeros_that_hold_the_place_are_unknown():
+    zeros = {
+        "cost": 0,
+        "tokens": {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}},
+    }
+    assert _message_with_parts(assistant("m", "p", **zeros)).usage is None
+    free = zeros | {"tokens": zeros["tokens"] | {"input": 5}}
+    assert _message_with_parts(assistant("m", "p", **free)).usage == Usage(5, 0, 0, 0, 0, 0)
+
+
+def test_missing_counts_are_unknown_not_zero():
+    """G2-06: tokens without a cache, a cost of null."""
+    part = assistant("m", "p", cost=None, tokens={"input": 9007199254740993, "output": 1})
+    assert _message_with_parts(part).usage == Usage(9007199254740993, 1)
+
+
+def test_an_unarchived_session_is_not_archived():
+    assert _session({"id": "s", "time": {"created": 1, "archived": 0}}).archived is None
+
+
+@pytest.mark.parametrize(
+    ("meta", "diffs"),
+    [
+        (
+            {"filediff": {"file": "a", "patch": "p", "additions": 1, "deletions": 0}},
+            (FileDiff("a", "p", 1, 0),),
+        ),
+        ({"diff": "p", "filepath": "a"}, (FileDiff("a", "p"),)),
+        ({"files": [{"relativePath": "a", "diff": "p"}]}, (FileDiff("a", "p"),)),
+        ({"diff": True}, ()),
+        ({}, ()),
+    ],
+)
+def test_edits_are_found_in_every_shape_of_a_tools_report(meta, diffs):
+    state = {"status": "completed", "metadata": meta}
+    part = {"id": "t", "type": "tool", "tool": "edit", "callID": "c", "state": state}
+    message = _message_with_parts({"info": user("m")["info"], "parts": [part]})
+    assert message.tools[0].diffs == diffs

@@ -1,0 +1,619 @@
+"""Pictures: they show what the frames say, tell what is not known, and look the same everywhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import matplotlib as mpl
+import pandas as pd
+import pytest
+from IPython.core.error import UsageError
+from matplotlib.patches import Rectangle
+from support.both import both
+from support.notebook_turns import answer, permission, tool, turn
+from support.shell import Shell, one_line_and_what_to_do
+
+from opencode_magics import history
+from opencode_magics.client.client import Client
+from opencode_magics.core import columns
+from opencode_magics.core.columns import Column, frame
+from opencode_magics.core.model import Message, ModelRef, Session, Text, Usage
+from opencode_magics.core.turn import Settled, Turn
+from opencode_magics.errors import MissingPackageError
+from opencode_magics.history import picture
+from opencode_magics.history.frames import MESSAGES, STEPS, message_rows, step_rows
+from opencode_magics.history.plots import context_of
+from opencode_magics.history.spans import SPANS, Span, _of_session
+from opencode_magics.history.sums import Entry, summed
+from opencode_magics.history.timeline import timeline_of
+from opencode_magics.history.times import PERIODS
+from opencode_magics.history.usage import USAGE, Row
+from opencode_magics.sessions.run import prepare
+
+DAY = 86_400_000
+T0 = 1_764_374_400_000  # 2025-11-29, midnight UTC
+
+SUMS = {n: c for n, c in USAGE.items() if n not in ("title", "cost_inclusive", "subagents")}
+
+
+# -- what stands in a picture ----------------------------------------------------------------------
+
+
+def texts(shown: Any) -> list[str]:
+    """Every text that can be seen, of axes, legend and margins."""
+    every = [*shown.texts, *(t for a in shown.axes for t in a.texts)]
+    ticks = [t for a in shown.axes for axis in (a.xaxis, a.yaxis) for t in axis.get_ticklabels()]
+    legend = [t for box in shown.legends for t in box.get_texts()]
+    return [t.get_text() for t in (*every, *ticks, *legend) if t.get_text()]
+
+
+def bars(shown: Any) -> list[Rectangle]:
+    return [p for p in shown.axes[0].patches if isinstance(p, Rectangle)]
+
+
+def colours(shown: Any) -> set[str]:
+    return {mpl.colors.to_hex(p.get_facecolor()) for p in bars(shown) if p.get_width()}
+
+
+def labels(shown: Any) -> list[str]:
+    """The names at the left, from the top."""
+    return [t.get_text() for t in shown.axes[0].get_yticklabels()]
+
+
+def drawn(shown: Any) -> bytes:
+    """It as a file, which has to be possible without a warning."""
+    png, size = shown._repr_png_()
+    assert png.startswith(b"\x89PNG")
+    assert size["width"] == 900
+    assert size["alt"] == shown.alt
+    return png
+
+
+# -- usage -----------------------------------------------------------------------------------------
+
+
+def call(*key: Any, cost: float | None = 0.5, calls: int = 1, **told: Any) -> Entry:
+    used = None if cost is None else Usage(10, 2, 0, 30, 0, cost)
+    return Entry(key, "ses_1", used, calls=calls, unknown=int(cost is None), **told)
+
+
+def usage(keys: str, *entries: Entry) -> pd.DataFrame:
+    """A usage frame as `history.usage` makes it."""
+    by = keys.split(",")
+    table = {
+        name: Column(
+            columns.DAY if name in PERIODS else columns.TEXT, lambda r, at=at: r.sum.key[at], ""
+        )
+        for at, name in enumerate(by)
+    }
+    return frame({**table, **SUMS}, [Row(one) for one in summed(entries)])
+
+
+def test_bars_are_the_first_key_and_their_parts_the_second() -> None:
+    shown = history.chart(
+        usage(
+            "agent,model",
+            call("plan", "small", cost=0.25),
+            call("build", "large", cost=2.0),
+            call("build", "small", cost=1.0),
+        )
+    )
+    assert labels(shown) == ["build", "plan"]
+    assert sorted(b.get_width() for b in bars(shown)) == [0, 0.25, 1, 2]
+    assert "Cost by agent and model" in texts(shown)
+    assert "$3.25 in all · USD as the server stored it" in texts(shown)
+    assert {"large", "small", "$3.00", "$0.25"} <= {*texts(shown)}
+    drawn(shown)
+
+
+def test_days_stand_on_a_time_axis_and_empty_ones_are_seen() -> None:
+    frame = usage("day,model", call(T0, "m"), call(T0 + 3 * DAY, "m", cost=0.1))
+    frame.attrs["tz"] = "Europe/Berlin"
+    shown = history.chart(frame)
+    middles = [b.get_x() + b.get_width() / 2 for b in bars(shown)]
+    assert middles[1] - middles[0] == pytest.approx(3)
+    assert {"Nov 29", "Dec 2", "2025"} <= {*texts(shown), shown.axes[0].get_xlabel()}
+    assert any("days of Europe/Berlin" in t for t in texts(shown))
+    drawn(shown)
+
+
+@pytest.mark.parametrize(
+    ("period", "step", "name"),
+    [("week", 7 * DAY, "week of Dec 6"), ("month", 31 * DAY, "Nov")],
+)
+def test_weeks_and_months_too(period: str, step: int, name: str) -> None:
+    first = T0 if period == "week" else int(datetime(2025, 10, 1).timestamp() * 1000)
+    shown = history.chart(usage(period, call(first), call(first + step)))
+    assert name in texts(shown)
+    drawn(shown)
+
+
+def test_by_tool_calls_are_shown_for_no_cost_is_known() -> None:
+    entry = Entry(("bash",), "ses_1", calls=3, unknown=None)
+    shown = history.chart(usage("tool", entry, Entry(("read",), "ses_1", calls=5, unknown=None)))
+    assert labels(shown) == ["read", "bash"]
+    assert {"Calls by tool", "8 calls in all", "5", "3"} <= {*texts(shown)}
+
+
+def test_what_is_unknown_is_said_and_has_no_bar() -> None:
+    shown = history.chart(
+        usage("model", call("m", cost=1.0), call("n", cost=None), call("n", cost=None))
+    )
+    assert sorted(b.get_width() for b in bars(shown)) == [0, 1]
+    assert "unknown" in texts(shown)
+    assert "2 calls of unknown usage (stopped, failed) in no bar." in texts(shown)
+    assert "Cost of 1 line is unknown." in texts(shown)
+    assert "2 calls of unknown usage" in shown.alt
+
+
+def test_a_cost_of_nothing_is_not_unknown() -> None:
+    shown = history.chart(usage("model", call("free", cost=0.0)))
+    assert "$0" in texts(shown)
+    assert "unknown" not in texts(shown)
+
+
+def test_copies_that_were_left_out_are_said() -> None:
+    shown = history.chart(usage("model", call("m"), call("m", cost=None, copies=4, calls=0)))
+    assert "4 calls that forks copied left out." in texts(shown)
+
+
+def test_more_bars_than_can_be_read_are_told_in_words() -> None:
+    entries = [call(f"p{n}", cost=float(n)) for n in range(1, 31)]
+    shown = history.chart(usage("project", *entries))
+    assert labels(shown) == [f"p{n}" for n in range(30, 10, -1)]
+    assert "10 bars more, of $55.00, not drawn." in texts(shown)
+
+
+def test_more_parts_than_colours_stand_together() -> None:
+    shown = history.chart(usage("day,model", *(call(T0, f"m{n}", cost=1.0) for n in range(12))))
+    assert "all others" in texts(shown)
+    assert len(colours(shown)) == 7
+    assert max(b.get_y() + b.get_height() for b in bars(shown)) == 12
+
+
+def test_sessions_of_the_same_title_are_told_apart() -> None:
+    frame = usage("session", call("ses_abcdef", cost=2.0), call("ses_uvwxyz"), call("ses_3"))
+    frame.insert(1, "title", pd.array(["Practice", "Practice", "Work"], dtype="string"))
+    assert labels(history.chart(frame)) == ["Practice …abcdef", "Practice …uvwxyz", "Work"]
+
+
+def test_what_has_no_date_is_said() -> None:
+    shown = history.chart(usage("day", call(T0), call(None, cost=0.25)))
+    assert len(bars(shown)) == 1
+    assert "$0.25 without a date not shown." in texts(shown)
+
+
+@pytest.mark.parametrize("keys", ["model", "day", "agent,model"])
+def test_nothing_can_be_drawn(keys: str) -> None:
+    shown = history.chart(usage(keys))
+    assert "nothing in this time" in texts(shown)
+    drawn(shown)
+
+
+def test_a_total_is_one_bar() -> None:
+    shown = history.chart(frame(SUMS, [Row(one) for one in summed([call()])]))
+    assert [b.get_width() for b in bars(shown)] == [0.5]
+    assert texts(shown)[0] == "Cost"
+
+
+def test_any_column_of_numbers_can_be_drawn() -> None:
+    frame = usage("model", call("m"))
+    assert "30 tokens in all" in texts(history.chart(frame, "cache_read"))
+    assert any("0 to 1" in t for t in texts(history.chart(frame, "cache_share")))
+    assert any(t == "sessions" for t in texts(history.chart(frame, "sessions")))
+    with pytest.raises(ValueError, match=r"'model' can't be drawn; there are: cost, calls, "):
+        history.chart(frame, "model")
+
+
+@pytest.mark.parametrize("value", ["cache_share", "sessions", "gap"])
+def test_what_does_not_add_up_is_not_stacked(value: str) -> None:
+    with pytest.raises(ValueError, match=f"{value} can't be stacked"):
+        history.chart(usage("agent,model", call("build", "m")), value)
+
+
+STRANGE = ["costs $5 or $6", "日本語", "a\nb\x00c\u202e", "x" * 300, "", "_{^}\\frac"]
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_a_name_may_be_anything(name: str) -> None:
+    shown = history.chart(usage("agent,model", call(name, name), call("b", name), call("b", "c")))
+    assert all(len(label) <= 38 for label in labels(shown))
+    assert not any(t.get_parse_math() for t in shown.findobj(mpl.text.Text))
+    drawn(shown)
+    drawn(timeline_of(spans(Span(Session("s", name), 0, "tool", name, 1, 9000, "ok", name))))
+
+
+# -- context ---------------------------------------------------------------------------------------
+
+
+def step(at: int, tokens: int | None, read: int = 0, **told: Any) -> Message:
+    used = None if tokens is None else Usage(tokens, 5, 0, read, 0, 0.01)
+    model = ModelRef("acme", "m-1")
+    times = {"created": at * 1000, "completed": at * 1000 + 500}
+    return Message(
+        f"m{at}", "s", "assistant", **times, model=model, finish="stop", reported=used, **told
+    )
+
+
+def prompt(at: int, text: str) -> Message:
+    return Message(f"m{at}", "s", "user", at * 1000, parts=(Text(f"t{at}", text, 0, 0),))
+
+
+def context(*messages: Message, **told: Any) -> Any:
+    return context_of(
+        frame(STEPS, step_rows(messages)),
+        frame(MESSAGES, message_rows(messages)),
+        **told,
+    )
+
+
+def test_context_stands_step_by_step_by_where_it_came_from() -> None:
+    shown = context(
+        prompt(0, "Fix the login test"),
+        step(1, 1000),
+        step(2, 200, 1000),
+        prompt(3, "Why?"),
+        step(4, 300, 1200),
+        title="Work",
+        limits={("acme", "m-1"): 2000},
+    )
+    tops: dict[float, float] = {}
+    for bar in bars(shown):
+        middle = round(bar.get_x() + bar.get_width() / 2)
+        tops[middle] = max(tops.get(middle, 0), bar.get_y() + bar.get_height())
+    assert tops == {1: 1000, 2: 1200, 3: 1500}
+    assert {"new", "read from the cache", "Fix the login test", "Why?"} <= {*texts(shown)}
+    assert "Context of “Work”" in texts(shown)
+    assert any("at most 1,500 tokens of 2,000 (75%)" in t for t in texts(shown))
+    assert [
+        line.get_ydata()[0] for line in shown.axes[0].lines if len({*line.get_ydata()}) == 1
+    ] == [2000]
+    drawn(shown)
+
+
+def test_a_step_of_unknown_usage_is_a_question_mark() -> None:
+    shown = context(prompt(0, "hi"), step(1, 1000), step(2, None))
+    assert "?" in texts(shown)
+    assert "1 step of unknown usage: no bar." in texts(shown)
+
+
+def test_a_compaction_is_marked_behind_its_step() -> None:
+    shown = context(step(1, 1000), step(2, 9000, summary=True), step(3, 100))
+    (mark,) = [line for line in shown.axes[0].lines if line.get_color() == picture.RED]
+    assert mark.get_xdata()[0] == 2.5
+    assert "summed up" in texts(shown)
+
+
+@pytest.mark.parametrize("count", [0, 1, 400])
+def test_a_session_may_be_empty_or_long(count: int) -> None:
+    shown = context(*(step(n, n) for n in range(1, count + 1)))
+    assert len(bars(shown)) == count
+    assert any(t.startswith(f"{count} step") for t in texts(shown))
+    drawn(shown)
+
+
+# -- timeline --------------------------------------------------------------------------------------
+
+TOP, SUB = Session("ses_1", "Work"), Session("ses_2", "Look (@explore subagent)", parent="ses_1")
+
+
+def spans(*rows: Span) -> pd.DataFrame:
+    return frame(SPANS, rows)
+
+
+def span(kind: str, start: int, end: int | None, session: Session = TOP, **told: Any) -> Span:
+    given = {"name": kind, "status": "completed", "detail": f"{kind} at {start}", **told}
+    return Span(session, int(session is SUB), kind, start=T0 + start, end=end and T0 + end, **given)
+
+
+def places(shown: Any, colour: str) -> list[tuple[float, float]]:
+    """Where the bars of a colour are, from left to right, and how far down."""
+    found = [b for b in bars(shown) if mpl.colors.to_hex(b.get_facecolor()) == colour]
+    return sorted((round(b.get_x(), 4), round(b.get_y(), 2)) for b in found)
+
+
+def test_a_subagents_lane_is_below_the_call_that_started_it() -> None:
+    shown = timeline_of(
+        spans(
+            span("prompt", 0, 0, detail="Look around"),
+            span("step", 0, 4000, status="succeeded"),
+            span("tool", 1000, 3000, name="task", child=SUB.id),
+            span("step", 1500, 2500, SUB, status="succeeded"),
+            span("tool", 2000, 2500, SUB, name="read"),
+        )
+    )
+    ((left, task),) = places(shown, picture.PURPLE)
+    ((_, read),) = places(shown, picture.BLUE)
+    assert left == 0.25
+    assert task < read
+    assert shown.axes[0].yaxis_inverted()
+    assert {"▸ Look around", "↳ Look (@explore subagent)", "subagent"} <= {*texts(shown)}
+    (line,) = [x for x in shown.axes[0].lines if x.get_color() == picture.PURPLE]
+    assert line.get_xdata()[0] == pytest.approx(0.25)
+    drawn(shown)
+
+
+def test_calls_at_the_same_time_stand_below_each_other() -> None:
+    shown = timeline_of(
+        spans(*(span("tool", n, 1000 + n) for n in range(3)), span("tool", 1001, 1500))
+    )
+    rows = [y for _, y in places(shown, picture.BLUE)]
+    assert len({*rows}) == 3
+    assert rows[3] == rows[0]
+
+
+def test_waiting_is_drawn_over_its_call() -> None:
+    frame = spans(
+        span("tool", 0, 2000, name="bash", detail="git push"),
+        span("waiting", 0, 1500, name="permission", status="once", detail="git push"),
+    )
+    frame.attrs["waiting"] = True
+    shown = timeline_of(frame)
+    (wait,) = [b for b in bars(shown) if b.get_hatch()]
+    assert wait.get_width() == pytest.approx(0.75)
+    assert any("1.5 s of waiting for an answer" in t for t in texts(shown))
+    assert "waits for permission or an answer" in texts(shown)
+    assert not any("does not store" in t for t in texts(shown))
+
+
+def test_that_waiting_is_not_known_is_said() -> None:
+    shown = timeline_of(spans(span("tool", 0, 2000)))
+    assert "How long permissions were waited for, the server does not store." in texts(shown)
+
+
+def test_a_long_pause_is_cut_out_and_told() -> None:
+    hour = 3_600_000
+    shown = timeline_of(spans(span("tool", 0, 2000), span("tool", hour, hour + 2000)))
+    assert "1 h later" not in texts(shown)
+    assert "59 min 58 s later" in texts(shown)
+    first, second = (b.get_width() for b in bars(shown) if b.get_height() < 0.3)
+    assert first == pytest.approx(second)
+    assert first == pytest.approx(0.48)
+    assert any("4 s at work" in t for t in texts(shown))
+
+
+def test_what_has_no_end_is_pale_and_told() -> None:
+    shown = timeline_of(spans(span("tool", 0, None, status="running"), span("step", 0, 9000)))
+    (pale,) = [b for b in bars(shown) if b.get_alpha() == 0.4]
+    assert pale.get_width() == pytest.approx(1)
+    assert "1 without an end: pale, drawn as far as anything is known." in texts(shown)
+
+
+def test_a_clock_that_ran_backwards_breaks_nothing() -> None:
+    shown = timeline_of(spans(span("tool", 5000, 1000), span("step", 0, 9000)))
+    assert all(b.get_width() > 0 for b in bars(shown))
+    assert all(0 <= b.get_x() <= 1 for b in bars(shown))
+
+
+@pytest.mark.parametrize("status", ["failed", "aborted", "interrupted"])
+def test_what_failed_is_red(status: str) -> None:
+    shown = timeline_of(
+        spans(span("step", 0, 1000, status=status), span("tool", 0, 9, status="error"))
+    )
+    assert len(places(shown, picture.RED)) == 2
+    assert "failed, stopped or declined" in texts(shown)
+
+
+def test_nothing_happened() -> None:
+    shown = timeline_of(spans())
+    assert texts(shown)[0] == "Timeline: nothing happened"
+    drawn(shown)
+
+
+def test_clock_times_are_those_of_a_zone() -> None:
+    shown = timeline_of(spans(span("tool", 0, 2000)), tz="Asia/Tokyo")
+    assert any("2025-11-29 09:00:00 (Asia/Tokyo)" in t for t in texts(shown))
+
+
+# -- spans -----------------------------------------------------------------------------------------
+
+
+def test_waiting_begins_with_its_call_and_takes_as_long_as_was_measured() -> None:
+    run = turn(answer(tool(start=1200, end=3000)))
+    settled = (
+        Settled(permission(), "always", waited=0.5),
+        Settled(permission("x"), "once", waited=9.0),
+        Settled(permission(), "once", waited=0.75),
+        Settled(permission(), "reject"),
+    )
+    found = frame(SPANS, _of_session(Session("ses_1"), 0, run.log, settled))
+    waits = found[found["kind"] == "waiting"]
+    assert list(found["kind"]) == ["prompt", "step", "tool", "waiting", "waiting"]
+    assert list(waits["name"]) == ["permission", "permission"]
+    assert list(waits["status"]) == ["always", "once"]
+    assert list(waits["duration"]) == [0.5, 0.75]
+    assert list(waits["started"]) == [found["started"][2], waits["ended"].iloc[0]]
+
+
+@pytest.mark.parametrize("name", SPANS)
+def test_help_and_page_tell_every_column_of_spans(name: str) -> None:
+    column = SPANS[name]
+    told = (Path(__file__).parents[2] / "notebooks" / "columns.md").read_text(encoding="utf-8")
+    assert f"{name} ({column.dtype}): {column.about}" in str(history.spans.__doc__)
+    assert f"| spans | `{name}` | {column.dtype} | {column.about} |" in told
+
+
+# -- everywhere the same ---------------------------------------------------------------------------
+
+ALONE = """
+import sys
+from test_plots import call, usage
+from opencode_magics import history
+import matplotlib
+settings = lambda: {k: matplotlib.rcParams[k] for k in matplotlib.rcParams if k != "backend"}
+before = settings()
+history.chart(usage("model", call("m")))._repr_png_()
+assert before == settings()
+assert "matplotlib.pyplot" not in sys.modules
+"""
+
+
+def test_no_global_state_is_used_or_changed() -> None:
+    """Neither `pyplot` nor its list of figures nor its settings."""
+    path = [str(Path(history.__file__).parents[2]), str(Path(__file__).parent)]
+    subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}\n{ALONE}"], check=True
+    )
+
+
+def test_a_picture_looks_the_same_whatever_style_is_set() -> None:
+    plain = drawn(history.chart(usage("model", call("m"))))
+    with mpl.rc_context({"figure.facecolor": "black", "font.size": 30, "text.color": "white"}):
+        assert drawn(history.chart(usage("model", call("m")))) == plain
+
+
+def test_a_picture_says_in_words_what_it_shows(tmp_path: Path) -> None:
+    shown = history.chart(usage("model", call("m")))
+    assert repr(shown) == ("<Picture: Cost by model. $0.50 in all · USD as the server stored it>")
+    shown.savefig(tmp_path / "usage.svg")
+    assert "<svg" in (tmp_path / "usage.svg").read_text(encoding="utf-8")
+
+
+def contrast(one: str, other: str) -> float:
+    """WCAG's contrast of two colours."""
+
+    def light(colour: str) -> float:
+        parts = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb(colour))
+        return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
+
+    def rgb(colour: str) -> Sequence[float]:
+        return mpl.colors.to_rgb(colour)
+
+    low, high = sorted((light(one), light(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("colour", [picture.INK, picture.FAINT, picture.RED])
+def test_words_can_be_read_on_their_card(colour: str) -> None:
+    assert contrast(colour, picture.CARD) >= 4.5
+
+
+@pytest.mark.parametrize("colour", [picture.BLUE, picture.PURPLE, picture.RED])
+def test_words_on_bars_can_be_read(colour: str) -> None:
+    assert contrast(colour, picture.CARD) >= 4.5
+
+
+# -- in a shell, on a real server ------------------------------------------------------------------
+
+
+def played(client: Client, session: Session, text: str) -> Turn:
+    with prepare(client, session, text) as run:
+        run.start()
+        for now in run:
+            for request in now.permissions:
+                run.decide(request, "once")
+        return run.turn
+
+
+def test_a_live_turn_knows_how_long_its_subagent_waited(client: Client, session: Session) -> None:
+    done = played(client, session, "#task #bash echo hi")
+    found = history.spans(client, done)
+    assert found.attrs["waiting"] is True
+    rows = zip(found["depth"], found["kind"], found["name"], strict=True)
+    told = [[depth, kind, "" if pd.isna(name) else name] for depth, kind, name in rows]
+    assert told == [
+        [0, "prompt", ""],
+        [0, "step", "practice/scripted"],
+        [0, "tool", "task"],
+        [0, "step", "practice/scripted"],
+        [1, "prompt", ""],
+        [1, "step", "practice/scripted"],
+        [1, "tool", "bash"],
+        [1, "waiting", "permission"],
+        [1, "step", "practice/scripted"],
+    ]
+    bash, wait = found.iloc[6], found.iloc[7]
+    assert 0 < wait["duration"] <= bash["duration"]
+    whole = history.spans(client, session.id)
+    assert whole.attrs["waiting"] is False
+    assert list(whole["kind"]) == [k for k in found["kind"] if k != "waiting"]
+    drawn(history.timeline(client, done))
+
+
+def test_a_turn_has_none_of_the_spans_of_another(client: Client, session: Session) -> None:
+    played(client, session, "#task #text 3")
+    second = played(client, session, "#text 3")
+    found = history.spans(client, second)
+    assert list(found["kind"]) == ["prompt", "step"]
+    assert len(history.spans(client, session)) == 8
+    latest = history.spans(client, session, last=1)
+    assert latest.drop(columns="detail").equals(found.drop(columns="detail"))
+    assert (latest.attrs["earlier"], history.spans(client, session).attrs["earlier"]) == (1, 0)
+    assert "1 earlier turn not drawn" in history.timeline(client, session, last=1).alt
+
+
+@both
+def test_a_turn_and_a_session_have_a_timeline(shell: Shell) -> None:
+    title = uuid4().hex[:8]  # other tests make sessions on the same server
+    shell.run(f"%oc_prompt --title {title} --permission once #bash echo hi")
+    own = shell.run("%oc_timeline").value
+    assert "of waiting for an answer" in own.alt
+    shell.run("%oc_prompt --title two #text 3")
+    other = shell.run(f"%oc_timeline {title}").value
+    assert other.alt.startswith(f"Timeline of “{title}”")
+    assert "the server does not store" in other.alt
+
+
+@both
+def test_a_session_has_a_picture_of_its_context(shell: Shell) -> None:
+    shell.run("%oc_prompt --title c --permission once #two")
+    shown = shell.run("%oc_context").value
+    assert shown.alt.startswith("Context of “c”. 2 steps · at most ")
+    drawn(shown)
+
+
+def test_usage_is_shown_and_returned(shell: Shell) -> None:
+    shell.run("%oc_prompt --new #text 3")
+    session = shell.run("%oc_session").value
+    seen = shell.run(f"frame = %oc_usage --by model --session {session.id} --plot")
+    assert "deleted ones are not in it" in seen.text
+    (output,) = seen.outputs
+    assert output.data["image/png"]
+    assert output.data["text/plain"].startswith("<Picture: Cost by model. $0.0")
+    assert shell.run("len(frame)").value == 1
+
+
+@pytest.mark.parametrize("line", ["%oc_usage --plot", "%oc_timeline", "%oc_context"])
+def test_without_matplotlib_it_says_what_to_install(
+    shell: Shell, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell.run("%oc_new x")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    failed = shell.fails(line)
+    assert isinstance(failed.error, MissingPackageError)
+    assert one_line_and_what_to_do(failed)
+    assert failed.lines == [
+        "MissingPackageError: Pictures need matplotlib, which is not installed here.",
+        "Install it with: pip install 'opencode-magics[plots]'",
+    ]
+
+
+def test_a_broken_matplotlib_is_not_called_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from opencode_magics.history.extras import need
+
+    (tmp_path / "broken_package.py").write_text("import no_such_dependency")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="no_such_dependency"):
+        need("broken_package", "Pictures", "plots")
+
+
+@pytest.mark.parametrize("line", ["%oc_timeline", "%oc_context"])
+def test_without_a_session_it_says_what_to_do(shell: Shell, line: str) -> None:
+    failed = shell.fails(line)
+    assert isinstance(failed.error, UsageError)
+    assert "%oc_new" in failed.text
+
+
+def test_the_number_of_turns_is_checked(shell: Shell) -> None:
+    shell.run("%oc_new x")
+    failed = shell.fails("%oc_timeline x --last 0")
+    assert isinstance(failed.error, UsageError)
+    assert "from 1 on" in failed.text

@@ -1,0 +1,166 @@
+"""%oc_diff in a shell, on a real server: in git, outside of it, turn by turn, after a revert."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from IPython.core.error import UsageError
+from support.shell import Shell, one_line_and_what_to_do
+
+from opencode_magics.client.client import Client
+from opencode_magics.core.diffs import Diff
+from opencode_magics.dialects.base import Reply, Request
+from opencode_magics.errors import NotFoundError
+from opencode_magics.practice.world import Practice
+
+BOTH_GENERATIONS = True
+
+
+@pytest.fixture
+def shell(shell: Shell) -> Shell:
+    """With a session of its own, where edits are allowed."""
+    shell.run("%config OpenCodeMagics.noninteractive = 'once'")
+    shell.run("%oc_new diffs")
+    return shell
+
+
+def ask(shell: Shell, prompt: str) -> str:
+    """Have the agent do something; the id of the prompt."""
+    shell.run(f"%oc_prompt {prompt}")
+    return str(shell.run("%oc_turn").value.prompt)
+
+
+def diff(shell: Shell, line: str = "") -> Diff:
+    found = shell.run(f"%oc_diff {line}").value
+    assert isinstance(found, Diff)
+    return found
+
+
+def look(shell: Shell, line: str = "", kind: str = "text/plain") -> str:
+    """How a notebook shows it."""
+    data, _ = shell.display_formatter.format(diff(shell, line))
+    return str(data[kind])
+
+
+def test_the_diff_of_a_session_is_merged_from_its_turns(shell: Shell, workspace: Path) -> None:
+    ask(shell, "#edit notes.txt hello goodbye")
+    ask(shell, "#edit notes.txt goodbye farewell")
+    ask(shell, "#write new.txt")
+    found = diff(shell)
+    assert found.source == "turns"
+    assert {f.name: (f.status, f.counts) for f in found.files} == {
+        "notes.txt": ("modified", (1, 1)),
+        "new.txt": ("added", (2, 0)),
+    }
+    assert found["notes.txt"].files[0].changes[0].hunks[0].lines[:2] == (
+        "-hello one",
+        "+farewell one",
+    )
+
+
+def test_the_patch_undoes_what_was_done(shell: Shell, workspace: Path) -> None:
+    before = (workspace / "notes.txt").read_bytes()
+    ask(shell, "#edit notes.txt hello goodbye")
+    ask(shell, "#write new.txt")
+    command = ["git", "apply", "-R"]
+    subprocess.run(command, cwd=workspace, check=True, input=diff(shell).patch.encode())
+    assert (workspace / "notes.txt").read_bytes() == before
+    assert not (workspace / "new.txt").exists()
+
+
+def test_a_message_gives_the_diff_of_its_turn(shell: Shell) -> None:
+    first = ask(shell, "#edit notes.txt hello goodbye")
+    ask(shell, "#write new.txt")
+    assert list(diff(shell, f"--message {first}")) == ["notes.txt"]
+    answer = shell.run("%oc_turn").value.answers[0].id
+    assert list(diff(shell, f"-m {answer}")) == ["new.txt"]
+
+
+def test_a_whole_file_comes_from_the_server_and_only_what_changed_is_kept(
+    shell: Shell, workspace: Path
+) -> None:
+    """1.18.33 sends all lines of a changed file."""
+    (workspace / "long.txt").write_text("".join(f"line {n}\n" for n in range(900)))
+    ask(shell, "#edit long.txt 777 XXX")
+    (change,) = diff(shell)["long.txt"].files[0].changes
+    assert [h.header for h in change.hunks] == ["@@ -775,7 +775,7 @@"]
+    assert "778     -line 777" in look(shell)
+
+
+def test_what_commands_did_in_git_is_told_too(
+    shell: Shell, workspace: Path, generation: str
+) -> None:
+    ask(shell, "#bash rm guests.txt; printf '\\0' > n.bin; : > empty.txt; printf no > 'a \"ä.txt'")
+    found = diff(shell)
+    # The simulated server keeps track of texts only.
+    binary = {"n.bin": ("added", (None, None))} if generation == "1.x" else {}
+    assert {f.name: (f.status, f.counts) for f in found.files} == binary | {
+        "guests.txt": ("deleted", (0, 3)),
+        "empty.txt": ("added", (0, 0)),
+        'a "ä.txt': ("added", (1, 0)),
+    }
+
+
+def test_g5_01_outside_of_git_the_edit_tools_are_asked(shell: Shell, tmp_path: Path) -> None:
+    place = tmp_path / "plain"
+    place.mkdir()
+    (place / "notes.txt").write_text("hello one\nline two\n")
+    shell.run(f"%oc_new -d {place} no git here")
+    ask(shell, "#edit notes.txt hello goodbye")
+    ask(shell, "#write new.txt")
+    assert (list(diff(shell)), diff(shell).source) == (["notes.txt", "new.txt"], "tools")
+    first = look(shell).split("\n")[0]
+    assert "as the edit tools tell it: the server lists no changes" in first
+
+
+def test_g5_01_a_session_without_edits_says_that_there_are_no_changes(shell: Shell) -> None:
+    ask(shell, "#text 3")
+    assert not diff(shell)
+    assert look(shell) == "The server lists no changes"
+
+
+def test_a_reverted_turn_is_not_in_the_diff(
+    shell: Shell, client: Client, practice: Practice
+) -> None:
+    ask(shell, "#write new.txt")
+    second = ask(shell, "#edit notes.txt hello goodbye")
+    session = shell.run("%oc_session").value
+
+    def revert() -> Iterator[Request]:
+        path, where = f"/session/{session.id}/revert", {"directory": session.directory}
+        reply: Reply = yield Request("POST", path, where, {"messageID": second})
+        return reply
+
+    client.run(revert())
+    assert list(diff(shell)) == ["new.txt"]
+
+
+def test_another_session_is_named_by_its_title(shell: Shell) -> None:
+    ask(shell, "#edit notes.txt hello goodbye")
+    session = shell.run("%oc_session").value
+    shell.run("%oc_new something else")
+    assert not diff(shell)
+    assert list(diff(shell, session.id)) == ["notes.txt"]
+    assert shell.run("%oc_session").value.title == "something else"
+
+
+def test_it_is_shown_side_by_side_where_that_is_wanted(shell: Shell) -> None:
+    ask(shell, "#edit notes.txt hello goodbye")
+    assert "<table" not in look(shell, kind="text/html")
+    assert "<table" in look(shell, "--side-by-side", "text/html")
+
+
+def test_a_message_that_is_not_there_is_told_in_a_sentence(shell: Shell) -> None:
+    failed = shell.fails("%oc_diff --message msg_nope")
+    assert isinstance(failed.error, NotFoundError)
+    assert one_line_and_what_to_do(failed)
+
+
+def test_without_a_session_it_says_what_to_do(shell: Shell) -> None:
+    shell.run("%oc_connect;")
+    failed = shell.fails("%oc_diff")
+    assert isinstance(failed.error, UsageError)
+    assert "%oc_new" in failed.text

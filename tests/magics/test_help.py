@@ -1,0 +1,93 @@
+"""`%oc_help` shows every magic, and what each one says of itself is worth reading."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from support.shell import Shell
+
+from opencode_magics.magics import TOPICS
+from opencode_magics.magics.help import MagicHelp, Overview, overview
+from opencode_magics.magics.state import OpenCodeMagics
+
+EVERY = {magic.name.lstrip("%"): magic for magic in overview().magics}
+
+
+def test_every_registered_magic_is_in_the_table(alone: Shell) -> None:
+    registered = alone.magics_manager.magics
+    ours = {n for kind in ("line", "cell") for n in registered[kind] if n.startswith("oc_")}
+    shown = alone.run("table = %oc_help\ntable").value
+    assert isinstance(shown, Overview)
+    assert [m.name for m in shown.magics] == [*dict.fromkeys(m.name for m in shown.magics)]
+    assert {m.name.lstrip("%") for m in shown.magics} == ours
+    for magic in shown.magics:
+        line = f"  {magic.name} .*{re.escape(magic.gives)}$"
+        assert re.search(line, repr(shown), re.MULTILINE)
+        assert shown._repr_html_().count(f"<code>{magic.name}</code>") == 1
+
+
+def test_a_magic_for_cells_is_named_with_two_signs() -> None:
+    assert EVERY["oc_prompt"].name == "%%oc_prompt"
+    assert EVERY["oc_turn"].name == "%oc_turn"
+
+
+def test_the_table_is_grouped_by_topic() -> None:
+    lines = repr(overview()).splitlines()
+    titles = [line for line in lines if line and not line.startswith((" ", "%"))]
+    assert len(titles) == len({*titles}) == len(TOPICS)
+    assert lines[lines.index("Talk to an agent") + 1].startswith("  %%oc_prompt ")
+
+
+@pytest.mark.parametrize("named", ["oc_usage", "%oc_usage", "usage", "%oc_usage?"])
+def test_one_magic_is_shown_in_full(alone: Shell, named: str) -> None:
+    shown = alone.run(f"%oc_help {named}").value
+    assert isinstance(shown, MagicHelp)
+    assert shown.text == EVERY["oc_usage"].text
+    assert "--since SINCE" in repr(shown)
+    assert "&quot;" not in shown.gives
+    assert "--since SINCE" in shown._repr_html_()
+
+
+def test_the_cell_magic_is_found_with_both_signs(alone: Shell) -> None:
+    assert alone.run("%oc_help %%oc_prompt").value.name == "%%oc_prompt"
+
+
+def test_an_unknown_name_is_told_with_the_one_that_may_be_meant(alone: Shell) -> None:
+    assert "Did you mean %oc_usage?" in alone.fails("%oc_help oc_usag").text
+
+
+ORDERS = re.compile(
+    "(Add|Answer|Archive|Ask|Bring|Choose|Connect|Copy|Draw|End|Follow|Get|Give|Have|List|Load|Make|"
+    "Play|Print|Read|Record|Rename|Replay|Run|Send|Set|Show|Start|Stop|Take|Tell|Use|Write) "
+)
+
+
+@pytest.mark.parametrize("name", sorted(EVERY))
+def test_the_help_begins_with_what_one_gets(name: str) -> None:
+    """In a sentence of one line; no verb that tells what the magic does."""
+    first, blank, *_ = EVERY[name].text.splitlines()
+    assert re.fullmatch(r"[A-Z].{15,}[.:]", first)
+    assert not blank
+    assert not ORDERS.match(first)
+
+
+@pytest.mark.parametrize("name", sorted(EVERY))
+def test_the_help_tells_every_option(name: str) -> None:
+    topic = next(t for t in TOPICS if hasattr(t, name))
+    for action in getattr(topic, name).parser._actions:
+        assert action.help, f"%{name} doesn't say what {action.dest} is"
+
+
+# -- options ---------------------------------------------------------------------------------------
+
+OPTIONS = OpenCodeMagics.class_traits(config=True)
+
+
+@pytest.mark.parametrize("name", sorted(OPTIONS))
+def test_config_tells_every_option(alone: Shell, name: str) -> None:
+    shown = alone.run("%config OpenCodeMagics").text
+    _, found, told = shown.partition(f"OpenCodeMagics.{name}=")
+    assert found
+    assert OPTIONS[name].help
+    assert OPTIONS[name].help.split()[0] in told.partition("OpenCodeMagics.")[0]

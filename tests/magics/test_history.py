@@ -1,0 +1,334 @@
+"""%oc_history, %oc_usage, %oc_show and %oc_sessions on a real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pandas as pd
+import pytest
+from IPython.core.error import UsageError
+from support import corpus
+from support.both import both
+from support.shell import Shell
+
+from opencode_magics import history
+from opencode_magics.client import server
+from opencode_magics.client.client import USER, Client
+from opencode_magics.core.turn import Turn
+from opencode_magics.history.sums import exact
+from opencode_magics.practice.world import Practice
+from opencode_magics.sessions.transcript import Conversation
+
+BOTH_GENERATIONS = True
+
+
+@pytest.fixture
+def shell(shell: Shell) -> Shell:
+    """With a session of its own, where all is allowed."""
+    shell.run("%config OpenCodeMagics.noninteractive = 'once'")
+    shell.run("%oc_new history")
+    return shell
+
+
+@pytest.fixture
+def http(practice: Practice) -> Iterator[httpx.Client]:
+    """The server as it is, for what the package can't do yet."""
+    auth = (USER, practice.password)
+    with httpx.Client(base_url=practice.url, auth=auth, timeout=60) as http:
+        yield http
+
+
+def current(shell: Shell) -> str:
+    return str(shell.run("%oc_session").value.id)
+
+
+def fork(http: httpx.Client, session: str) -> str:
+    return str(http.post(f"/session/{session}/fork", json={}).raise_for_status().json()["id"])
+
+
+PLAN = json.dumps([{"calls": [["bash", {"command": "exit 3", "description": "x"}]]}, {}])
+
+
+def test_the_history_of_the_current_session(shell: Shell, bash: str) -> None:
+    shell.run(f"%oc_prompt #plan {PLAN}")
+    turn = shell.run("%oc_turn").value
+    messages = shell.run("%oc_history").value
+    assert [*messages["message"]] == [m.id for m in turn.log]
+    assert [*messages["outcome"].dropna()] == ["succeeded", "succeeded"]
+    assert exact(messages["cost"].dropna()) == round(turn.cost, 10)
+    tools = shell.run("%oc_history --tools").value
+    assert [*tools.loc[0, ["tool", "exit"]]] == [bash, 3]
+    assert tools.loc[0, "input"]["command"] == "exit 3"
+    steps = shell.run("%oc_history --steps").value
+    assert steps["total"].sum() == turn.usage.total
+    parts = shell.run("%oc_history --parts").value
+    assert {"text", "tool", "step-start", "step-finish"} <= {*parts["type"]}
+
+
+def test_sessions_are_named_by_id_or_title(shell: Shell) -> None:
+    first = current(shell)
+    shell.run("%oc_prompt #text 3")
+    shell.run("%oc_new another title")
+    second = current(shell)
+    shell.run("%oc_prompt #text 3")
+    both = shell.run(f"%oc_history {first} {second}").value
+    assert [*both["session"].unique()] == [first, second]
+    assert {*shell.run("%oc_history another title").value["session"]} == {second}
+    everything = shell.run("%oc_history --all").value
+    assert {first, second} <= {*everything["session"]}
+    assert len(shell.run("%oc_history --everywhere").value) >= len(everything)
+
+
+def test_what_comes_from_the_cache_is_said_and_refreshed(shell: Shell) -> None:
+    shell.run("%oc_prompt #text 3")
+    shell.run("%oc_history")
+    shown = shell.run("%oc_history")
+    assert "1 session from the cache" in shown.text
+    assert "from the cache" not in shell.run("%oc_history --refresh").text
+    shell.run("%config OpenCodeMagics.history_cache = False")
+    assert "from the cache" not in shell.run("%oc_history").text
+
+
+@pytest.mark.parametrize("line", ["--tools --parts", "--all some title", "ses_nope"])
+def test_what_can_not_be_meant_is_said(shell: Shell, line: str) -> None:
+    assert shell.fails(f"%oc_history {line}").text.count("\n") <= 3
+
+
+def test_usage_is_added_up_as_asked(shell: Shell) -> None:
+    shell.run("%oc_prompt #text 3")
+    session = current(shell)
+    found = shell.run(f"%oc_usage --by agent,model --by day --session {session} --tz UTC")
+    assert [*found.value.columns[:4]] == ["agent", "provider", "model", "day"]
+    assert found.value.loc[0, "turns"] == 1
+    assert "1 session, $" in found.text
+    by_session = shell.run(f"%oc_usage -s {session}").value
+    assert by_session.loc[0, "cost"] == found.value.loc[0, "cost"]
+    assert pd.isna(by_session.loc[0, "turns"])
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("--by colour", "total, day, week, month"),
+        ("--since yesterday", "no point in time"),
+        ("--tz Mars/Base", "Europe/Berlin"),
+    ],
+)
+def test_what_usage_cannot_do_is_answered_with_what_it_can(
+    shell: Shell, line: str, told: str
+) -> None:
+    assert told in shell.fails(f"%oc_usage {line}").text
+
+
+def test_prices_of_the_server_give_the_cost_it_stored(shell: Shell, client: Client) -> None:
+    """Reasoning at the price of output, cached tokens at their own."""
+    used = {"prompt_tokens": 9000, "cached_tokens": 8000, "completion_tokens": 900}
+    shell.run(f"%oc_prompt #usage {json.dumps(used | {'reasoning_tokens': 600})}")
+    session = client.session(current(shell))
+    row = history.usage(client, "model", sessions=[session], cache=False).iloc[0]
+    assert [*row[["input", "output", "reasoning", "cache_read"]]] == [1000, 300, 600, 8000]
+    assert row["cost"] == exact([(1000 * 3 + 900 * 15 + 8000 * 0.3) / 1e6])
+    assert row["gap"] == 0
+    assert pd.isna(row["gap_reason"])
+
+
+def test_a_subagent_is_below_its_parent(shell: Shell, client: Client) -> None:
+    shell.run("%oc_prompt #task #text 3")
+    session = current(shell)
+    found = history.usage(client, cache=False).set_index("session").loc[session]
+    assert found["subagents"] == 1
+    (child,) = client.children(client.session(session))
+    assert found["cost_inclusive"] == exact([found["cost"], child.usage.cost])
+    sessions = shell.run("%oc_sessions").value.set_index("id")
+    assert [*sessions.loc[child.id, ["parent", "root", "depth"]]] == [session, session, 1]
+    assert sessions.loc[child.id, "status"] == "idle"
+
+
+def test_forks_of_a_real_server_are_found(shell: Shell, client: Client, http: httpx.Client) -> None:
+    shell.run("%oc_new original of forks")
+    shell.run(f"%oc_prompt #plan {PLAN}")
+    original = current(shell)
+    first = fork(http, original)
+    shell.run(f"%oc_session {first}")
+    shell.run("%oc_prompt #text 3")
+    second = fork(http, first)
+    renamed = fork(http, original)
+    http.patch(f"/session/{renamed}", json={"title": "a new name"}).raise_for_status()
+    family = [original, first, second, renamed]
+
+    messages = history.messages(client, family, cache=False)
+    own = messages[messages["duplicate_of"].isna()].groupby("session", observed=True).size()
+    assert dict(own) == {original: 3, first: 2}
+    assert messages.attrs["forks"] == {first: original, second: original, renamed: original}
+    found = history.usage(client, ["session", "model"], sessions=family, cache=False)
+    spent = dict(zip(found["session"], found["cost"], strict=True))
+    listed = {s: client.session(s).usage.cost for s in family}
+    assert spent[original] == exact([listed[original]])
+    assert spent[first] == exact([listed[first], -listed[original]])
+    assert spent[second] == spent[renamed] == 0
+    whole = history.usage(client, sessions=[original, first, second], cache=False)
+    assert whole.attrs["total"]["cost"] == exact([listed[first]])
+    shown = shell.run("%oc_sessions --forks --search original").value.set_index("id")
+    assert shown.loc[first, "fork_of"] == original
+
+
+@both
+def test_a_fork_costs_what_was_done_in_it(shell: Shell, client: Client, generation: str) -> None:
+    """Whether or not the session tells the cost of the copies as its own."""
+    shell.run("%oc_prompt #text 3")
+    original = current(shell)
+    shell.run("%oc_fork")
+    shell.run("%oc_prompt #text 3")
+    family = [original, current(shell)]
+
+    def spent(by: str | list[str], **options: Any) -> dict[str, float]:
+        found = history.usage(client, by, sessions=family, cache=False, **options)
+        return dict(found.groupby("session", observed=True)["cost"].sum())
+
+    alone, whole = spent("session"), spent("session", keep_duplicates=True)
+    assert alone == pytest.approx(spent(["session", "model"]))
+    assert alone[family[1]] > 0
+    assert whole == pytest.approx({original: alone[original], family[1]: sum(alone.values())})
+    assert whole == pytest.approx(spent(["session", "model"], keep_duplicates=True))
+    assert alone == pytest.approx(spent("session", since="1d"))
+    told = shell.run(f"%oc_sessions {'--forks' * (generation == '1.x')}").value.set_index("id")
+    assert told.loc[family[1], "fork_of"] == original
+    assert pd.isna(told.loc[original, "fork_of"])
+
+
+def poisoned(shell: Shell, http: httpx.Client) -> str:
+    """A session that 1.18.33 can't read any more: one that got a prompt with `format`."""
+    shell.run("%oc_new poisoned")
+    session = current(shell)
+    body = {"parts": [{"type": "text", "text": "#text 1"}]}
+    schema = {"type": "json_schema", "schema": {"type": "object", "properties": {}}}
+    http.post(f"/session/{session}/message", json=body | {"format": schema})
+    assert http.get(f"/session/{session}/message").status_code == 400
+    return session
+
+
+def test_a_fork_that_cannot_be_looked_for_is_said(shell: Shell, http: httpx.Client) -> None:
+    poisoned(shell, http)
+    shell.run("%oc_new poisoned (fork #1)")
+    shown = shell.run("%oc_sessions --forks")
+    assert "1 session could not be read" in shown.text
+    assert any("could not be read" in w for w in shown.value.attrs["warnings"])
+
+
+def test_a_session_that_answers_400_for_ever(shell: Shell, http: httpx.Client) -> None:
+    session = poisoned(shell, http)
+    shown = shell.run("%oc_history")
+    assert len(shown.value) == 0
+    assert "1 session could not be read" in shown.text
+    assert session in {*shell.run("%oc_usage").value["session"]}
+
+
+# -- old conversations -----------------------------------------------------------------------------
+
+
+def plain(shell: Shell, line: str) -> tuple[Conversation, dict[str, str]]:
+    told = shell.run(f"%oc_show {line}").value
+    data, _ = shell.display_formatter.format(told)
+    return told, data
+
+
+def as_stored(turn: Turn) -> Turn:
+    """A turn as a 2.x server keeps it: without answers, and changes only where a tool made them."""
+    log = tuple(replace(m, diffs=()) for m in turn.log)
+    return replace(turn, log=log, settled_requests=())
+
+
+def test_an_old_conversation_looks_as_its_turns_did(shell: Shell, workspace: Path) -> None:
+    shell.run("%oc_prompt #edit notes.txt hello goodbye")
+    first = shell.run("%oc_turn").value
+    shell.run("%oc_prompt #task #text 3")
+    second = shell.run("%oc_turn").value
+    told, shown = plain(shell, "")
+    assert [t.prompt for t in told.turns] == [first.prompt, second.prompt]
+    assert [*map(as_stored, told.turns)] == [*map(as_stored, (first, second))]
+    for turn in (first, second):
+        drawn, _ = shell.display_formatter.format(turn)
+        assert turn.outcome == "succeeded"
+        assert drawn["text/html"].splitlines()[-2] in shown["text/html"]
+    assert "> #edit notes.txt hello goodbye" in shown["text/plain"]
+    assert "-hello one" in shown["text/plain"]
+
+
+def test_only_the_last_turns_are_shown_if_asked(shell: Shell) -> None:
+    for n in range(3):
+        shell.run(f"%oc_prompt #text {n + 1}")
+    told, shown = plain(shell, "--last 2")
+    assert len(told.turns) == 2
+    assert "1 earlier turn left out: --last 3 shows all." in shown["text/plain"]
+    assert "1 earlier turn left out" in shown["text/html"]
+    assert isinstance(shell.fails("%oc_show --last 0").error, UsageError)
+
+
+def test_a_session_without_a_prompt_is_shown_as_it_is(shell: Shell) -> None:
+    told, shown = plain(shell, "")
+    assert told.turns == ()
+    assert "history" in shown["text/plain"]
+
+
+def test_hostile_prompts_are_shown_and_do_nothing(shell: Shell) -> None:
+    shell.run("%%oc_prompt\n<img src=x onerror=alert(1)> #text 1")
+    _, shown = plain(shell, "")
+    assert "<img" not in shown["text/html"]
+    assert "&lt;img src=x" in shown["text/html"]
+
+
+# -- the sums of a whole database ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def filled(opencode: Path) -> Iterator[tuple[Client, Path]]:
+    """A server of its own with a small made-up history, some of it forked."""
+    with Practice(command=opencode) as world:
+        with Client(world.url, directory=str(world.directory), password=world.password) as first:
+            first.create("The first of many")
+        world.server.stop()
+        database = world.root / "home/.local/share/opencode/opencode.db"
+        corpus.fill(database, sessions=30, messages=12)
+        running = server.start(directory=world.directory, command=opencode, env=world.env)
+        where = str(world.directory)
+        with Client(running.url, directory=where, password=running.password) as client:
+            auth = (USER, running.password)
+            with httpx.Client(base_url=running.url, auth=auth, timeout=60) as http:
+                forks = [fork(http, s.id) for s in client.sessions()[:4]]
+                fork(http, forks[0])
+            yield client, database
+        running.stop()
+
+
+@pytest.mark.parametrize("copies", [False, True], ids=["forks excluded", "forks included"])
+@pytest.mark.parametrize("by", ["session", "model", "day"])
+def test_sums_are_those_of_the_database_to_the_last_micro_dollar(
+    filled: tuple[Client, Path], by: str, copies: bool
+) -> None:
+    client, database = filled
+    found = history.usage(client, by, tz="Europe/Berlin", keep_duplicates=copies, cache=False)
+    key = found[by].dt.strftime("%Y-%m-%d") if by == "day" else found[by]
+    theirs = corpus.spent(database, by, "Europe/Berlin", copies)
+    assert corpus.differences(zip(key, found["cost"], strict=True), theirs) == {}
+    assert sum(found["cost"] > 0) >= 3
+
+
+def test_a_period_cuts_through_sessions_exactly(filled: tuple[Client, Path]) -> None:
+    client, database = filled
+    calls = sorted(
+        (time, cost) for _, _, time, cost, copied in corpus.calls(database) if not copied
+    )
+    middle = calls[len(calls) // 2][0]
+    border = pd.Timestamp(middle, unit="ms", tz="UTC").to_pydatetime()
+    later = float(sum(cost for time, cost in calls if time >= middle))
+    for by in ("session", "model"):
+        after = history.usage(client, by, since=border, cache=False)
+        before = history.usage(client, by, until=border, cache=False)
+        assert round(after.attrs["total"]["cost"], 6) == round(later, 6)
+        whole = round(float(sum(cost for _, cost in calls)), 6)
+        assert round(before.attrs["total"]["cost"] + after.attrs["total"]["cost"], 6) == whole

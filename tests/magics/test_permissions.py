@@ -1,0 +1,174 @@
+"""Following a turn that runs already, and answering what it asks by a line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from IPython.core.error import UsageError
+from support.both import tool_names
+from support.fake import FakeServer, one_x
+from support.shell import Shell, one_line_and_what_to_do
+
+from opencode_magics.core.turn import Settled, Turn
+from opencode_magics.errors import UnknownNameError
+
+BOTH_GENERATIONS = True
+
+
+@pytest.fixture
+def shell(shell: Shell) -> Iterator[Shell]:
+    """With a new session, in which nothing waits when the test is over."""
+    shell.run("%oc_new a test;")
+    yield shell
+    shell.see("%oc_attach --permission reject")
+
+
+def waiting(shell: Shell, prompt: str, count: int = 1) -> Any:
+    """Send a prompt and do not wait; the frame of what it comes to wait for."""
+    shell.run(f"%oc_prompt --no-wait {prompt}")
+    deadline = time.monotonic() + 120
+    while len(frame := shell.run("%oc_permissions").value) < count:
+        assert time.monotonic() < deadline, "it never asked"
+        time.sleep(0.1)
+    return frame
+
+
+def attached(shell: Shell, options: str = "") -> Turn:
+    shell.run(f"%oc_attach -o turn {options}")
+    turn: Turn = shell.user_ns["turn"]
+    return turn
+
+
+def test_a_permission_is_listed_and_allowed_by_a_line(
+    shell: Shell, workspace: Path, generation: str
+) -> None:
+    (bash,) = tool_names(generation, "bash")
+    (row,) = waiting(shell, "#bash touch made").itertuples()
+    assert (row.kind, row.action, row.asks, row.always) == (
+        "permission",
+        bash,
+        "touch made",
+        "touch *",
+    )
+    settled = shell.run(f"%oc_reply {row.id} once")
+    assert isinstance(settled.value, Settled)
+    assert f"Permission: {bash} 'touch made' → once" in settled.text
+    assert attached(shell).outcome == "succeeded"
+    assert (workspace / "made").exists()
+
+
+def test_a_rejection_with_a_message_lets_the_turn_go_on(shell: Shell, workspace: Path) -> None:
+    waiting(shell, "#bash touch made")
+    shell.run("%oc_reply per_ reject it's not the time")
+    turn = attached(shell)
+    assert turn.outcome == "succeeded"
+    assert "it's not the time" in (turn.tools[0].error or "")
+
+
+def test_a_question_is_answered_by_a_line(shell: Shell) -> None:
+    (row,) = waiting(shell, "#question").itertuples()
+    assert row.kind == "question"
+    assert "Red" in row.options
+    with pytest.raises(UsageError, match="give --answer"):
+        shell.run(f"%oc_reply {row.id} --answer Red --answer S --answer more")
+    items = row.asks.count(" / ") + 1
+    shell.run(f"%oc_reply {row.id} " + " ".join(["--answer 'my own words'"] * items))
+    turn = attached(shell)
+    assert turn.outcome == "succeeded"
+    assert "my own words" in turn.tools[0].output
+
+
+def test_a_question_is_dismissed_by_a_line(shell: Shell) -> None:
+    (row,) = waiting(shell, "#question").itertuples()
+    shell.run(f"%oc_reply {row.id[:6]} dismiss")
+    assert attached(shell).outcome == "rejected"
+
+
+def test_what_a_subagent_asks_is_listed_with_who_asks(shell: Shell) -> None:
+    (row,) = waiting(shell, "#task #bash touch made").itertuples()
+    assert row.session != shell.run("%oc_session").value.id
+    assert "do sub work" in row.title
+    shell.run(f"%oc_reply {row.id} reject")
+    assert attached(shell).outcome == "succeeded"
+
+
+def test_attaching_answers_what_was_asked_before(shell: Shell, workspace: Path) -> None:
+    """G1-14: a request that waited before we listened."""
+    waiting(shell, "#bash touch made")
+    turn = attached(shell, "--permission once")
+    assert turn.outcome == "succeeded"
+    assert [s.reply for s in turn.settled_requests] == ["once"]
+    assert (workspace / "made").exists()
+
+
+def test_attaching_to_an_idle_session_shows_its_last_turn(shell: Shell) -> None:
+    shell.run("%oc_prompt #text 3")
+    shown = shell.run("%oc_attach")
+    assert "word0 word1 word2" in shown.text
+    assert "succeeded" in shown.lines[-1]
+
+
+def test_attaching_sends_nothing(shell: Shell, client: Any) -> None:
+    shell.run("%oc_prompt #text 3")
+    session = shell.run("%oc_session").value
+    attached(shell)
+    said = [m.role for m in client.messages(session) if m.role != "system"]
+    assert said == ["user", "assistant"]
+
+
+def test_attaching_by_title_makes_that_session_the_current_one(shell: Shell) -> None:
+    first = shell.run("%oc_new the first of two").value
+    shell.run("%oc_prompt #text 3")
+    shell.run("%oc_new the second of two;")
+    shell.run("%oc_attach the first of two")
+    assert shell.run("%oc_session").value.id == first.id
+
+
+def test_a_session_without_a_prompt_cannot_be_attached_to(shell: Shell) -> None:
+    shown = shell.fails("%oc_attach")
+    assert isinstance(shown.error, UnknownNameError)
+    assert one_line_and_what_to_do(shown)
+    shell.run("%oc_prompt #text 1")
+
+
+@pytest.mark.parametrize("line", ["%oc_reply per_nothing once", "%oc_reply nonsense reject no"])
+def test_a_request_that_does_not_wait_is_told(shell: Shell, line: str) -> None:
+    shown = shell.fails(line)
+    assert isinstance(shown.error, UnknownNameError)
+    assert "answered, has expired" in shown.text
+    shell.run("%oc_prompt #text 1")
+
+
+@pytest.mark.parametrize("reply", ["", "maybe", "once please", "--answer yes"])
+def test_a_permission_takes_no_other_reply(shell: Shell, reply: str) -> None:
+    waiting(shell, "#bash touch made")
+    with pytest.raises(UsageError):
+        shell.run(f"%oc_reply per_ {reply}")
+
+
+def test_nothing_waits_in_a_frame_with_the_same_columns(shell: Shell) -> None:
+    empty = shell.run("%oc_permissions").value
+    full = waiting(shell, "#bash touch made")
+    assert list(empty.columns) == list(full.columns)
+    assert list(map(str, empty.dtypes)) == list(map(str, full.dtypes))
+
+
+def test_an_empty_id_names_no_request_and_a_whole_one_just_that(alone: Shell) -> None:
+    asks = [
+        {"id": key, "sessionID": "ses_root01", "permission": "bash", "patterns": ["x"]}
+        for key in ("per_1", "per_10")
+    ]
+    routes = one_x(permission=asks[:1]) | {"POST /permission/per_1/reply": True}
+    with FakeServer(routes) as fake:
+        alone.run(f"%oc_connect {fake.url};")
+        with pytest.raises(UsageError, match="is empty"):
+            alone.run("%oc_reply '' once")
+        assert not fake.asked("POST /permission/per_1/reply")
+        fake.routes["GET /permission"] = asks
+        assert alone.run("%oc_reply per_1 once").value.request.id == "per_1"
+        with pytest.raises(UnknownNameError, match="could be any of"):
+            alone.run("%oc_reply per_ once")

@@ -1,0 +1,58 @@
+"""A click that comes while its cell waits, in real kernels: it is heard, and the turn goes on."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import kernels
+
+from opencode_magics.client.client import Client
+from opencode_magics.practice.simulator.server import Simulator
+from opencode_magics.practice.world import Practice
+
+BOTH_GENERATIONS = True
+HEARD_WITHIN = 30.0  # seconds; what isn't heard while the cell waits is never heard
+
+
+@pytest.mark.parametrize("version", ["6.31.0", kernels.OURS])
+def test_g4_01_a_click_is_passed_on_while_the_cell_waits(
+    version: str,
+    client: Client,
+    world: Practice | Simulator,
+    workspace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in world.access.items():
+        monkeypatch.setenv(name, value)
+    with kernels.running(version) as front:
+        front.run(f"%load_ext opencode_magics\n%oc_connect -d {workspace}\n%oc_new clicked")
+        front.run('%config OpenCodeMagics.ui = "widgets"')
+        cell = front.start("%oc_prompt #bash touch clicked", stdin=True)
+        following = front.start("print('the next cell')")
+        found: list[tuple[str, Any]] = []
+
+        def asked() -> bool:
+            specs = ((key, w.get("spec") or {}) for key, w in front.widgets.items())
+            found[:] = [(key, spec) for key, spec in specs if spec.get("title")]
+            return bool(found)
+
+        front.until(asked, cell)
+        ((comm, spec),) = found
+        assert "touch clicked" in spec["title"]
+        tell(front, comm, kind="ready")
+        tell(front, comm, kind="answer", id=spec["id"], reply="once")
+        clicked = time.monotonic()
+        while any(p.id == spec["id"] for p in client.permissions()):
+            assert time.monotonic() - clicked < HEARD_WITHIN
+        front.finish(cell, following)
+        assert front.order[-2:] == [cell, following]
+        assert (cell.status, following.text) == ("ok", "the next cell\n")
+    assert (workspace / "clicked").exists()
+
+
+def tell(front: kernels.FrontEnd, comm: str, **content: Any) -> None:
+    """What the page of a widget sends."""
+    front.send("comm_msg", {"comm_id": comm, "data": {"method": "custom", "content": content}})

@@ -1,0 +1,344 @@
+"""The form of a running cell: what it says, and that a click is heard once."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import payloads
+from support.front import WIDGET, FrontEnd
+
+from opencode_magics.core.model import FileDiff, Option, Permission, Question, QuestionItem
+from opencode_magics.notebook.form import AskWidget, Click, Form, permission_spec, question_spec
+
+PUSH = Permission("per_1", "ses_1", "bash", ("git push",), ("git *",), "git push --force")
+MEANS = "for every session in this directory, until the server restarts"
+SPEC = {"id": "per_1", "title": "Permission", "choices": []}
+
+
+def clicks(form: Form) -> list[Click]:
+    return list(iter(form.clicked, None))
+
+
+def edit(patch: str) -> Permission:
+    return Permission("per_2", "ses_1", "edit", ("a.py",), ("*",), diff=FileDiff("a.py", patch))
+
+
+def effects(spec: dict[str, Any], key: str = "effect") -> dict[str, str]:
+    return {c["value"]: c[key] for c in spec["choices"] if key in c}
+
+
+# -- what it says of a permission ------------------------------------------------------------------
+
+
+def test_a_command_is_shown_in_full() -> None:
+    command = "echo " + "x" * 5_000 + "\nrm -rf /"
+    asked = Permission("per_1", "ses_1", "bash", ("echo *",), ("echo *",), command)
+    spec = permission_spec(asked, "", MEANS, 0)
+    assert spec["subject"] == command
+    assert spec["title"].startswith("Permission: bash 'echo xx")
+
+
+def test_it_says_what_each_answer_does() -> None:
+    spec = permission_spec(PUSH, "", MEANS, 0)
+    assert effects(spec) == {
+        "once": "Allow once: only this time.",
+        "always": f"Always allow: git * {MEANS}.",
+        "reject": "Reject without a message: the turn stops.",
+    }
+    assert effects(spec, "with_message") == {
+        "reject": "Reject with this message: the agent reads it and goes on."
+    }
+
+
+def test_of_a_subagent_it_says_whose_and_that_the_parent_goes_on() -> None:
+    spec = permission_spec(PUSH, "Run the tests", MEANS, 2)
+    assert spec["title"] == "Permission for subagent 'Run the tests': bash 'git push --force'"
+    assert effects(spec)["reject"] == (
+        "Reject without a message: that subagent's task fails, and the parent goes on; "
+        "2 other waiting permissions of it rejected too."
+    )
+    assert "2 other waiting permissions" in effects(spec, "with_message")["reject"]
+
+
+def test_an_edit_is_shown_with_all_that_is_in_its_lines() -> None:
+    hidden = "x = 1" + " " * 5_000 + "; evil()"
+    spec = permission_spec(edit(f"--- a\n+++ a\n@@ -1 +1 @@\n-x\n+{hidden}\n"), "", MEANS, 0)
+    assert spec["diff"] == [("@", "@@ -1 +1 @@"), ("-", "-x"), ("+", f"+{hidden}")]
+    assert spec["subject"] == ""
+
+
+def test_an_edit_of_several_files_names_each() -> None:
+    one = "--- {0}\n+++ {0}\n@@ -1 +1 @@\n-x\n+y\n"
+    spec = permission_spec(edit(one.format("a.py") + one.format("b.py")), "", MEANS, 0)
+    headings = [text for kind, text in spec["diff"] if kind == "@"]
+    assert headings == ["a.py", "@@ -1 +1 @@", "b.py", "@@ -1 +1 @@"]
+
+
+def test_an_edit_of_line_ends_says_so() -> None:
+    spec = permission_spec(edit("--- a\n+++ a\n@@ -1 +1 @@\n-x\r\n+x\n"), "", MEANS, 0)
+    assert "CRLF → LF" in spec["diff"][0][1]
+    assert spec["diff"][2:] == [("-", "-x␍"), ("+", "+x")]
+
+
+@pytest.mark.parametrize("patch", ["nonsense\nof two lines", "old mode 100644\nnew mode 100755"])
+def test_a_patch_that_has_no_lines_for_a_reader_is_shown_raw(patch: str) -> None:
+    spec = permission_spec(edit(patch), "", MEANS, 0)
+    assert "\n".join(text for _, text in spec["diff"]) == patch
+
+
+def test_an_edit_without_a_patch_shows_at_least_its_files() -> None:
+    spec = permission_spec(edit(""), "", MEANS, 0)
+    assert (spec["diff"], spec["subject"]) == ([], "a.py")
+
+
+def test_line_ends_that_do_not_change_are_not_shown() -> None:
+    spec = permission_spec(edit("--- a\n+++ a\n@@ -1 +1 @@\n-x\r\n+y\r\n"), "", MEANS, 0)
+    assert spec["diff"][1:] == [("-", "-x"), ("+", "+y")]
+
+
+def test_characters_that_hide_something_are_made_visible() -> None:
+    asked = Permission("p", "s", "bash", command="ls\u202e\x1b[8m\u200b")
+    assert permission_spec(asked, "", MEANS, 0)["subject"] == "ls⟨U+202E⟩␛[8m⟨U+200B⟩"
+
+
+def test_what_is_too_long_for_a_message_is_said_to_be_left_out() -> None:
+    patch = "--- a\n+++ a\n@@ -0,0 +1,9999 @@\n" + f"+{'x' * 100}\n" * 9_999
+    spec = permission_spec(edit(patch), "", MEANS, 0)
+    assert spec["diff"][-1] == ("@", "… and more, which is too long to be shown here")
+    assert sum(len(text) for _, text in spec["diff"]) < 250_000
+    long = Permission("p", "s", "bash", command="x" * 1_000_000)
+    assert "characters left out" in permission_spec(long, "", MEANS, 0)["subject"]
+
+
+# -- what it says of a question --------------------------------------------------------------------
+
+
+def test_a_question_is_shown_in_full() -> None:
+    long = "Which one? " * 100
+    item = QuestionItem(long, "Choice", (Option("A", "first\nline " * 50), Option("B")), True)
+    spec = question_spec(Question("que_1", "ses_1", (item,)), "")
+    assert spec["title"] == "Question"
+    assert spec["items"] == [
+        {
+            "header": "Choice",
+            "question": long,
+            "note": "",
+            "asks": True,
+            "required": False,
+            "key": "",
+            "when": [],
+            "default": [],
+            "multiple": True,
+            "options": [
+                {"label": "A", "value": "A", "description": "first\nline " * 50, "chosen": False},
+                {"label": "B", "value": "B", "description": "", "chosen": False},
+            ],
+            "input": "text",
+            "own": "",
+            "least": None,
+            "most": None,
+            "step": "",
+        }
+    ]
+
+
+YES_OR_NO = (Option("Yes", value="true"), Option("No", value="false"))
+
+
+@pytest.mark.parametrize(
+    ("item", "told"),
+    [
+        (QuestionItem("?"), {"input": "text", "options": []}),
+        (QuestionItem("?", kind="integer", least=1, most=5), {"least": 1, "most": 5, "step": "1"}),
+        (QuestionItem("?", kind="integer"), {"input": "number", "least": None}),
+        (QuestionItem("?", kind="number"), {"input": "number", "step": "any"}),
+        (QuestionItem("?", least=3), {"input": "text", "least": None}),
+        (QuestionItem("?", format="email"), {"input": "email"}),
+        (QuestionItem("?", format="uri"), {"input": "url"}),
+        (QuestionItem("?", format="date"), {"input": "date"}),
+        (QuestionItem("?", format="date-time"), {"input": "text"}),
+        (QuestionItem("?", format="colour"), {"input": "text"}),
+        (QuestionItem("?", options=YES_OR_NO, kind="boolean"), {"input": "", "multiple": False}),
+        (QuestionItem("?", options=YES_OR_NO, custom=False), {"input": ""}),
+        (QuestionItem("?", required=True), {"required": True}),
+        (
+            QuestionItem("?", required=True, when=(("k", "eq", "v"),)),
+            {"required": True, "when": [["k", "eq", "v"]]},  # the page says whether it counts
+        ),
+        (QuestionItem("?", default=("7",), kind="integer"), {"own": "7"}),
+        (
+            QuestionItem("?", kind="external", url="https://example.org", required=True),
+            {"input": "", "note": "https://example.org", "asks": False, "required": False},
+        ),
+    ],
+)
+def test_every_kind_of_field_has_an_input_of_its_own(
+    item: QuestionItem, told: dict[str, Any]
+) -> None:
+    (spec,) = question_spec(Question("que_1", "ses_1", (item,)), "")["items"]
+    assert {key: spec[key] for key in told} == told
+
+
+def test_what_counts_without_an_answer_is_chosen_already() -> None:
+    item = QuestionItem("?", options=YES_OR_NO, kind="boolean", custom=False, default=("false",))
+    (spec,) = question_spec(Question("que_1", "ses_1", (item,)), "")["items"]
+    assert [o["chosen"] for o in spec["options"]] == [False, True]
+    mixed = QuestionItem("?", options=(Option("A", value="a"),), multiple=True, default=("a", "b"))
+    (spec,) = question_spec(Question("que_1", "ses_1", (mixed,)), "")["items"]
+    assert (spec["options"][0]["chosen"], spec["own"]) == (True, "b")
+
+
+def test_a_question_of_a_subagent_says_so() -> None:
+    asked = Question("que_1", "ses_1", (QuestionItem("Why?"),))
+    spec = question_spec(asked, "Look around (@explore subagent)")
+    assert spec["title"] == "Question for subagent 'Look around'"
+    parent = "that subagent's task fails, and the parent goes on"
+    assert spec["dismissal"] == f"Dismiss: no answer, and {parent}."
+    assert question_spec(asked, "")["dismissal"] == "Dismiss: no answer, and the turn stops."
+
+
+# -- clicks ----------------------------------------------------------------------------------------
+
+
+def test_a_click_is_heard_once(front: FrontEnd) -> None:
+    form = Form()
+    form.place("here")
+    form.show(SPEC)
+    front.click("reject", message="  not now ")
+    front.click("once")
+    assert clicks(form) == [Click("per_1", "reject", "not now")]
+    assert clicks(form) == []
+
+
+class SlowId(str):
+    """An id that takes its time to be looked up, so that another thread comes in between."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        time.sleep(0.001)
+        return super().__hash__()
+
+
+def test_g4_03_two_clicks_at_the_same_moment_are_one(front: FrontEnd) -> None:
+    form = Form()
+    for n in range(5):
+        form.show({"id": f"per_{n}", "title": ""})
+        at_once = threading.Barrier(2)
+
+        def press(reply: str, n: int = n, at_once: threading.Barrier = at_once) -> None:
+            at_once.wait()
+            front.click(reply, id=SlowId(f"per_{n}"))
+
+        threads = [threading.Thread(target=press, args=(r,)) for r in ("once", "reject")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(clicks(form)) == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"kind": "other"},
+        {"kind": "answer"},
+        {"kind": "answer", "id": 7, "reply": "once"},
+        {"kind": "answer", "id": "per_1", "reply": "sudo"},
+        {"kind": "answer", "id": "per_1", "reply": "answer"},
+        {"kind": "answer", "id": "per_1", "reply": "answer", "answers": "Red"},
+    ],
+)
+def test_what_is_no_click_is_not_heard(front: FrontEnd, content: dict[str, Any]) -> None:
+    form = Form()
+    form.show(SPEC)
+    front.form.hear(**content)
+    assert clicks(form) == []
+    assert not form.ready
+
+
+def test_answers_are_kept_as_they_were_given(front: FrontEnd) -> None:
+    form = Form()
+    form.show(SPEC)
+    front.click("answer", answers=[["Red"], ["S", "my own"]])
+    assert clicks(form) == [Click("per_1", "answer", answers=(("Red",), ("S", "my own")))]
+
+
+def test_a_request_that_is_shown_again_can_be_answered_again(front: FrontEnd) -> None:
+    """And the page hears of it, although nothing in it is new."""
+    form = Form()
+    for _ in range(3):
+        seen = front.form.updates
+        form.show(SPEC)
+        assert front.form.updates == seen + 1
+        front.click("once")
+    assert len(clicks(form)) == 3
+
+
+def test_it_is_ready_when_the_page_says_so_and_not_before(front: FrontEnd) -> None:
+    front.draws = False
+    form = Form()
+    form.place("here")
+    assert not form.ready
+    front.form.hear(kind="ready")
+    assert form.ready
+
+
+# -- where it stands -------------------------------------------------------------------------------
+
+
+def test_it_stands_in_the_output_that_it_is_put_into(front: FrontEnd) -> None:
+    form = Form()
+    front.publish({"text/plain": "something else"})
+    form.place("here")
+    assert list(front.outputs)[1:] == ["here"]
+    assert front.forms == [1]
+
+
+def test_hidden_it_asks_nothing(front: FrontEnd) -> None:
+    form = Form()
+    form.place("here")
+    form.show(SPEC)
+    form.hide()
+    assert front.asks == {}
+
+
+def test_closed_it_leaves_nothing(front: FrontEnd) -> None:
+    form = Form()
+    form.place("here")
+    form.close("here")
+    assert not front.form.open_
+    assert not any(WIDGET in data for data in front.outputs.values())
+
+
+# -- safety ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("payload", payloads.ALL.values(), ids=payloads.ALL)
+def test_whatever_is_asked_can_be_sent(front: FrontEnd, payload: str) -> None:
+    """A half of a surrogate pair would stop the message, and the cell with it."""
+    asked = Permission("p", "s", payload, (payload,), (payload,), payload)
+    patch = f"--- {payload}\n+++ {payload}\n@@ -1 +1 @@\n-x\n+{payload}\n"
+    item = QuestionItem(payload, payload, (Option(payload, payload),))
+    form = Form()
+    for spec in (
+        permission_spec(asked, payload, MEANS, 0),
+        permission_spec(edit(patch), payload, MEANS, 0),
+        question_spec(Question("q", "s", (item,)), payload),
+    ):
+        form.show(spec | {"note": "?"})
+        assert front.asks["id"] == spec["id"]
+
+
+@pytest.mark.parametrize("way", ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write"])
+def test_the_form_makes_no_markup(way: str) -> None:
+    """All that it shows goes through `textContent`; the browser tests see what comes of it."""
+    assert way not in Path(str(sys.modules[AskWidget.__module__].__file__)).with_name(
+        "ask.js"
+    ).read_text(encoding="utf-8")

@@ -1,0 +1,323 @@
+"""A real kernel that is interrupted, and one whose front-end has somebody who types."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+import pytest
+from jupyter_client.manager import KernelManager
+from support.fake import ACCEPTED, FakeServer, one_x
+
+import opencode_magics
+from opencode_magics.client.client import Client
+from opencode_magics.core.model import Session
+from opencode_magics.practice.simulator.server import Simulator
+from opencode_magics.practice.world import Practice
+
+PATIENCE = 120.0  # seconds; nothing here takes more than a few
+
+BOTH_GENERATIONS = True
+World = Practice | Simulator
+
+
+class Kernel:
+    """A kernel with a front-end that shows nothing and types what it is told to."""
+
+    def __init__(self, world: World, home: Path) -> None:
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("OPENCODE_", "JUPYTER"))}
+        self.manager = KernelManager(kernel_name="python3")
+        self.manager.start_kernel(
+            cwd=str(world.directory),
+            env={
+                **env,
+                **world.access,
+                "PYTHONPATH": str(Path(opencode_magics.__file__).parents[1]),
+                "IPYTHONDIR": str(home),
+                "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+            },
+        )
+        self.channels = self.manager.client()
+        self.channels.start_channels()
+        self.channels.wait_for_ready(timeout=PATIENCE)
+        self._heard: dict[str, list[Any]] = defaultdict(list)
+        self._replies: dict[str, Any] = {}
+
+    def stop(self) -> None:
+        self.channels.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+    def send(self, cell: str, stdin: bool = False) -> str:
+        """Have a cell run; the id of the request."""
+        request: str = self.channels.execute(cell, allow_stdin=stdin)
+        return request
+
+    def run(self, cell: str) -> str:
+        """Run a cell that has to work; what it shows as plain text.
+
+        One that comes too soon after an interrupt is aborted with those that were in the queue.
+        """
+        request = self.send(cell)
+        reply = self.reply(request)
+        if reply["status"] == "aborted":
+            return self.run(cell)
+        assert reply["status"] == "ok", reply
+        return self.text(request).strip()
+
+    def reply(self, request: str) -> Any:
+        """What the kernel replies to a request, once everything that it shows is here."""
+        until(lambda: self._listen() or request in self._replies)
+        until(lambda: self._listen() or self._idle(request))
+        return self._replies[request]
+
+    def shows(self, request: str, text: str) -> None:
+        """Wait until a cell shows a text."""
+        until(lambda: self._listen() or text in self.text(request))
+
+    def text(self, request: str) -> str:
+        """What a cell has shown so far, as plain text or, while it runs, as HTML."""
+        return "\n".join(t for m in self._heard[request] for t in texts(m["content"]))
+
+    def errors(self, request: str) -> list[Any]:
+        """The errors that a cell has shown."""
+        return [m["content"] for m in self._heard[request] if m["msg_type"] == "error"]
+
+    def asks(self) -> Any:
+        """Wait until the kernel asks for input; what it asks."""
+        question: Any = self.channels.get_stdin_msg(timeout=PATIENCE)["content"]
+        return question
+
+    def interrupt(self) -> None:
+        """Press the stop button."""
+        self.manager.interrupt_kernel()
+
+    def _listen(self) -> None:
+        for get, keep in (
+            (self.channels.get_iopub_msg, lambda p, m: self._heard[p].append(m)),
+            (self.channels.get_shell_msg, lambda p, m: self._replies.update({p: m["content"]})),
+        ):
+            try:
+                while True:
+                    message = get(timeout=0.05)
+                    keep(message["parent_header"].get("msg_id"), message)
+            except Empty:
+                pass
+
+    def _idle(self, request: str) -> bool:
+        return any(m["content"].get("execution_state") == "idle" for m in self._heard[request])
+
+
+def texts(content: Any) -> list[str]:
+    """What one message from a kernel shows."""
+    return [str(text) for text in (content.get("text"), *content.get("data", {}).values()) if text]
+
+
+def until(true: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Iterator[dict[str, Kernel]]:
+    """One kernel a generation for all tests: after an interrupt it has to be as good as new."""
+    kernels: dict[str, Kernel] = {}
+    yield kernels
+    for kernel in kernels.values():
+        kernel.stop()
+
+
+@pytest.fixture
+def kernel(
+    kernels: dict[str, Kernel],
+    generation: str,
+    world: World,
+    workspace: Path,
+    session: Session,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Kernel:
+    """The kernel, connected to the practice world and in a session of the test's own."""
+    if generation not in kernels:
+        kernels[generation] = Kernel(world, tmp_path_factory.mktemp("ipython"))
+        kernels[generation].run("%load_ext opencode_magics")
+        kernels[generation].run("%config OpenCodeMagics.ui = 'text'")
+    kernels[generation].run(f"%oc_connect {world.url};\n%oc_session {session.id};")
+    return kernels[generation]
+
+
+# -- the stop button -------------------------------------------------------------------------------
+
+
+def test_g3_03_an_interrupt_stops_the_turn_on_the_server(
+    kernel: Kernel, client: Client, session: Session
+) -> None:
+    """What was said stays, one quiet line says what happened, and queued cells don't run."""
+    prompt = kernel.send("%%oc_prompt -o turn\n#slow 400 .1")
+    queued = [kernel.send("print('went on')"), kernel.send("%oc_prompt #text 3")]
+    kernel.shows(prompt, "slow3")
+    assert session.id in client.statuses()
+    kernel.interrupt()
+    reply = kernel.reply(prompt)
+    assert (reply["status"], reply["ename"]) == ("error", "TurnInterrupted")
+    assert [e["traceback"] for e in kernel.errors(prompt)] == [
+        ["Stopped; the turn is aborted on the server."]
+    ]
+    assert [kernel.reply(request)["status"] for request in queued] == ["aborted", "aborted"]
+    assert session.id not in client.statuses()
+    asked, answer = (m for m in client.messages(session) if m.role != "system")
+    assert answer.parent == asked.id
+    assert answer.error is not None
+    assert answer.error.aborted
+    assert "slow0 slow1 slow2 slow3" in kernel.text(prompt)
+    assert "aborted · build" in kernel.text(prompt)
+    told = kernel.run("print(turn.outcome, turn.text.startswith('slow0 slow1 slow2 slow3'))")
+    assert told == "aborted True"
+
+
+def test_an_interrupt_of_a_map_keeps_the_rows_that_are_done(
+    kernel: Kernel, client: Client, session: Session
+) -> None:
+    kernel.run("import pandas as pd; jobs = pd.DataFrame({'do': ['#text 2', '#slow 400 .1', 'x']})")
+    others = client.statuses().keys()
+    running = kernel.send("%%oc_map jobs -o out\n{do}")
+    kernel.shows(running, "1/3")
+    until(lambda: client.statuses().keys() - others)
+    kernel.interrupt()
+    reply = kernel.reply(running)
+    assert (reply["ename"], reply["evalue"]) == (
+        "TurnInterrupted",
+        "Stopped; what is done is in out.",
+    )
+    assert client.statuses().keys() <= others
+    told = kernel.run("print(*out['outcome'])")
+    assert told == "succeeded aborted not_sent"
+
+
+def test_an_interrupt_before_the_first_word_stops_the_turn(
+    kernel: Kernel, client: Client, session: Session
+) -> None:
+    """An abort right after the prompt can be lost (1.18.33)."""
+    prompt = kernel.send("%%oc_prompt -o turn\n#hang")
+    until(lambda: client.messages(session))
+    kernel.interrupt()
+    assert kernel.reply(prompt)["ename"] == "TurnInterrupted"
+    assert session.id not in client.statuses()
+    assert kernel.run("print(turn.outcome)") == "aborted"
+
+
+def test_an_interrupt_stops_subagents_as_well(
+    kernel: Kernel, client: Client, session: Session
+) -> None:
+    prompt = kernel.send("%%oc_prompt -o turn\n#task #slow 400 .1")
+    until(lambda: any(c.id in client.statuses() for c in client.children(session)))
+    kernel.interrupt()
+    assert kernel.reply(prompt)["ename"] == "TurnInterrupted"
+    tree = {session.id, *(c.id for c in client.children(session))}
+    assert len(tree) == 2
+    assert not tree & client.statuses().keys()
+    assert kernel.run("print(turn.outcome)") == "aborted"
+
+
+@pytest.mark.parametrize("script", ["#bash touch made", "#task #bash touch made", "#question"])
+def test_an_interrupt_while_something_is_asked_leaves_nothing_waiting(
+    kernel: Kernel, client: Client, session: Session, workspace: Path, script: str
+) -> None:
+    prompt = kernel.send(f"%%oc_prompt -o turn\n{script}", stdin=True)
+    kernel.asks()
+    assert client.permissions() or client.questions()
+    kernel.interrupt()
+    assert kernel.reply(prompt)["ename"] == "TurnInterrupted"
+    assert (client.permissions(), client.questions()) == ((), ())
+    assert session.id not in client.statuses()
+    assert not (workspace / "made").exists()
+    assert kernel.run("print(turn.outcome)") == "aborted"
+
+
+def test_a_second_interrupt_does_not_wait_for_the_proof(kernel: Kernel) -> None:
+    """A server that goes on working in spite of the abort would keep the cell for 30 s."""
+    busy = one_x(status={"ses_root01": {"type": "busy"}}, prompt=ACCEPTED)
+    with FakeServer(busy) as fake:
+        kernel.run(f"%oc_connect {fake.url};")
+        prompt = kernel.send("%%oc_prompt --session ses_root01 --queue -o turn\nhello")
+        until(lambda: fake.asked("POST /session/ses_root01/prompt_async"))
+        kernel.interrupt()
+        until(lambda: fake.asked("POST /session/ses_root01/abort"))
+        pressed = time.monotonic()
+        kernel.interrupt()
+        assert kernel.reply(prompt)["ename"] == "TurnInterrupted"
+        assert time.monotonic() - pressed < 20
+    (error,) = kernel.errors(prompt)
+    assert error["traceback"] == [
+        "Stopped here; whether session ses_root01 still works on the server is not known."
+    ]
+    assert kernel.run("print(turn.outcome)") == "unknown"
+
+
+def test_a_second_interrupt_takes_the_proof_if_it_was_there_first(
+    kernel: Kernel, client: Client, session: Session
+) -> None:
+    prompt = kernel.send("%%oc_prompt -o turn\n#slow 400 .1")
+    kernel.shows(prompt, "slow1")
+    kernel.interrupt()
+    time.sleep(0.3)
+    kernel.interrupt()
+    assert kernel.reply(prompt)["status"] == "error"
+    assert kernel.run("print(turn.outcome)") in ("aborted", "unknown")
+    client.abort(session)
+
+
+# -- somebody who types ----------------------------------------------------------------------------
+
+
+def test_a_permission_is_given_by_typing(
+    kernel: Kernel, session: Session, workspace: Path, bash: str
+) -> None:
+    prompt = kernel.send("%%oc_prompt -o turn\n#bash touch made", stdin=True)
+    assert kernel.asks() == {"prompt": "1, 2, 3 or 3 MESSAGE: ", "password": False}
+    assert not (workspace / "made").exists()
+    kernel.channels.input("1")
+    assert kernel.reply(prompt)["status"] == "ok"
+    assert (workspace / "made").exists()
+    assert f"Permission: {bash}\n    touch made\n[1] Allow once" in kernel.text(prompt)
+    assert "→ once" in kernel.text(prompt)
+    assert kernel.run("print(turn.outcome)") == "succeeded"
+
+
+def test_a_front_end_that_draws_no_form_is_asked_to_type(kernel: Kernel, session: Session) -> None:
+    kernel.run("%config OpenCodeMagics.ui = 'auto'")
+    prompt = kernel.send("%%oc_prompt -o turn\n#bash echo hi", stdin=True)
+    kernel.asks()
+    kernel.channels.input("3")
+    assert kernel.reply(prompt)["status"] == "ok"
+    kernel.run("%config OpenCodeMagics.ui = 'text'")
+    assert "Please type the answer" in kernel.text(prompt)
+    assert kernel.run("print(turn.outcome)") == "rejected"
+
+
+def test_a_question_is_answered_by_typing(kernel: Kernel, session: Session) -> None:
+    prompt = kernel.send("%%oc_prompt -o turn\n#question", stdin=True)
+    kernel.asks()
+    kernel.channels.input("2")
+    kernel.asks()
+    kernel.channels.input("S, and a very large one")
+    assert kernel.reply(prompt)["status"] == "ok"
+    output = kernel.run("print(turn.tools[0].output)")
+    assert "Blue" in output
+    assert "S, and a very large one" in output
+
+
+def test_a_password_is_typed_unseen(kernel: Kernel, world: World) -> None:
+    kernel.run("import os; password = os.environ.pop('OPENCODE_SERVER_PASSWORD')")
+    connect = kernel.send("%oc_connect", stdin=True)
+    assert kernel.asks()["password"] is True
+    kernel.channels.input(world.password)
+    assert kernel.reply(connect)["status"] == "ok"
+    assert world.url in kernel.text(connect)
+    assert world.password not in kernel.text(connect)
+    kernel.run("os.environ['OPENCODE_SERVER_PASSWORD'] = password")

@@ -1,0 +1,838 @@
+"""What the simulated 2.x does as the contract says it, and what a client makes of its faults."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from support.shell import until, until_at_work
+
+from opencode_magics import history
+from opencode_magics.client import server
+from opencode_magics.client.client import Client
+from opencode_magics.core.events import MessageChanged, PermissionAsked, PromptDelivered
+from opencode_magics.core.model import InboxItem, ModelRef, Rule, Session
+from opencode_magics.core.turn import Turn, advance
+from opencode_magics.dialects.base import Prompt, Request, SessionOptions
+from opencode_magics.errors import (
+    AuthenticationError,
+    NotFoundError,
+    OpenCodeError,
+    SessionBusyError,
+    StatusError,
+    UnsupportedOperation,
+)
+from opencode_magics.notebook import text
+from opencode_magics.practice.simulator.server import Fault, Simulator
+from opencode_magics.practice.workspace import reset_workspace
+from opencode_magics.sessions import edit, end, status, store
+from opencode_magics.sessions.lookup import create
+from opencode_magics.sessions.polling import QUIET
+from opencode_magics.sessions.run import Run, attach, prepare
+
+
+@pytest.fixture
+def generation() -> str:
+    return "2.x"
+
+
+def finish(run: Run, decision: Any = "once", seconds: float = 120.0) -> Turn:
+    deadline = time.monotonic() + seconds
+    for turn in run:
+        assert time.monotonic() < deadline, f"still {turn!r}; {run.note}"
+        for permission in turn.permissions:
+            run.decide(permission, decision)
+    return run.turn
+
+
+def prompted(client: Client, session: Session, text: str, decision: Any = "once") -> Turn:
+    with prepare(client, session, text) as run:
+        run.start()
+        return finish(run, decision)
+
+
+def ask(world: Simulator, method: str, path: str, **more: Any) -> httpx.Response:
+    access = ("opencode", str(world.password))
+    return httpx.request(method, f"{world.url}{path}", auth=access, trust_env=False, **more)
+
+
+# -- HTTP ------------------------------------------------------------------------------------------
+
+
+def test_without_the_password_there_is_no_answer(simulator: Simulator) -> None:
+    reply = httpx.get(f"{simulator.url}/api/info", trust_env=False)
+    assert (reply.status_code, reply.json()["_tag"]) == (401, "UnauthorizedError")
+    assert reply.headers["www-authenticate"] == 'Basic realm="Secure Area"'
+
+
+def test_a_route_that_there_is_not_answers_nothing(simulator: Simulator) -> None:
+    for method, path in (("GET", "/api/health"), ("PUT", "/api/session"), ("GET", "/session")):
+        reply = ask(simulator, method, path)
+        assert (reply.status_code, reply.content) == (404, b"")
+
+
+def test_unknown_keys_are_dropped_and_missing_ones_refused(simulator: Simulator) -> None:
+    session = ask(simulator, "POST", "/api/session", json={"titel": "x"}).json()["data"]
+    assert "title" not in session
+    reply = ask(simulator, "POST", f"/api/session/{session['id']}/prompt", json={"txt": "x"})
+    assert (reply.status_code, reply.json()["_tag"]) == (400, "InvalidRequestError")
+
+
+def test_a_server_that_starts_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    began = time.monotonic()
+    with Simulator(booting=1.5) as world:
+        with server.find(world.url, password=world.password) as client:
+            assert client.server.generation == "2.x"
+        assert time.monotonic() - began >= 1.5
+        assert "GET /global/health" not in world.asked
+
+
+def test_a_wrong_password_is_no_starting_server(simulator: Simulator) -> None:
+    with pytest.raises(AuthenticationError):
+        server.find(simulator.url, password="not it")
+
+
+# -- discovery -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of its own, where no server is named."""
+    for name in [n for n in os.environ if n.startswith("OPENCODE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr(server, "DEFAULT_URL", "http://127.0.0.1:9")
+    return tmp_path
+
+
+def write(home: Path, kind: str, **told: Any) -> None:
+    folder = home / kind / "opencode"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "service.json").write_text(json.dumps(told))
+
+
+def test_the_registered_service_is_found(simulator: Simulator, homes: Path) -> None:
+    write(homes, "state", url=simulator.url, pid=os.getpid(), version="2.0.16",
+          password=simulator.password)  # fmt: skip
+    with server.find() as client:
+        assert client.url == simulator.url
+        assert "OpenCode 2.0.16" in str(client)
+        assert "tested with" in str(client)
+
+
+def test_its_password_may_stand_in_its_configuration(simulator: Simulator, homes: Path) -> None:
+    write(homes, "state", url=simulator.url, pid=os.getpid(), password="an old one")
+    write(homes, "config", password=simulator.password)
+    with server.find() as client:
+        assert client.url == simulator.url
+
+
+@pytest.mark.parametrize("lie", [{"pid": 1}, {"version": "2.9.9"}, {"url": "http://127.0.0.1:9"}])
+def test_an_old_registration_is_passed_over(
+    simulator: Simulator, homes: Path, lie: dict[str, Any]
+) -> None:
+    told = {"url": simulator.url, "pid": os.getpid(), "password": simulator.password}
+    write(homes, "state", **told | lie)
+    with pytest.raises(OpenCodeError, match=r"No server answers at http://127\.0\.0\.1:9"):
+        server.find()
+
+
+def test_what_is_named_comes_before_the_service(
+    simulator: Simulator, homes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(homes, "state", url="http://127.0.0.1:9", pid=1)
+    for name, value in simulator.access.items():
+        monkeypatch.setenv(name, value)
+    with server.find() as client:
+        assert client.url == simulator.url
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"url": 7}', '{"pid": 7}'])
+def test_a_registration_that_cannot_be_read_is_none(homes: Path, text: str) -> None:
+    write(homes, "state")
+    (homes / "state" / "opencode" / "service.json").write_text(text)
+    with pytest.raises(OpenCodeError, match="No server answers"):
+        server.find()
+
+
+# -- prompts and the inbox -------------------------------------------------------------------------
+
+
+def test_the_first_prompt_of_an_id_counts(client: Client, session: Session) -> None:
+    first, other = Prompt("msg_0001", "#text 2"), Prompt("msg_0001", "something else")
+    client.prompt(session, first)
+    client.prompt(session, first)
+    with pytest.raises(OpenCodeError, match="holds another text"):
+        client.prompt(session, other)
+    client.wait(session)
+    texts = [m.text for m in client.messages(session) if m.role == "user"]
+    assert texts == ["#text 2"]
+    with pytest.raises(SessionBusyError):
+        client.prompt(create(client, "another"), first)
+
+
+def test_a_prompt_that_only_waits_wakes_nobody(client: Client, session: Session) -> None:
+    client.prompt(session, Prompt("msg_0002", "#text 2", resume=False))
+    (item,) = client.inbox(session)
+    assert item == InboxItem("msg_0002", session.id, "user", "steer", "#text 2", item.created)
+    assert client.message(session, "msg_0002").queued
+    assert session.id not in client.statuses()
+    assert client.cancel(session, "msg_0002")
+    assert client.inbox(session) == ()
+    with pytest.raises(NotFoundError):
+        client.message(session, "msg_0002")
+
+
+def test_what_is_delivered_cannot_be_cancelled(client: Client, session: Session) -> None:
+    turn = prompted(client, session, "#text 2")
+    assert not client.cancel(session, turn.prompt)
+    with pytest.raises(SessionBusyError):
+        client.deliver(session, turn.prompt, "steer")
+
+
+def test_a_cancelled_prompt_ends_its_turn(client: Client, session: Session) -> None:
+    with prepare(client, session, "#slow 400 .1") as first:
+        first.start()
+        until_at_work(client, session)
+        with prepare(client, session, "#text 2", queue=True) as second:
+            second.start()
+            assert client.cancel(session, second.turn.prompt)
+            turn = finish(second)
+        assert (turn.outcome, turn.failure and turn.failure.name) == ("aborted", "Cancelled")
+        assert first.abort().outcome == "aborted"
+
+
+def test_a_queued_prompt_is_taken_back_without_stopping_the_turn_before_it(
+    client: Client, session: Session
+) -> None:
+    with prepare(client, session, "#slow 50 .1") as first:
+        first.start()
+        until_at_work(client, session)
+        with prepare(client, session, "#text 2", queue=True) as second:
+            second.start()
+            until(lambda: next(iter(second)).inbox)
+            assert second.abort().outcome == "aborted"
+        assert finish(first).outcome == "succeeded"
+    assert len([m for m in client.messages(session) if m.role == "user"]) == 1
+
+
+def test_a_steered_prompt_joins_and_a_queued_one_waits(client: Client, session: Session) -> None:
+    with prepare(client, session, "#bash sleep 1") as first:
+        first.start()
+        turn = until(lambda: next(iter(first)).waiting and first.turn)
+        with (
+            prepare(client, session, "#text 2", queue=True) as queued,
+            prepare(client, session, "#text 3", steer=True) as steered,
+        ):
+            queued.start()
+            steered.start()
+            first.decide(turn.permissions[0], "once")
+            ends = [finish(run) for run in (first, steered, queued)]
+    assert [t.outcome for t in ends] == ["succeeded"] * 3
+    assert [t.text for t in ends] == ["word0 word1 word2", "word0 word1 word2", "word0 word1"]
+    assert ends[0].merged
+    kinds = [e["type"] for e in log_of(client, session)]
+    assert kinds.count("session.execution.started") == 1
+    assert kinds.count("session.execution.succeeded") == 1
+
+
+def log_of(client: Client, session: Session) -> list[dict[str, Any]]:
+    frames = client.frames(client.dialect.log(session.id, None, False))
+    return [json.loads(frame) for frame in frames]
+
+
+def test_g1_19_a_busy_session_says_how_to_join_it(client: Client, session: Session) -> None:
+    with prepare(client, session, "#slow 400 .1") as first:
+        first.start()
+        until_at_work(client, session)
+        with pytest.raises(SessionBusyError, match="join it with --steer"):
+            prepare(client, session, "#text 2")
+        with prepare(client, session, "#text 2", queue=True) as second:
+            second.start()
+            until(lambda: next(iter(first)).text and next(iter(second)).inbox)
+            assert (second.turn.answers, second.turn.outcome) == ((), "running")
+            second.abort()
+        first.abort()
+
+
+def test_what_is_parked_after_an_abort_runs_with_the_next_prompt(
+    client: Client, session: Session
+) -> None:
+    with prepare(client, session, "#slow 400 .1") as first:
+        first.start()
+        until_at_work(client, session)
+        client.prompt(session, Prompt("msg_0005", "#text 2", delivery="queue"))
+        assert first.abort().outcome == "aborted"
+    assert [i.id for i in client.inbox(session)] == ["msg_0005"]
+    assert prompted(client, session, "#text 3").text == "word0 word1 word2"
+    client.wait(session)
+    assert client.inbox(session) == ()
+
+
+def test_an_interrupt_can_go_on_with_what_steers(client: Client, session: Session) -> None:
+    assert client.interrupt(session) is False
+    with prepare(client, session, "#slow 400 .1") as first:
+        first.start()
+        until(lambda: next(iter(first)).text)
+        client.prompt(session, Prompt("msg_0008", "#text 2", delivery="steer"))
+        assert client.interrupt(session) is True
+        finish(first)
+    client.wait(session)
+    assert client.inbox(session) == ()
+    assert client.messages(session)[-2].text == "word0 word1"
+
+
+def test_a_parked_prompt_is_told_apart_from_a_lost_one(client: Client, session: Session) -> None:
+    with Run(client, session, Prompt("msg_0006", "#text 2", resume=False)) as run:
+        run.start()
+        turn = finish(run)
+    assert (turn.outcome, turn.failure and turn.failure.name) == ("interrupted", "Parked")
+
+
+# -- turns -----------------------------------------------------------------------------------------
+
+
+def test_an_abort_takes_back_what_was_asked(client: Client, session: Session) -> None:
+    """The server drops the request without a word."""
+    with prepare(client, session, "#bash touch never") as run:
+        run.start()
+        until(lambda: next(iter(run)).waiting)
+        client.abort(session)
+        until(lambda: not next(iter(run)).waiting)
+        assert finish(run).outcome == "aborted"
+
+
+def test_a_model_or_agent_that_there_is_not_fails_at_the_next_turn(
+    client: Client, session: Session
+) -> None:
+    client.switch(session, agent="nobody")
+    with Run(client, client.session(session.id), Prompt("msg_0007", "#text 2")) as run:
+        run.start()
+        turn = finish(run)
+    assert (turn.outcome, turn.answers) == ("failed", ())
+    assert "nobody" in str(turn.failure)
+    fresh = store.refresh(client, Turn(session.id, turn.prompt, verdict="unknown"))
+    assert (fresh.outcome, str(fresh.failure)) == ("failed", "Failed: the server keeps no reason")
+
+
+def test_a_prompt_with_another_model_switches_the_session(client: Client, session: Session) -> None:
+    with prepare(client, session, "#text 2", model="practice/frugal") as run:
+        run.start()
+        assert str(finish(run).model) == "practice/frugal"
+    assert str(client.session(session.id).model) == "practice/frugal"
+    kinds = [m.kind for m in client.messages(session)]
+    assert kinds == ["model-switched", "", "", "idle"]
+
+
+def test_titles_count_in_the_session_and_in_no_turn(client: Client) -> None:
+    session = client.create()
+    turn = prompted(client, session, "#text 2")
+    held = client.session(session.id)
+    assert held.title == "Practice session"
+    assert held.usage != turn.usage
+
+
+def test_an_overflow_is_compacted_in_the_turn(client: Client, session: Session) -> None:
+    turn = prompted(client, session, "#overflow")
+    assert (turn.outcome, turn.text) == ("succeeded", "It fits now.")
+    assert [m.summary for m in turn.answers] == [True, False]
+
+
+def test_what_a_command_prints_is_shown_while_it_runs(
+    client: Client, session: Session, workspace: Path
+) -> None:
+    command = "echo one; until [ -e seen ]; do sleep .1; done; echo two"
+    with prepare(client, session, f"#bash {command}") as run:
+        run.start()
+        for turn in run:
+            for permission in turn.permissions:
+                run.decide(permission, "once")
+            if any((t.status, t.output) == ("running", "one\n") for t in turn.tools):
+                (workspace / "seen").touch()
+    assert run.turn.tools[0].output == "one\ntwo\n"
+
+
+def cut_off(reason: str) -> Callable[[Simulator, Client, Session], None]:
+    return lambda world, client, session: world.shop.running[session.id].interrupt(reason)
+
+
+def stopped(world: Simulator, client: Client, session: Session) -> None:
+    client.abort(session)
+
+
+ENDS: dict[str, tuple[str, Any, str]] = {
+    "succeeded": ("#text 2", None, "once"),
+    "rejected": ("#bash touch never", None, "reject"),
+    "failed": ("#err400", None, "once"),
+    "aborted": ("#slow 400 .1", stopped, "once"),
+    "interrupted by shutdown": ("#slow 400 .1", cut_off("shutdown"), "once"),
+    "interrupted by superseded": ("#slow 400 .1", cut_off("superseded"), "once"),
+    "interrupted by inactivity": ("#slow 400 .1", cut_off("inactivity"), "once"),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_how_a_turn_ended_is_the_same_live_stored_and_in_the_history(
+    client: Client, session: Session, simulator: Simulator, end: str
+) -> None:
+    prompt, act, decision = ENDS[end]
+    with prepare(client, session, prompt) as run:
+        run.start()
+        if act is not None:
+            until(lambda: next(iter(run)).text)
+            act(simulator, client, session)
+        turn = finish(run, decision)
+    fresh = store.refresh(client, Turn(session.id, turn.prompt, verdict="unknown"))
+    told = history.messages(client, [session], cache=False)["outcome"].dropna().iloc[-1]
+    assert {turn.outcome, fresh.outcome, told} == {end.split()[0]}
+    assert (fresh.failure is None) == (turn.failure is None)
+
+
+def test_a_cold_directory_has_its_models_all_the_same(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "cold").mkdir()
+    assert [m.id for m in client.models(str(tmp_path / "cold"))] == ["frugal", "scripted", "small"]
+
+
+def test_g1_14_a_restarted_attachment_sees_what_was_asked_before(
+    client: Client, session: Session
+) -> None:
+    client.prompt(session, Prompt("msg_0014", "#bash echo hi"))
+    until(lambda: client.permissions())
+    (standing,) = status.read(client, [session])
+    assert (standing.state, len(standing.requests)) == ("waiting_for_permission", 1)
+    with attach(client, session) as run:
+        run.start()
+        turn = finish(run)
+    assert (turn.prompt, turn.outcome) == ("msg_0014", "succeeded")
+    assert [s.reply for s in turn.settled_requests] == ["once"]
+
+
+def test_g1_15_a_second_answer_does_nothing(client: Client, session: Session) -> None:
+    """Neither does the request, should it be told once more: it stays answered."""
+    with prepare(client, session, "#bash sleep 1") as run:
+        run.start()
+        permission = until(lambda: next(iter(run)).permissions)[0]
+        client.reply(permission, session.directory, "once")
+        assert run.decide(permission, "reject") is False
+        assert "elsewhere" in run.turn.settled_requests[0].reply
+        assert advance(run.turn, PermissionAsked(permission)).waiting == ()
+        assert finish(run).outcome == "succeeded"
+
+
+def test_g1_02_what_a_subagent_of_a_subagent_asks_is_seen_and_answered(
+    client: Client, session: Session
+) -> None:
+    with prepare(client, session, "#task #task #bash touch deep") as run:
+        run.start()
+        (asked,) = until(lambda: next(iter(run)).permissions)
+        (parent,) = client.children(session)
+        assert [s.id for s in client.children(parent)] == [asked.session]
+        assert status.read(client, [session])[0].state == "waiting_for_permission"
+        turn = finish(run)
+    assert (turn.outcome, [s.reply for s in turn.settled_requests]) == ("succeeded", ["once"])
+
+
+def test_g1_07_an_empty_execution_is_nobodys_turn(client: Client, session: Session) -> None:
+    """A prompt that is sent once more wakes the session, which finds nothing to do."""
+    client.prompt(session, Prompt("msg_0009", "#text 2"))
+    client.wait(session)
+    with prepare(client, session, "#slow 10 .1") as run:
+        client.prompt(session, Prompt("msg_0009", "#text 2"))
+        client.wait(session)
+        run.start()
+        assert finish(run).text.startswith("slow0")
+    assert len(run.turn.answers) == 1
+
+
+def test_g1_18_a_failure_says_why_and_a_retry_when(client: Client, session: Session) -> None:
+    failed = prompted(client, session, "#err401")
+    assert failed.outcome == "failed"
+    assert failed.failure
+    assert failed.failure.name == "provider.auth"
+    assert failed.failure.message
+    (retry,) = prompted(client, session, "#err429 1").retries
+    assert (retry.attempt, bool(retry.message), bool(retry.next)) == (2, True, True)
+
+
+# -- faults of the stream --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def faulty(simulator: Simulator) -> Iterator[Simulator]:
+    reset_workspace(simulator.directory)
+    yield simulator
+    simulator.faults.clear()
+
+
+def end_of(turn: Turn) -> tuple[Any, ...]:
+    return turn.outcome, turn.text, [(t.tool, t.status, t.output) for t in turn.tools], turn.usage
+
+
+@pytest.mark.parametrize("cut", [0, 1, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28])
+def test_a_stream_cut_at_any_frame_ends_in_the_same_turn(
+    faulty: Simulator, client: Client, session: Session, cut: int
+) -> None:
+    other = end_of(prompted(client, create(client, "whole"), "#bash echo hi"))
+    faulty.faults.append(Fault(cut=cut))
+    assert end_of(prompted(client, session, "#bash echo hi")) == other
+
+
+def test_what_was_asked_in_a_gap_is_seen_although_the_log_says_busy(
+    faulty: Simulator, client: Client, session: Session
+) -> None:
+    """A request is in no log, and a session that is said to be busy is not read for a while."""
+    faulty.faults.append(Fault(cut=1))
+    began = time.monotonic()
+    turn = prompted(client, session, "#bash echo hi")
+    assert [s.reply for s in turn.settled_requests] == ["once"]
+    assert time.monotonic() - began < QUIET
+
+
+def test_a_gap_is_filled_from_the_log(faulty: Simulator, client: Client, session: Session) -> None:
+    faulty.faults.append(Fault(cut=8))
+    faulty.asked.clear()
+    prompted(client, session, "#bash echo hi")
+    assert f"GET /api/experimental/session/{session.id}/log" in faulty.asked
+
+
+def test_what_is_told_twice_counts_once(
+    faulty: Simulator, client: Client, session: Session
+) -> None:
+    faulty.faults.append(Fault(twice=True))
+    texts = []
+    with prepare(client, session, "#slow 40 .1") as run:
+        run.start()
+        for turn in run:
+            texts.append(turn.text)
+    whole = run.turn.text
+    assert len(set(texts)) > 3
+    assert all(whole.startswith(text) for text in texts)
+
+
+def test_two_seconds_of_silence_are_no_end(
+    faulty: Simulator, client: Client, session: Session
+) -> None:
+    faulty.faults.append(Fault(stall=2.0, at=6))
+    assert prompted(client, session, "#text 5").outcome == "succeeded"
+
+
+def test_longer_silence_than_three_heartbeats_is_a_break(client: Client) -> None:
+    assert client.dialect.silence == 45.0
+
+
+# -- the log ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("action", ["archive", "delete"])
+def test_g1_34_an_end_takes_the_whole_tree_with_it_leaf_first(
+    client: Client, simulator: Simulator, action: Any
+) -> None:
+    key, made = iter(["R", "1", "2", "G"]), dict[str, Session]()
+    for parent in (None, "R", "R", "1"):
+        name = next(key)
+        above = made[parent].id if parent else None
+        made[name] = client.create(name, options=SessionOptions(parent=above))
+    simulator.asked.clear()
+    assert end.end(client, made["R"], action).status == "ended"
+    names = {f"/api/session/{s.id}": name for name, s in made.items()}
+    method = "PATCH" if action == "archive" else "DELETE"
+    done = [r.partition(" ") for r in simulator.asked if r.startswith(method)]
+    order = "".join(names[path] for _, _, path in done)
+    # The server deletes what is below by itself.
+    assert order in ("G12R", "21GR", "2G1R") if action == "archive" else order == "R"
+    if action == "archive":
+        assert all(client.session(s.id).archived for s in made.values())
+        edit.archive(client, made["R"], undo=True)
+        assert not any(client.session(s.id).archived for s in made.values())
+    else:
+        assert not {s.id for s in client.sessions()} & {s.id for s in made.values()}
+        assert end.end(client, made["R"], action, resumed=True).status == "ended"
+
+
+def test_g4_07_two_turns_at_once_each_show_their_own_text(client: Client, session: Session) -> None:
+    """2,000 pieces each, and what was shown of one is taken away in between."""
+    runs, shown = [], dict[str, str]()
+    for word in ("alpha", "omega"):
+        words = " ".join(f"{word}{n}" for n in range(2_000))
+        plan = json.dumps([{"text": words, "deltas": 2_000}])
+        runs.append(prepare(client, client.create(word), f"#plan {plan}"))
+    for run in runs:
+        run.start()
+    deadline = time.monotonic() + 240
+    while any(run.turn.outcome == "running" for run in runs):
+        assert time.monotonic() < deadline
+        for run in runs:
+            shown[run.session.title] = text.render(next(iter(run)))
+        if "alpha900" in shown["alpha"]:
+            shown.clear()
+    for run in runs:
+        run.close()
+        mine, other = run.session.title, ({"alpha", "omega"} - {run.session.title}).pop()
+        assert f"{mine}1999" in text.render(run.turn)
+        assert other not in text.render(run.turn).replace(run.turn.question_text, "")
+
+
+def test_the_log_goes_on_after_a_number(client: Client, session: Session) -> None:
+    turn = prompted(client, session, "#text 2")
+    events = list(client.log(session))
+    assert any(isinstance(e, PromptDelivered) and e.message == turn.prompt for e in events)
+    frames = log_of(client, session)
+    numbers = [f["durable"]["seq"] for f in frames[:-1]]
+    assert numbers == list(range(len(numbers)))
+    assert frames[-1]["type"] == "log.synced"
+    assert len(list(client.log(session, after=numbers[-1]))) == 0
+    with pytest.raises(NotFoundError):
+        list(client.log(Session("ses_nowhere")))
+
+
+def test_the_log_can_be_followed(client: Client, session: Session) -> None:
+    heard: list[Any] = []
+
+    def follow() -> None:
+        for event in client.log(session, follow=True):
+            heard.append(event)
+            if isinstance(event, MessageChanged) and event.message.kind == "idle":
+                return
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    prompted(client, session, "#text 2")
+    thread.join(120)
+    assert not thread.is_alive()
+
+
+# -- sessions --------------------------------------------------------------------------------------
+
+
+def test_sessions_of_a_project_come_over_all_pages(client: Client) -> None:
+    made = {create(client, f"page {n}").id for n in range(3)}
+    everything = client.sessions(everywhere=True)
+    assert made <= {s.id for s in everything}
+    assert made <= {s.id for s in client.sessions()}
+    assert len(everything) == len({s.id for s in everything})
+    assert len({s.project for s in client.sessions()}) == 1
+
+
+def test_a_long_list_is_read_to_its_end(client: Client, session: Session) -> None:
+    for n in range(205):  # in pages of 200
+        client.prompt(session, Prompt(f"msg_{n:04}l", "#empty", resume=n == 204))
+    client.wait(session)
+    users = [m for m in client.messages(session) if m.role == "user"]
+    assert len(users) == 205
+
+
+def test_a_session_is_made_with_all_that_one_can_have(client: Client, session: Session) -> None:
+    options = SessionOptions(
+        id="ses_mine",
+        parent=session.id,
+        agent="plan",
+        model=ModelRef("practice", "frugal"),
+        metadata={"notebook": "tour"},
+        rules=(Rule("shell", "*", "deny"),),
+    )
+    made = client.create("all of it", options=options)
+    assert (made.id, made.parent, made.agent) == ("ses_mine", session.id, "plan")
+    assert (made.model, made.metadata) == (options.model, {"notebook": "tour"})
+    assert made.rules == options.rules
+    assert client.create("again", options=options).title == "all of it"
+    client.set_metadata(made, {"other": 1})
+    assert client.session("ses_mine").metadata == {"other": 1}
+    assert [s.id for s in client.children(session)] == ["ses_mine"]
+    with pytest.raises(NotFoundError):
+        client.create(options=SessionOptions(parent="ses_nowhere"))
+
+
+def test_an_archived_session_is_listed_and_says_so(client: Client, session: Session) -> None:
+    client.archive(session, 1)
+    assert next(s for s in client.sessions() if s.id == session.id).archived
+    client.archive(session, None)
+    assert client.session(session.id).archived is None
+
+
+def test_a_fork_ends_before_its_message(client: Client, session: Session) -> None:
+    prompted(client, session, "#text 2")
+    second = prompted(client, session, "#text 3")
+    fork = client.fork(session, second.prompt)
+    assert (fork.forked_from, fork.forked_at) == (session.id, second.prompt)
+    assert [m.text for m in client.messages(fork) if m.role == "user"] == ["#text 2"]
+
+
+def test_a_revert_and_its_way_back(client: Client, session: Session, workspace: Path) -> None:
+    dialect: Any = client.dialect
+    turn = prompted(client, session, "#edit notes.txt hello goodbye")
+    assert (workspace / "notes.txt").read_text().startswith("goodbye")
+    (lost,) = client.run(dialect.revert(session, turn.prompt, True))
+    assert lost.file == "notes.txt"
+    assert (workspace / "notes.txt").read_text().startswith("hello")
+    assert client.messages(session) == ()
+    client.run(dialect.unrevert(session))
+    assert (workspace / "notes.txt").read_text().startswith("goodbye")
+    client.run(dialect.revert(session, turn.prompt, False))
+    client.run(dialect.commit_revert(session))
+    assert client.messages(session) == ()
+    with pytest.raises(NotFoundError):
+        client.run(dialect.revert(session, turn.prompt, False))
+
+
+def test_a_compaction_is_a_message_of_its_own_id(client: Client, session: Session) -> None:
+    turn = prompted(client, session, "#text 2")
+    item = client.compact(session, ModelRef("practice", "scripted"))
+    client.wait(session)
+    summary = next(m for m in client.messages(session) if m.id == item)
+    assert (summary.summary, summary.kind, summary.parent) == (True, "compaction", None)
+    assert summary.usage
+    assert store.refresh(client, turn).outcome == "succeeded"
+
+
+def test_a_session_is_renamed_and_deleted_with_its_children(client: Client) -> None:
+    dialect: Any = client.dialect
+    session = create(client, "a parent")
+    prompted(client, session, "#task #text 2")
+    (child,) = client.children(session)
+    client.run(dialect.rename(session, "another title"))
+    assert client.session(session.id).title == "another title"
+    client.run(dialect.delete(session))
+    for gone in (session, child):
+        with pytest.raises(NotFoundError):
+            client.session(gone.id)
+
+
+def test_what_changed_is_told_by_the_server_or_by_the_tools(
+    client: Client, session: Session, workspace: Path, tmp_path: Path
+) -> None:
+    turn = prompted(client, session, "#edit")
+    assert client.diffs(session).source == "turns"
+    assert client.diffs(session, turn.prompt) == client.diffs(session, turn.answers[-1].id)
+    (tmp_path / "notes.txt").write_text("hello one\n")
+    outside = create(client, "outside of git", str(tmp_path))
+    prompted(client, outside, "#edit")
+    assert client.diffs(outside).source == "tools"
+    with pytest.raises(NotFoundError):
+        client.diffs(session, "msg_nowhere")
+
+
+# -- surroundings ----------------------------------------------------------------------------------
+
+
+def test_the_environment_of_shells_is_the_sessions(client: Client, session: Session) -> None:
+    client.set_environment(session, {"PARTY": "tonight"})
+    turn = prompted(client, session, "#bash echo $PARTY")
+    assert turn.tools[0].output == "tonight\n"
+
+
+def test_instructions_come_and_go(client: Client, session: Session) -> None:
+    client.put_instruction(session, "tone/of voice", {"be": "kind"})
+    assert client.instructions(session) == {"tone/of voice": {"be": "kind"}}
+    for _ in range(2):
+        client.delete_instruction(session, "tone/of voice")
+    assert client.instructions(session) == {}
+
+
+def test_mcp_servers_come_and_go(client: Client) -> None:
+    client.add_mcp("tools", {"type": "local", "command": ["tools"]})
+    assert ("tools", "connected") in [(m.name, m.status) for m in client.mcp()]
+    client.remove_mcp("tools")
+    assert "tools" not in [m.name for m in client.mcp()]
+    with pytest.raises(NotFoundError):
+        client.remove_mcp("tools")
+
+
+def test_what_a_directory_offers_is_listed(client: Client) -> None:
+    assert {c.name for c in client.commands()} == {"explain", "review"}
+    assert [s.id for s in client.skills()] == ["party"]
+    assert [(i.id, i.connections) for i in client.integrations()] == [
+        ("practice", ("PRACTICE_KEY",))
+    ]
+    assert [str(m.ref) for m in client.models() if m.default] == ["practice/scripted"]
+    assert "reviewer" in {a.name for a in client.agents()}
+    with pytest.raises(NotFoundError):
+        client.models("/no/such/place")
+
+
+def test_what_always_saved_can_be_taken_back(client: Client, session: Session) -> None:
+    prompted(client, session, "#bash true x", "always")
+    saved = next(r for r in client.saved_rules() if r.resource == "true *")
+    assert saved.action == "shell"
+    again = prompted(client, session, "#bash true y")
+    assert again.settled_requests == ()
+    client.delete_saved_rule(saved.id)
+    assert saved not in client.saved_rules()
+    assert len(prompted(client, session, "#bash true z").settled_requests) == 1
+
+
+def test_the_rules_of_a_session_come_last(client: Client, session: Session) -> None:
+    client.set_rules(session, [Rule("shell", "*", "deny")])
+    assert client.session(session.id).rules == (Rule("shell", "*", "deny"),)
+    turn = prompted(client, session, "#bash echo hi")
+    assert (turn.outcome, turn.tools[0].error) == ("succeeded", "Permission denied: shell")
+
+
+def test_the_output_of_a_shell_is_read_by_bytes(
+    client: Client, session: Session, workspace: Path
+) -> None:
+    command = "printf é; until [ -e read ]; do sleep .1; done; echo done"
+    with prepare(client, session, f"#bash {command}") as run:
+        run.start()
+        turn = until(lambda: next(iter(run)).waiting and run.turn)
+        run.decide(turn.permissions[0], "once")
+        until(lambda: any(t.shell for t in next(iter(run)).tools))
+        shell = next(t.shell for t in run.turn.tools)
+        first = until(lambda: (o := client.shell_output(shell)) and o.text and o)
+        assert (first.text, first.cursor) == ("é", 2)
+        (workspace / "read").touch()
+        finish(run)
+        assert client.shell_output(shell, first.cursor).text == "done\n"
+
+
+# -- what 1.x has not ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda c, s: c.inbox(s),
+        lambda c, s: c.cancel(s, "msg_1"),
+        lambda c, s: c.deliver(s, "msg_1", "steer"),
+        lambda c, s: c.wait(s),
+        lambda c, s: c.interrupt(s),
+        lambda c, s: c.switch(s, agent="plan"),
+        lambda c, s: c.set_environment(s, {}),
+        lambda c, s: c.instructions(s),
+        lambda c, s: c.put_instruction(s, "k", 1),
+        lambda c, s: c.delete_instruction(s, "k"),
+        lambda c, s: c.set_rules(s, []),
+        lambda c, s: c.create("x", options=SessionOptions(parent=s.id)),
+        lambda c, s: c.saved_rules(),
+        lambda c, s: c.delete_saved_rule("psv_1"),
+        lambda c, s: c.remove_mcp("x"),
+        lambda c, s: c.integrations(),
+        lambda c, s: c.shell_output("sh_1"),
+        lambda c, s: list(c.log(s)),
+        lambda c, s: prepare(c, s, "hi", steer=True),
+    ],
+)
+@pytest.mark.parametrize("generation", ["1.x"])
+def test_what_1x_has_not_names_both_generations(
+    client: Client, session: Session, act: Callable[[Client, Session], Any]
+) -> None:
+    with pytest.raises(UnsupportedOperation, match=r"OpenCode 1\.x has no .*2\.x has"):
+        act(client, session)
+
+
+def test_an_unknown_session_is_not_found(client: Client) -> None:
+    with pytest.raises(NotFoundError, match="Session not found: ses_nowhere"):
+        client.session("ses_nowhere")
+    with pytest.raises(StatusError):
+        client.run(_one(Request("GET", "/api/session", {"limit": 0})))
+
+
+def _one(request: Request) -> Any:
+    return (yield request)

@@ -1,0 +1,340 @@
+"""Answers as values: schemas, what is read from an answer, and asking again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+import pytest
+from support.both import both
+from support.notebook_turns import says
+from support.shell import Shell, one_line_and_what_to_do
+
+from opencode_magics.client.client import Client
+from opencode_magics.core.turn import Turn
+from opencode_magics.errors import OpenCodeError, UnfitAnswer, UnknownNameError
+from opencode_magics.prompts import schema as schemas
+
+
+@dataclass
+class Bug:
+    line: int
+    what: str
+    severity: Literal["low", "high"] = "low"
+    tags: list[str] = field(default_factory=list)
+
+
+POINT = {"type": "object", "properties": {"x": {"type": "number"}}, "required": ["x"]}
+
+
+# -- schemas ---------------------------------------------------------------------------------------
+
+
+def test_a_dataclass_gives_instances() -> None:
+    schema = schemas.of(Bug)
+    assert schema.fields == ("line", "what", "severity", "tags")
+    assert schema.read('{"line": 3, "what": "off by one"}') == Bug(3, "off by one")
+
+
+def test_a_json_schema_gives_what_json_has() -> None:
+    assert schemas.of(POINT).json == POINT
+    assert schemas.of(POINT).read('{"x": 1.5, "y": 2}') == {"x": 1.5, "y": 2}
+
+
+def test_an_example_asks_for_its_like() -> None:
+    schema = schemas.of({"name": "Ada", "born": 1815, "poet": None, "loves": ["x"]})
+    answer = {"name": "Alan", "born": 1912, "poet": False, "loves": []}
+    assert schema.read(json.dumps(answer)) == answer
+    with pytest.raises(ValueError, match=r"At \$\.born: 'when' is not of type 'integer'"):
+        schema.read(json.dumps(answer | {"born": "when"}))
+
+
+def test_an_example_may_have_a_field_named_type() -> None:
+    assert schemas.of({"type": "cat", "name": "Tom"}).fields == ("type", "name")
+
+
+@pytest.mark.parametrize("model", [[{"line": 1, "what": ""}], list[Bug]])
+def test_an_array_of_objects_gives_a_frame(model: Any) -> None:
+    frame = schemas.of(model).read('[{"line": 1, "what": "a"}, {"line": 2, "what": "b"}]')
+    assert isinstance(frame, pd.DataFrame)
+    assert frame["line"].tolist() == [1, 2]
+
+
+def test_an_empty_array_has_its_columns() -> None:
+    assert list(schemas.of(list[Bug]).read("[]").columns) == list(schemas.of(Bug).fields)
+
+
+@pytest.mark.parametrize(
+    "model", [None, 3, Bug(1, ""), {}, [], {"a": object()}, {"type": "object", "required": 1}, type]
+)
+def test_what_is_no_schema_is_said(model: Any) -> None:
+    with pytest.raises(OpenCodeError, match=r"schema|example"):
+        schemas.of(model)
+
+
+def test_a_file_is_a_schema_too(tmp_path: Path) -> None:
+    path = tmp_path / "point.json"
+    path.write_text(json.dumps(POINT))
+    assert schemas.named(str(path), {}).json == POINT
+    with pytest.raises(UnknownNameError, match="No such file"):
+        schemas.named(str(tmp_path / "none.json"), {})
+    path.write_text("{")
+    with pytest.raises(OpenCodeError, match="is no JSON"):
+        schemas.named(str(path), {})
+
+
+def test_nothing_is_fetched_for_a_schema() -> None:
+    with pytest.raises(OpenCodeError, match="refers to what is not in it"):
+        schemas.of({"type": "array", "items": {"$ref": "http://127.0.0.1:9/none.json"}})
+
+
+def test_a_schema_may_refer_to_itself() -> None:
+    tree = {"type": "object", "properties": {"in": {"$ref": "#"}}, "additionalProperties": False}
+    assert schemas.of(tree).read('{"in": {"in": {}}}') == {"in": {"in": {}}}
+
+
+ITSELF: dict[str, Any] = {}
+ITSELF["me"] = ITSELF
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ({"$ref": "#"}, "without end"),
+        (
+            {
+                "type": "object",
+                "properties": {"x": {"$ref": "#/$defs/a"}},
+                "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}},
+            },
+            "without end",
+        ),
+        ({"type": "object", "$dynamicRef": "http://127.0.0.1:9/none.json"}, "what is not in it"),
+        (
+            {"type": "object", "title": "x", "properties": {"a": {"$ref": "#/title"}}},
+            "no JSON Schema",
+        ),
+        ({"type": "object", "allOf": [{}], "items": {"$ref": "#/allOf/x"}}, "no JSON Schema"),
+        ({"type": "object", "$schema": ["x"]}, "no JSON Schema"),
+        ({"type": "object", "$id": 3}, "no JSON Schema"),
+        ({"type": "object", "default": b"x"}, "not JSON serializable"),
+        ({"type": "number", "minimum": float("nan")}, "not JSON compliant"),
+        ({"type": "object", "properties": {"x": ITSELF}}, "Circular"),
+        (ITSELF, "can't have itself in it"),
+    ],
+)
+def test_a_schema_that_nothing_can_be_checked_with_is_said_at_once(schema: Any, why: str) -> None:
+    with pytest.raises(OpenCodeError, match=why):
+        schemas.of(schema)
+
+
+def test_keys_of_a_schema_are_those_that_the_prompt_tells() -> None:
+    schema = schemas.of({"type": "object", "properties": {1: {"type": "string"}, "\ud800": {}}})
+    assert schema.fields == ("1", "\ufffd")
+    with pytest.raises(ValueError, match="not of type 'string'"):
+        schema.read('{"1": 1}')
+
+
+# -- answers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"x": 1}',
+        'Sure!\n\n```json\n{"x": 1}\n```\nThere it is.',
+        '```\n{"x": 1}\n```',
+        'The value is {"x": 1}, I think.',
+        'Not {this} but {"x": 1}.',
+        'First\n```json\n{"wrong": 0}\n```\nno:\n```json\n{"x": 1}\n```',
+        '```python\nprint({})\n```\n```json\n{"x": 1}\n```',
+    ],
+)
+def test_json_is_found_wherever_it_stands(answer: str) -> None:
+    assert schemas.of(POINT).read(answer) == {"x": 1}
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("", "There is no JSON"),
+        ("x = 1", "There is no JSON"),
+        ("[" * 100_000, "There is no JSON"),
+        ("{'x': 1}", "There is no JSON"),
+        ('{"x": 1,}', "There is no JSON"),
+        ('{"x": NaN}', "There is no JSON"),
+        ('{"x": "1"}', "'1' is not of type 'number'"),
+        ('{"x": 1e999}', "There is no JSON"),
+        ("".join("`" * (n + 3) + "\n" for n in range(300)), "There is no JSON"),
+        ("[1]", "is not of type 'object'"),
+        ("{}", "'x' is a required property"),
+    ],
+)
+def test_values_are_never_repaired(answer: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        schemas.of(POINT).read(answer)
+
+
+@pytest.mark.parametrize(
+    ("schema", "answer", "why"),
+    [
+        ({"type": "number", "multipleOf": 0.1}, "1" + "0" * 400, "too large to check"),
+        (
+            {"$ref": "#/$defs/a", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}},
+            "[" * 400 + "]" * 400,
+            "too deep",
+        ),
+        ({"type": "string", "maxLength": 1}, f'"{"x" * 9_000}"', "^'x{499}…$"),
+    ],
+)
+def test_an_answer_that_cannot_be_checked_does_not_fit(schema: Any, answer: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        schemas.of(schema).read(answer)
+
+
+def test_a_frame_takes_half_a_character() -> None:
+    frame = schemas.of([{"a": ""}]).read('[{"a": "\\ud800"}]')
+    assert frame["a"].tolist() == ["\ufffd"]
+
+
+def test_a_plain_value_is_json_too() -> None:
+    assert schemas.of({"type": "integer"}).read(" 42\n") == 42
+
+
+def replies(*texts: str) -> tuple[Any, list[str]]:
+    """Answers one text after the other, and what was asked."""
+    asked: list[str] = []
+
+    def send(prompt: str) -> Turn:
+        asked.append(prompt)
+        return says(texts[len(asked) - 1])
+
+    return send, asked
+
+
+def test_an_answer_that_does_not_fit_is_asked_for_again_with_the_reason() -> None:
+    send, asked = replies("no idea", '{"x": "1"}', '{"x": 1}')
+    turn = schemas.ask(send, "Where?", schemas.of(POINT))
+    assert turn.value == {"x": 1}
+    assert [t.text for t in turn.earlier] == ["no idea", '{"x": "1"}']
+    assert asked[0].startswith("Where?\n\nAnswer with JSON that fits this JSON Schema")
+    assert "There is no JSON in it." in asked[1]
+    assert "'1' is not of type 'number'" in asked[2]
+    assert all(json.dumps(POINT, indent=2) in a for a in asked)
+
+
+def test_when_no_answer_fits_the_turns_are_kept() -> None:
+    send, asked = replies("no", "no", '{"x": "1"}')
+    with pytest.raises(UnfitAnswer, match=r"of the last of 3 answers, At \$\.x: '1'") as failed:
+        schemas.ask(send, "Where?", schemas.of(POINT))
+    assert len(failed.value.turns) == len(asked) == 3
+    assert failed.value.turn is failed.value.turns[-1]
+
+
+def test_a_turn_that_was_stopped_is_not_asked_again() -> None:
+    asked: list[str] = []
+
+    def send(prompt: str) -> Turn:
+        asked.append(prompt)
+        return says("half", verdict="aborted")
+
+    with pytest.raises(UnfitAnswer, match="the turn is aborted"):
+        schemas.ask(send, "Where?", schemas.of(POINT))
+    assert len(asked) == 1
+
+
+# -- in cells --------------------------------------------------------------------------------------
+
+MAKE = """
+from dataclasses import dataclass
+
+@dataclass
+class Review:
+    file: str
+    bugs: list[str]
+    score: int
+"""
+
+
+@both
+def test_a_cell_returns_an_instance(shell: Shell) -> None:
+    shell.run(MAKE)
+    value = shell.run("%%oc_prompt -n -o turn --schema Review\nReview greet.py").value
+    assert value == shell.user_ns["Review"]("the file", ["the bugs"] * 2, 1)
+    turn = shell.user_ns["turn"]
+    assert (turn.value, turn.earlier, turn.outcome) == (value, (), "succeeded")
+
+
+@both
+def test_a_wrong_answer_is_asked_for_again(shell: Shell, client: Client) -> None:
+    shell.user_ns["trips"] = [{"city": "Rome", "days": 3}]
+    shown = shell.run("%%oc_prompt -n -o turn --schema trips\n#text 3")
+    assert shown.value["days"].tolist() == [1, 1]
+    assert "Asking again (1 of 2): There is no JSON in it." in shown.text
+    turn = shell.user_ns["turn"]
+    assert [t.text for t in turn.earlier] == ["word0 word1 word2"]
+    assert {t.session for t in turn.earlier} == {turn.session}
+    prompts = [m for m in client.messages(client.session(turn.session)) if m.role == "user"]
+    assert len(prompts) == 2
+    assert "There is no JSON in it." in prompts[1].text
+
+
+@both
+def test_the_messages_of_the_session_stay_readable(shell: Shell, client: Client) -> None:
+    """One prompt with a `format` breaks a session for ever (1.18.33): none is sent."""
+    shell.user_ns["point"] = POINT
+    shell.run("%%oc_prompt -n -o turn --schema point\nWhere?")
+    session = client.session(shell.user_ns["turn"].session)
+    assert [m.role for m in client.messages(session)][:2] == ["user", "assistant"]
+
+
+def test_an_answer_that_never_fits_is_a_sentence(shell: Shell) -> None:
+    shell.user_ns["odd"] = {"type": "string", "pattern": "^x{9}$"}
+    shown = shell.fails("%%oc_prompt -n -o turn --retries 1 --schema odd\nWhere?")
+    assert isinstance(shown.error, UnfitAnswer)
+    assert len(shown.error.turns) == 2
+    assert "does not match" in str(shown.error)
+    assert shell.user_ns["turn"] is shown.error.turns[-1]
+
+
+@both
+def test_a_cached_answer_is_checked_again(shell: Shell, client: Client) -> None:
+    shell.user_ns["trips"] = [{"city": "Rome", "days": 3}]
+    cell = "%%oc_prompt -n --once --schema trips\n#text 4"
+    first = shell.run(cell).value
+    before = len(client.sessions())
+    again = shell.run(cell)
+    assert again.value.equals(first)
+    assert again.text.count("From history") == 2
+    assert len(client.sessions()) == before
+
+
+def test_retries_count_against_the_ceiling(shell: Shell) -> None:
+    shell.run("%config OpenCodeMagics.max_cost = 0.02")
+    shell.user_ns["point"] = POINT
+    shown = shell.fails("%%oc_prompt -n --schema point\n#text 2")
+    assert "CostLimitError: Nothing was sent: cost $0.0" in shown.text
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("--schema nowhere", "no variable 'nowhere'"),
+        ("--schema none.json", "none.json: No such file"),
+        ("--schema five", "type int is no schema"),
+        ("--schema point --no-wait", "--no-wait doesn't wait"),
+        ("--schema point --retries -1", "a number from 0 on"),
+    ],
+)
+def test_a_schema_that_cannot_be_is_told_and_nothing_is_sent(
+    shell: Shell, client: Client, line: str, why: str
+) -> None:
+    shell.user_ns |= {"five": 5, "point": POINT}
+    before = len(client.sessions())
+    shown = shell.fails(f"%%oc_prompt -n {line}\nWhere?")
+    assert one_line_and_what_to_do(shown)
+    assert why in shown.text
+    assert len(client.sessions()) == before

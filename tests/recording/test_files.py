@@ -1,0 +1,244 @@
+"""Files of recorded turns: what is added, what is refused, and what nothing is left of."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.shell import Shell, one_line_and_what_to_do
+
+import opencode_magics
+from opencode_magics.core.turn import Turn
+from opencode_magics.errors import RecordingError
+from opencode_magics.recording import files
+from opencode_magics.recording.files import load, recorded, save
+from opencode_magics.recording.format import VERSION, Recorder
+from opencode_magics.recording.redact import Mask
+
+HEAD = {
+    "recording": VERSION,
+    "generation": "1.x",
+    "server": "1.18.33",
+    "at": "2026-01-02T03:04:05+00:00",
+    "session": {"id": "ses_1", "title": "t", "directory": "/work/p"},
+    "prompt": {"id": "msg_1", "text": "hi"},
+    "queued": False,
+}
+
+
+def delta(text: str, part: str = "prt_1", session: str = "ses_1") -> str:
+    told = {"sessionID": session, "messageID": "msg_2", "partID": part, "field": "text"}
+    return json.dumps({"type": "message.part.delta", "properties": {**told, "delta": text}})
+
+
+def heard(*frames: str, prompt: str = "hi") -> Turn:
+    """A turn that was heard of by these frames."""
+    recorder = Recorder()
+    recorder.begin({**HEAD, "prompt": {"id": "msg_1", "text": prompt}})
+    for frame in frames:
+        recorder.frame(frame)
+    return Turn("ses_1", "msg_1", recorder=recorder)
+
+
+@contextmanager
+def little_room(size: int) -> Iterator[None]:
+    """No file may become larger, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_saving_replaces_a_recording_and_appending_adds_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "it.jsonl"
+    save(heard(prompt="one"), path)
+    save(heard(prompt="two"), path, append=True)
+    assert [r.text for r in load(path)] == ["one", "two"]
+    assert save(heard(prompt="three"), path) == path
+    assert [r.text for r in load(path)] == ["three"]
+    assert os.listdir(tmp_path) == ["it.jsonl"]
+
+
+def test_a_recording_of_a_long_prompt_can_be_added_to(tmp_path: Path) -> None:
+    path = tmp_path / "it.jsonl"
+    for text in ("x" * 2_000_000, "two"):
+        save(heard(prompt=text), path, append=True)
+    assert [len(r.text) for r in load(path)] == [2_000_000, 3]
+
+
+@pytest.mark.parametrize("append", [False, True])
+def test_a_file_of_another_kind_is_left_alone(tmp_path: Path, append: bool) -> None:
+    path = tmp_path / "thesis.ipynb"
+    path.write_text('{"cells": []}\n')
+    with pytest.raises(RecordingError, match="is no recording"):
+        save(heard(), path, append=append)
+    assert path.read_text() == '{"cells": []}\n'
+
+
+@pytest.mark.parametrize("append", [False, True])
+@pytest.mark.parametrize("name", ["", "no/such/folder/it.jsonl", "x" * 300])
+def test_what_can_not_be_written_is_said(tmp_path: Path, name: str, append: bool) -> None:
+    with pytest.raises(RecordingError) as told:
+        save(heard(), tmp_path / name, append=append)
+    assert str(tmp_path) in told.value.what
+
+
+@pytest.mark.parametrize("append", [False, True])
+def test_a_full_disk_leaves_what_was_there(tmp_path: Path, append: bool) -> None:
+    path = tmp_path / "it.jsonl"
+    save(heard(prompt="one"), path)
+    before = path.read_bytes()
+    with (
+        little_room(len(before) + 5_000),
+        pytest.raises(RecordingError, match="can't be written: File too large"),
+    ):
+        save(heard(delta("x" * 20_000)), path, append=append)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["it.jsonl"]
+
+
+def test_a_recording_that_fails_is_said_and_does_not_fail_the_turn(
+    alone: Shell, tmp_path: Path
+) -> None:
+    path = tmp_path / "it.jsonl"
+    alone.run(f"%oc_record {path}")
+    state = next(c for c in alone.configurables if type(c).__name__ == "OpenCodeMagics")
+    path.mkdir()
+    done = Turn("ses_1", "msg_1", verdict="succeeded", recorder=heard().recorder)
+    alone.user_ns.update(state=state, turn=done)
+    shown = alone.run("state.keep(turn, 'kept')")
+    assert "The turn is not recorded." in shown.text
+    assert alone.user_ns["kept"] is done
+    assert "is no file" in alone.run("%oc_record").text
+
+
+def test_two_kernels_can_write_into_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "it.jsonl"
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from test_files import heard, delta, save\n"
+        "for n in range(20):\n"
+        "    save(heard(*[delta('y' * 50_000)] * 4, prompt=sys.argv[3]), sys.argv[2], append=True)"
+    )
+    here = str(Path(__file__).parent)
+    env = {**os.environ, "PYTHONPATH": str(Path(opencode_magics.__file__).parents[1])}
+    writers = [
+        subprocess.Popen([sys.executable, "-c", code, here, str(path), name], env=env)
+        for name in "ab"
+    ]
+    assert [w.wait(240) for w in writers] == [0, 0]
+    turns = load(path)
+    assert sorted(t.text for t in turns) == ["a"] * 20 + ["b"] * 20
+    assert not any(t.cut for t in turns)
+
+
+def test_a_file_that_another_kernel_holds_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    monkeypatch.setattr(files, "_LOCKED", 0.1)
+    path = tmp_path / "it.jsonl"
+    save(heard(), path)
+    with path.open("ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(RecordingError, match="is being written by another kernel"):
+            save(heard(), path, append=True)
+    assert len(load(path)) == 1
+
+
+def test_a_turn_keeps_no_more_than_so_much(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("opencode_magics.recording.format._LARGEST", 10_000)
+    turn = heard(*(delta(os.urandom(50_000).hex()) for _ in range(10)))
+    assert turn.recorder is not None
+    assert turn.recorder.full
+    assert len(list(turn.recorder.items())) < 10
+    with pytest.raises(RecordingError, match="too long"):
+        save(turn, tmp_path / "it.jsonl")
+
+
+def test_replies_alone_fill_a_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream may be down for hours, while the store is read again and again."""
+    monkeypatch.setattr("opencode_magics.recording.format._BLOCK", 1_000)
+    monkeypatch.setattr("opencode_magics.recording.format._LARGEST", 10_000)
+    recorder = Recorder()
+    for _ in range(100):
+        recorder.reply("GET /session/ses_1/message", 200, os.urandom(500).hex().encode())
+    assert recorder.full
+    assert len(list(recorder.items())) < 50
+
+
+def test_what_is_packed_while_it_is_read_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opencode_magics.recording.format._BLOCK", 100)
+    recorder = Recorder()
+
+    class Packing(list[bytes]):
+        """Blocks to which one is added as soon as they were copied."""
+
+        def __iter__(self) -> Iterator[bytes]:
+            known = [*super().__iter__()]
+            adding = threading.Thread(target=recorder.frame, args=("2" * 100,))
+            adding.start()
+            adding.join(0.3)
+            return iter(known)
+
+    recorder.frame("1")
+    recorder._packed = Packing()
+    assert [told for _, _, told in recorder.items()] == [["1"]]
+
+
+def test_a_long_answer_is_kept_packed() -> None:
+    turn = heard(*(delta(f"word {n} ") for n in range(20_000)))
+    assert turn.recorder is not None
+    assert turn.recorder._size < 300_000
+    assert len(recorded(turn).lines) == 20_001
+
+
+def test_frames_that_say_nothing_are_not_kept() -> None:
+    beat = json.dumps({"type": "server.heartbeat", "properties": {"sessionID": "ses_1"}})
+    turn = heard(beat, "no json", delta("x", session="ses_2"), delta("y"))
+    assert [x["frame"]["properties"]["delta"] for x in recorded(turn).lines if "frame" in x] == [
+        "y"
+    ]
+
+
+def test_what_is_too_deep_to_mask_is_said() -> None:
+    state = f'{{"status":"running","input":{{"a":{"[" * 800}{"]" * 800}}}}}'
+    part = f'{{"id":"prt_1","messageID":"msg_2","type":"tool","tool":"x","state":{state}}}'
+    turn = heard(
+        f'{{"type":"message.part.updated","properties":{{"sessionID":"ses_1","part":{part}}}}}'
+    )
+    with pytest.raises(RecordingError, match="too deep"):
+        recorded(turn, Mask())
+    assert len(recorded(turn).lines) == 2
+
+
+def test_a_secret_in_pieces_is_hidden_and_the_text_fits(tmp_path: Path) -> None:
+    pieces = ["The key is sk-", "abcdef", "ghijklmnop", "qrst. Use", " it."]
+    lines = load(save(heard(*map(delta, pieces)), tmp_path / "it.jsonl"))[0].lines
+    told = [x["frame"]["properties"]["delta"] for x in lines if "frame" in x]
+    assert "".join(told) == "The key is ********. Use it."
+    raw = load(save(heard(*map(delta, pieces)), tmp_path / "it.jsonl", raw=True))[0].lines
+    assert "".join(x["frame"]["properties"]["delta"] for x in raw if "frame" in x) == "".join(
+        pieces
+    )
+
+
+def test_what_is_recorded_into_is_checked_first(alone: Shell, tmp_path: Path) -> None:
+    assert one_line_and_what_to_do(alone.fails(f"%oc_record {tmp_path}"))
+    assert one_line_and_what_to_do(alone.fails(f"%oc_record {tmp_path}/no/such/it.jsonl"))
+    assert alone.fails("%oc_record --raw").lines
+    assert alone.fails(f"%oc_record --stop {tmp_path}/it.jsonl").lines
+    assert "Nothing is recorded." in alone.run("%oc_record").text
+    assert "secrets included" in alone.run(f"%oc_record --raw {tmp_path}/it.jsonl").text
+    assert not list(tmp_path.glob("*.jsonl"))

@@ -1,0 +1,205 @@
+"""What is hidden in a recording, and what is not."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.both import both
+from support.turns import live, played
+
+from opencode_magics.client.client import Client
+from opencode_magics.core.model import Session
+from opencode_magics.recording.files import load, recorded, save
+from opencode_magics.recording.redact import HIDDEN, Mask
+
+MASK = Mask("/home/ana", "ana", {"SOME_TOKEN": "tok-from-the-environment", "PATH": "/usr/bin/x"})
+
+SECRETS = [
+    ("OPENAI_API_KEY={}", "abcdefgh"),
+    ("export DB_PASSWORD='{}'", "hunter"),
+    ('{{"password": "{}"}}', "correct horse"[:7]),
+    ("client_secret: {}", "a1b2c3d4"),
+    ("--token {}", "abc123"),
+    ("mysql --password={}", "s3cret!"),
+    ("curl -u joe:{} http://x", "pass"),
+    ("postgres://joe:{}@db/x", "p4ss"),
+    ("Authorization: Bearer {}", "abc.def-123"),
+    ("Authorization: Basic {}", "b3BlbmNvZGU6cHc="),
+    ("Cookie: {}", "sid=31d4d96e407aad42"),
+    ("key {} there", "sk-ant-api03-abcdefghijklmnop"),
+    ("{}", "ghp_0123456789abcdefghijABCDEFGHIJ"),
+    ("{}", "github_pat_0123456789abcdefghijABC"),
+    ("{}", "AKIAIOSFODNN7EXAMPLE"),
+    ("{}", "xoxb-123456789012-abcdef"),
+    ("{}", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc_def"),
+    ("{}", "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----"),
+    ("DB_PASS={}", "s3cret!"),
+    ('password = "{}"', "correct horse, it's & battery"),
+    ("'password' => '{}'", "hunter"),
+    (r"{{\\\"password\\\":\\\"{}\\\"}}", "hunter"),
+    ("<Password>{}</Password>", "hunter"),
+    ("machine x login joe password {}", "s3cr3t-77"),
+    ("OPENAI_KEY={}", "abc123abc123"),
+    ("https://{}@github.com/x", "s3cr3ts3cr3t9"),
+    ("Authorization: {}", "s3cr3ts3cr3t9"),
+    ("Authorization: token {}", "s3cr3ts3cr3t9"),
+    ("it is {} there", "tok-from-the-environment"),
+]
+
+
+@pytest.mark.parametrize(("text", "secret"), SECRETS)
+def test_a_secret_is_hidden(text: str, secret: str) -> None:
+    assert MASK.text(text.format(secret)) == text.format(HIDDEN)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def login(token: str, password: bytes) -> Token:",
+        "max_tokens=4096, tokens: 200000",
+        "a secret: nobody knows",
+        "basic understanding of bearer tokens",
+        "see https://example.org:8080/path@2",
+        "git log --oneline -u 5",
+        "mariana and banana",
+        "path/home/of/x and ~/home/y",
+        "class Basic understanding",
+        "git clone ssh://git@github.com/x",
+        "tests that pass: 1234567, fail: 0",
+        "SORT_KEY=created_at_first",
+        "if token == other: pass",
+    ],
+)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert MASK.text(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("/home/ana/p/x.py", "~/p/x.py"),
+        ("cat /home/ana", "cat ~"),
+        ("file:///home/ana/p", "file://~/p"),
+        ("GET /x?directory=%2Fhome%2Fana%2Fp", "GET /x?directory=~%2Fp"),
+        (r'{"cwd":"\/home\/ana\/p"}', r'{"cwd":"~\/p"}'),
+        ("/home/anabel/p", "~/p"),
+        ("/Users/bob/p", "~/p"),
+        (r"C:\Users\Bob\p", r"~\p"),
+        ("ana wrote it", "user wrote it"),
+        ("home/ana2", "home/ana2"),
+    ],
+)
+def test_a_home_and_a_name_are_hidden(text: str, masked: str) -> None:
+    assert MASK.text(text) == masked
+
+
+def test_words_of_the_wire_are_never_a_name() -> None:
+    mask = Mask(None, "completed")
+    assert mask.value({"status": "completed", "text": "completed"}) == {
+        "status": "completed",
+        "text": "user",
+    }
+
+
+@pytest.mark.parametrize("name", ["reason", "action", "status", "type", "tool", "id", "userID"])
+def test_a_field_of_a_tool_that_is_called_like_a_word_of_the_wire_is_masked(name: str) -> None:
+    told = {name: "curl -u joe:p4ssw0rd http://x > /home/ana/x"}
+    assert MASK.value(told) == {name: f"curl -u joe:{HIDDEN} http://x > ~/x"}
+    assert MASK.value({name: "ghp_0123456789abcdefghijABCDEFGHIJ"}) == {name: HIDDEN}
+
+
+@pytest.mark.parametrize(
+    ("told", "masked"),
+    [
+        ({"accessKeyID": "abc"}, {"accessKeyID": HIDDEN}),
+        ({"password": 12345678}, {"password": HIDDEN}),
+        ({"secret": {"value": "abc"}}, {"secret": {"value": HIDDEN}}),
+        ({"name": "DB_PASSWORD", "value": "abc"}, {"name": "DB_PASSWORD", "value": HIDDEN}),
+        ({"max_tokens": 4096, "pass": 3}, {"max_tokens": 4096, "pass": 3}),
+    ],
+)
+def test_what_is_called_a_secret_in_any_way_is_one(told: object, masked: object) -> None:
+    assert MASK.value(told) == masked
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "password ",
+        "token=",
+        'token="',
+        "<password>",
+        "A_KEY=",
+        "A_",
+        "://a",
+        "authorization:",
+        "a-",
+    ],
+)
+def test_a_long_text_is_masked_in_no_time(piece: str) -> None:
+    began = time.monotonic()
+    MASK.text(piece * (200_000 // len(piece)))
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("name", ["password", "apiKey", "authToken", "client_secret"])
+def test_what_is_called_a_secret_is_one(name: str) -> None:
+    assert MASK.value({name: "x", "tokens": {"input": 3}}) == {name: HIDDEN, "tokens": {"input": 3}}
+
+
+def test_a_secret_is_hidden_wherever_it_comes_again_also_when_it_is_cut_off() -> None:
+    mask = Mask()
+    mask.learn([{"input": {"command": "export TOKEN=swordfish-99"}}])
+    assert mask.text("it printed swordfish-99.") == f"it printed {HIDDEN}."
+    assert mask.text("it prints swordf") == f"it prints {HIDDEN}"
+    assert mask.text("a sword") == f"a {HIDDEN}"
+    assert mask.text("swordplay is fun") == "swordplay is fun"
+
+
+@given(st.lists(st.integers(1, 60), max_size=8))
+def test_pieces_are_masked_as_their_whole(cuts: list[int]) -> None:
+    whole = "a /home/ana/x sk-abcdefghijklmnopqrst and TOKEN=abc, ana."
+    places = sorted({c for c in cuts if c < len(whole)})
+    pieces = [whole[a:b] for a, b in zip([0, *places], [*places, len(whole)], strict=True)]
+    assert "".join(MASK.pieces(pieces)) == MASK.text(whole)
+
+
+def test_masking_twice_is_masking_once() -> None:
+    for text, secret in SECRETS:
+        once = MASK.text(text.format(secret))
+        assert MASK.text(once) == once
+
+
+LEAK = "export API_KEY=zebra-stripes-77 ; echo {home}/x ; echo sk-abcdefghijklmnop1234"
+
+
+@both
+def test_of_a_real_turn_nothing_is_left_and_it_folds_alike(
+    client: Client,
+    session: Session,
+    workspace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The home directory is the one that the workspace is in, so that all paths are below it."""
+    monkeypatch.setenv("HOME", str(workspace.parent))
+    command = LEAK.format(home=workspace.parent)
+    turn = live(client, session, f"#bash {command}; echo $API_KEY; pwd")
+    assert "zebra-stripes-77" in turn.tools[0].output
+    path = save(turn, tmp_path / "it.jsonl")
+    written = path.read_text()
+    for secret in ("zebra", "sk-abcdef", str(workspace.parent), json.dumps(str(workspace.parent))):
+        assert secret not in written
+    (saved,) = load(path)
+    found = played(saved)
+    assert saved.head["session"]["directory"] == f"~/{workspace.name}"
+    assert (found.outcome, found.steps, found.usage) == (turn.outcome, turn.steps, turn.usage)
+    assert [t.status for t in found.tools] == [t.status for t in turn.tools]
+    assert f"~/{workspace.name}" in found.tools[0].output
+    assert found.settled_requests[0].reply == "once"
+    assert "zebra-stripes-77" in str(recorded(turn))

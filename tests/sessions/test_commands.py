@@ -1,0 +1,985 @@
+"""Commands of 2.x, which names nothing: what is the command's is found out, or not claimed."""
+
+from __future__ import annotations
+
+import _thread
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from IPython.core.error import UsageError
+from support.fake import CUT, FakeServer, Seen, two_x
+from support.shell import Shell
+
+from opencode_magics.client.client import Client, Stream
+from opencode_magics.core.model import Command, Rule, Session
+from opencode_magics.core.turn import Turn
+from opencode_magics.dialects.base import Prompt, SessionOptions
+from opencode_magics.errors import (
+    NotFoundError,
+    ServerConnectionError,
+    SessionBusyError,
+    StatusError,
+    TurnError,
+    TurnInterrupted,
+    UnknownNameError,
+)
+from opencode_magics.practice.simulator.commands import expand
+from opencode_magics.practice.simulator.server import Cut, Simulator
+from opencode_magics.sessions import commands
+from opencode_magics.sessions.commands import CommandReceipt, Given
+from opencode_magics.sessions.correlate import Child, Input, Invocation, echoes, match
+
+
+@pytest.fixture
+def generation() -> str:
+    return "2.x"
+
+
+# -- concluding, from plain values -----------------------------------------------------------------
+
+ASKED = Invocation("cmd_1", "explain", "greet.py", description="Explain a file")
+MARKED = Invocation("cmd_1", "explain", "greet.py", marked=True)
+OWN = Input("msg_own", "Explain greet.py", delivery="queue")
+OTHER = Input("msg_other", "Fix the tests")
+BELOW = Child("ses_below", "Explain a file", "msg_first", "Explain x")
+
+
+def concluded(asked: Invocation, *seen: Input | Child, answered: bool = True) -> tuple[Any, ...]:
+    inputs = [s for s in seen if isinstance(s, Input)]
+    children = [s for s in seen if isinstance(s, Child)]
+    found = match(asked, inputs, children, answered=answered)
+    return found.status, *(i.id for i in (*found.inputs, *found.children))
+
+
+def test_nothing_that_was_admitted_is_none() -> None:
+    assert concluded(ASKED) == ("none",)
+    link = Input("msg_l", "<subagent>greet.py</subagent>", "synthetic", link="ses_other")
+    assert concluded(ASKED, link) == ("none",)
+
+
+@pytest.mark.parametrize("alone", [OWN, BELOW])
+def test_one_thing_alone_that_has_a_sign_is_the_command_s(alone: Input | Child) -> None:
+    assert concluded(ASKED, alone) == ("matched", alone.id)
+
+
+@pytest.mark.parametrize(
+    "alone",
+    [
+        OTHER,
+        Input("msg_c", kind="compaction"),
+        Child("ses_x", "Fix the tests"),
+        replace(OWN, delivery="steer"),
+        replace(OWN, tagged=True),
+        replace(OWN, kind="synthetic"),
+    ],
+)
+def test_one_thing_alone_without_a_sign_is_nobody_s(alone: Input | Child) -> None:
+    assert concluded(ASKED, alone) == ("ambiguous",)
+
+
+def test_short_arguments_are_no_sign() -> None:
+    asked = Invocation("cmd_1", "explain", "x")
+    assert concluded(asked, Input("msg_a", "Explain x", delivery="queue")) == ("ambiguous",)
+
+
+def test_several_things_are_ambiguous_whatever_they_say() -> None:
+    assert concluded(ASKED, OWN, OTHER) == ("ambiguous",)
+    assert concluded(ASKED, OWN, BELOW) == ("ambiguous",)
+
+
+def test_the_mark_picks_one_of_several() -> None:
+    own = Input("msg_own", "Explain greet.py cmd_1")
+    assert concluded(MARKED, OTHER, own, BELOW) == ("matched", "msg_own")
+    assert concluded(MARKED, OTHER, own, answered=False) == ("matched", "msg_own")
+    assert concluded(MARKED, own, Input("msg_2", "what is cmd_1?")) == ("ambiguous",)
+    assert concluded(MARKED, OWN) == ("ambiguous",)
+
+
+def test_a_subagent_that_was_told_the_mark_is_the_agent_s_not_the_command_s() -> None:
+    own = Input("msg_own", "Explain greet.py cmd_1")
+    told = Child("ses_x", "Explain", "msg_x", "Explain greet.py cmd_1")
+    assert concluded(MARKED, own, told) == ("matched", "msg_own")
+    assert concluded(MARKED, told) == ("matched", "ses_x")
+
+
+def test_nothing_is_matched_that_another_command_may_have_become() -> None:
+    for seen in ([OWN], []), ([], [BELOW]):
+        found = match(ASKED, *seen, answered=True, rivals=["cmd_2"])
+        assert found.status == "ambiguous"
+        assert "cmd_2" in found.evidence[-1]
+    own = Input("msg_own", "Explain greet.py cmd_1")
+    assert match(MARKED, [own], [], answered=True, rivals=["cmd_2"]).status == "matched"
+
+
+def test_a_session_below_that_an_agent_may_have_opened_is_nobody_s() -> None:
+    assert match(ASKED, [], [BELOW], answered=True, at_work=True).status == "ambiguous"
+    assert match(ASKED, [OWN], [], answered=True, at_work=True).status == "matched"
+
+
+def test_without_an_answer_only_the_mark_counts() -> None:
+    assert concluded(ASKED, OWN, answered=False) == ("ambiguous",)
+    assert concluded(ASKED, BELOW, answered=False) == ("ambiguous",)
+
+
+def test_in_a_session_of_its_own_all_is_the_command_s() -> None:
+    asked = Invocation("ses_1", "explain", isolated=True)
+    assert concluded(asked, OTHER, answered=False) == ("matched", "msg_other")
+    assert concluded(asked, BELOW) == ("matched", "ses_below")
+    assert concluded(asked) == ("none",)
+
+
+def test_what_was_seen_is_told() -> None:
+    told = "; ".join(match(ASKED, [OWN, OTHER], [], answered=True).evidence)
+    assert "msg_own" in told
+    assert "Fix the tests" in told
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        ("Explain $ARGUMENTS", True),
+        ("Explain $1", False),
+        ("Tidy up.", False),
+        ("!`git log $ARGUMENTS` Explain", False),
+        ("!`git log $ARGUMENTS` Explain $ARGUMENTS", False),
+        ("!`git log` Explain $ARGUMENTS", True),
+    ],
+)
+def test_a_mark_is_for_templates_that_say_their_arguments_and_to_no_shell(
+    template: str, says: bool
+) -> None:
+    assert echoes(template) == says
+
+
+# -- the race, as plain values ---------------------------------------------------------------------
+
+SHAPES = ("echo", "silent", "subtask", "nothing", "late")
+ROUNDS = 2_000
+
+
+def race(seed: int) -> tuple[Invocation, list[Input], list[Child], bool, set[str]]:
+    """A command, what shows in its session, whether it was answered, and what truly is its own.
+
+    Others prompt before, between and after, with the very words of the command among them. One
+    thing alone they don't do, which nobody could tell apart: queue the arguments of an unmarked
+    command in the moment in which it admits nothing.
+    """
+    chance = random.Random(seed)
+    shape = chance.choice(SHAPES)
+    asked = Invocation(
+        "cmd_mark",
+        "explain",
+        chance.choice(["", "x", "greet.py", "the whole of greet.py"]),
+        marked=chance.random() < 0.4,
+        isolated=False,
+        description=chance.choice(["", "Explain a file"]),
+    )
+    answered = chance.random() < 0.8
+    arrived = answered or chance.random() < 0.5
+    admits = arrived and shape in ("echo", "silent", "subtask")
+    fair = admits or asked.marked or not answered
+    seen: list[Input | Child] = [strange(chance, asked, n, fair) for n in range(_few(chance))]
+    own: set[str] = set()
+    if admits:
+        text = {"echo": f"Explain {asked.sent}", "silent": "Tidy up."}.get(shape, asked.sent)
+        title = asked.description or asked.name
+        made = (
+            Child("ses_own", title, "msg_o", text)
+            if shape == "subtask"
+            else Input("msg_own", text, delivery="queue")
+        )
+        own = {made.id}
+        seen.insert(chance.randint(0, len(seen)), made)
+    inputs = [s for s in seen if isinstance(s, Input)]
+    return asked, inputs, [s for s in seen if isinstance(s, Child)], answered, own
+
+
+def _few(chance: random.Random) -> int:
+    return chance.choice([0, 0, 0, 1, 1, 2, 3])
+
+
+def strange(chance: random.Random, asked: Invocation, number: int, alike: bool) -> Input | Child:
+    """Something that another client does."""
+    delivery = chance.choice(["steer", "queue"])
+    texts = ["Fix the tests", "Tidy up.", "Explain notes.txt"]
+    texts += [f"Explain {asked.text}"] * 2 if alike or delivery == "steer" else []
+    titles = ["Fix the tests", *(["explain", "Explain a file"] if alike else [])]
+    text = chance.choice(texts)
+    match chance.randrange(5):
+        case 0:
+            text = text if alike else "Fix the tests"
+            return Child(f"ses_{number}", chance.choice(titles), f"msg_f{number}", text)
+        case 1:
+            return Input(f"msg_{number}", text, "synthetic", link=chance.choice(["", "ses_0"]))
+        case 2:
+            return Input(f"msg_{number}", kind="compaction")
+        case _:
+            return Input(f"msg_{number}", text, delivery=delivery)
+
+
+def test_no_interleaving_leads_to_a_wrong_attribution() -> None:
+    results = dict.fromkeys(("matched", "none", "ambiguous"), 0)
+    could = 0
+    for seed in range(ROUNDS):
+        asked, inputs, children, answered, own = race(seed)
+        found = match(asked, inputs, children, answered=answered)
+        claimed = {x.id for x in (*found.inputs, *found.children)}
+        assert claimed <= own, f"seed {seed}: {asked} {inputs} {children}"
+        assert bool(claimed) == (found.status == "matched")
+        assert (found.status == "none") <= (not own), f"seed {seed}: it was there"
+        results[found.status] += 1
+        could += bool(own)
+    assert results["matched"] > could / 4
+    assert min(results.values()) > ROUNDS / 20
+
+
+def test_a_check_that_took_the_only_candidate_would_be_caught() -> None:
+    """The races do hold what a simpler rule gets wrong."""
+    wrong = 0
+    for seed in range(ROUNDS):
+        _, inputs, children, _, own = race(seed)
+        found = [x.id for x in (*inputs, *children)]
+        wrong += len(found) == 1 and not set(found) <= own
+    assert wrong > ROUNDS / 50
+
+
+# -- on the simulated server -----------------------------------------------------------------------
+
+COMMANDS: dict[str, dict[str, Any]] = {
+    "explain": {"description": "Explain a file", "template": "Explain $ARGUMENTS"},
+    "review": {"description": "Review a file", "template": "Review $1", "subtask": True},
+    "tidy": {"description": "Tidy up", "template": "Tidy up."},
+    "ponder": {"description": "A plugin's own, which admits nothing"},
+    "linger": {"template": "Linger over $ARGUMENTS", "late": 2.0},
+}
+
+
+@pytest.fixture(scope="module")
+def simulator() -> Iterator[Simulator]:
+    """A world of its own, whose commands are those above."""
+    with Simulator() as world:
+        world.commands = dict(COMMANDS)
+        yield world
+
+
+@pytest.fixture(autouse=True)
+def _nobody_else(simulator: Simulator) -> Iterator[None]:
+    yield
+    simulator.cuts.clear()
+    simulator.meanwhile = lambda session, when: None
+
+
+def other(client: Client, session: str, text: str) -> str:
+    """Another client prompts the session; the id that its prompt has."""
+    key = client.dialect.new_prompt_id(random.randrange(2**36))
+    client.prompt(Session(session), Prompt(key, text))
+    return key
+
+
+def played(given: Given) -> Turn:
+    assert given.run is not None, given.receipt
+    with given.run as run:
+        run.start()
+        for turn in run:
+            for permission in turn.permissions:
+                run.decide(permission, "once")
+    return given.run.turn
+
+
+def receipt_of(
+    client: Client, session: Session, name: str, text: str, **how: Any
+) -> CommandReceipt:
+    """The receipt of a command whose turn nobody follows."""
+    given = commands.give(client, session, name, text, **how)
+    if given.run is not None:
+        given.run.close()
+    return given.receipt
+
+
+def posts(world: Simulator, session: str) -> int:
+    return world.asked.count(f"POST /api/session/{session}/command")
+
+
+def test_what_a_command_became_is_followed_as_its_turn(client: Client, session: Session) -> None:
+    given = commands.give(client, session, "/explain", "greet.py #text 3")
+    assert given.receipt.status == "matched"
+    turn = played(given)
+    assert given.receipt.inputs == (turn.prompt,)
+    assert (turn.outcome, turn.text) == ("succeeded", "word0 word1 word2")
+    assert turn.question_text == "Explain greet.py #text 3"
+
+
+def test_a_subtask_is_the_turn_of_the_session_below(client: Client, session: Session) -> None:
+    given = commands.give(client, session, "review", "greet.py")
+    turn = played(given)
+    assert given.receipt.children == (turn.session,)
+    assert client.session(turn.session).parent == session.id
+    assert turn.outcome == "succeeded"
+    client.wait(session)
+    told = [m for m in client.messages(session) if m.kind == "synthetic"]
+    assert turn.session in told[0].text
+
+
+def test_a_command_without_words_of_its_own_is_told_by_nothing(
+    client: Client, session: Session
+) -> None:
+    given = commands.give(client, session, "tidy", "")
+    assert (given.receipt.status, given.run) == ("ambiguous", None)
+    assert given.receipt.resend_safety == "inspect"
+    assert "Tidy up." in " ".join(given.receipt.evidence)
+
+
+def test_a_command_that_admits_nothing_is_none(client: Client, session: Session) -> None:
+    given = commands.give(client, session, "ponder", "")
+    assert (given.receipt.status, given.receipt.resend_safety) == ("none", "unknown")
+
+
+def test_the_mark_stands_behind_the_arguments(client: Client, session: Session) -> None:
+    receipt = receipt_of(client, session, "explain", "x", mark=True)
+    client.wait(session)
+    assert receipt.status == "matched"
+    assert client.messages(session)[0].text == f"Explain x {receipt.invocation}"
+
+
+def test_arguments_go_as_typed(client: Client, session: Session) -> None:
+    text = ">>> f({x!r}, $HOME)\n\n#text 2\n;"
+    turn = played(commands.give(client, session, "explain", text))
+    assert turn.question_text == f"Explain {text}"
+
+
+def test_a_session_that_works_is_not_disturbed(client: Client, session: Session) -> None:
+    other(client, session.id, "#slow 30 .1")
+    with pytest.raises(SessionBusyError):
+        commands.give(client, session, "explain", "greet.py")
+    given = commands.give(client, session, "explain", "greet.py #text 2", queue=True)
+    assert played(given).text == "word0 word1"
+
+
+def test_a_command_that_the_server_has_not_is_not_posted(
+    client: Client, session: Session, simulator: Simulator
+) -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'explain'"):
+        commands.give(client, session, "explian", "x")
+    assert posts(simulator, session.id) == 0
+
+
+def test_a_refusal_is_told_in_the_server_s_words(client: Client, session: Session) -> None:
+    client.commands = lambda directory=None: (Command("gone"),)  # type: ignore[method-assign]
+    with pytest.raises(StatusError, match="Command not found: gone") as caught:
+        commands.give(client, session, "gone", "x")
+    assert caught.value.resend
+    assert caught.value.resend.resend_safety == "safe"
+
+
+def interrupt_once(target: str, when: Cut) -> None:
+    """Press stop while the answer to a command is waited for; a second time might be too late."""
+    if when == "after":
+        _thread.interrupt_main()
+
+
+def test_an_interrupt_says_how_to_find_it_again(
+    client: Client, simulator: Simulator, session: Session
+) -> None:
+    simulator.meanwhile = interrupt_once
+    with pytest.raises(TurnInterrupted, match="--recover cmd_") as caught:
+        commands.give(client, session, "explain", "greet.py #text 2", mark=True)
+    assert caught.value.resend
+    assert caught.value.resend.resend_safety == "unknown"
+    invocation = str(caught.value).partition("--recover ")[2].split()[0]
+    client.wait(session)
+    assert again(simulator, invocation).receipt.status == "matched"
+
+
+def test_a_second_interrupt_does_not_say_that_nothing_was_sent(
+    client: Client, simulator: Simulator, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closes(stream: Stream) -> None:
+        close(stream)
+        raise KeyboardInterrupt
+
+    close = Stream.close
+    monkeypatch.setattr(Stream, "close", closes)
+    simulator.meanwhile = interrupt_once
+    with pytest.raises(TurnInterrupted, match="--recover cmd_"):
+        commands.give(client, session, "explain", "greet.py #text 2")
+
+
+def test_an_interrupt_while_the_receipt_is_noted_leaves_no_stream_open(
+    client: Client, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    closed: list[Stream] = []
+    close = Stream.close
+    monkeypatch.setattr(Stream, "close", lambda stream: (closed.append(stream), close(stream)))
+    monkeypatch.setattr(commands, "_note_found", interrupted)
+    with pytest.raises(TurnInterrupted, match="--recover cmd_"):
+        commands.give(client, session, "explain", "greet.py #text 2", mark=True)
+    assert len(closed) == 1
+
+
+def test_an_interrupt_while_the_log_is_read_does_not_say_that_nothing_was_sent(
+    shell: Shell, simulator: Simulator
+) -> None:
+    simulator.cuts.append("after")  # then the log is read for a while
+    timers: list[threading.Timer] = []
+
+    def stop_soon(target: str, when: Cut) -> None:
+        if when == "after":
+            timers.append(threading.Timer(0.5, _thread.interrupt_main))
+            timers[0].start()
+
+    simulator.meanwhile = stop_soon
+    assert "--recover cmd_" in shell.fails("%oc_command tidy").text
+    timers[0].join()
+
+
+def test_what_a_session_forbids_its_fork_forbids(client: Client, session: Session) -> None:
+    rules = (Rule("edit", "*", "deny"),)
+    client.set_rules(session, rules)
+    receipt = receipt_of(client, session, "tidy", "", isolated=True, fork=True)
+    assert client.session(receipt.session).rules == rules
+
+
+def test_a_template_that_the_server_tells_has_the_mark_sent(
+    client: Client, session: Session
+) -> None:
+    told = (Command("explain", template="Explain $ARGUMENTS"),)
+    client.commands = lambda directory=None: told  # type: ignore[method-assign]
+    receipt = receipt_of(client, session, "explain", "x")
+    assert receipt.status == "matched"
+
+
+def test_an_agent_and_a_model_are_switched_before(client: Client, session: Session) -> None:
+    given = commands.give(
+        client, session, "explain", "greet.py #text 2", agent="plan", model="practice/frugal"
+    )
+    turn = played(given)
+    assert (turn.agent, str(turn.model)) == ("plan", "practice/frugal")
+
+
+def test_two_commands_at_once_take_turns(client: Client, session: Session) -> None:
+    """Each of both is still the only one in its own span of the log."""
+    found: list[CommandReceipt] = []
+
+    def one(text: str) -> None:
+        found.append(receipt_of(client, session, "explain", text, queue=True))
+
+    threads = [threading.Thread(target=one, args=(f"greet.py #text {n}",)) for n in range(2, 6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [r.status for r in found] == ["matched"] * 4
+    assert len({r.inputs for r in found}) == 4
+
+
+@contextmanager
+def notebook(world: Simulator) -> Iterator[Client]:
+    """A client that shares no lock with that of the tests, as another kernel's doesn't."""
+    url = world.url.replace("127.0.0.1", "localhost")
+    with Client(url, directory=str(world.directory), password=world.password) as client:
+        yield client
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_two_notebooks_at_once_never_take_each_other_s(
+    client: Client, simulator: Simulator, session: Session, seed: int
+) -> None:
+    """Also where the command of one admits nothing, and the arguments are the same."""
+    names = random.Random(seed).choice(
+        [("ponder", "explain"), ("ponder", "review"), ("explain", "review"), ("ponder", "ponder")]
+    )
+    found: dict[str, CommandReceipt] = {}
+
+    def one(by: Client, name: str) -> None:
+        found[name] = receipt_of(by, session, name, "greet.py", queue=True)
+
+    with notebook(simulator) as second:
+        both = (client, second)
+        threads = [threading.Thread(target=one, args=a) for a in zip(both, names, strict=True)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    for name, receipt in found.items():
+        if receipt.status == "matched":
+            assert name != "ponder", receipt
+            assert bool(receipt.children) == (name == "review"), receipt
+
+
+def test_what_was_given_before_and_is_answered_is_in_nobody_s_way(
+    client: Client, simulator: Simulator, session: Session
+) -> None:
+    with notebook(simulator) as second:
+        receipt_of(second, session, "ponder", "")
+        receipt_of(second, session, "tidy", "")
+    client.wait(session)
+    assert receipt_of(client, session, "explain", "greet.py").status == "matched"
+
+
+def test_one_that_got_no_answer_may_still_arrive(
+    client: Client, simulator: Simulator, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulator.cuts.append("before")
+    assert receipt_of(client, session, "explain", "greet.py").status == "none"
+    assert receipt_of(client, session, "explain", "greet.py").status == "ambiguous"
+    client.wait(session)
+    monkeypatch.setattr(commands, "_OPEN", 0)
+    assert receipt_of(client, session, "explain", "greet.py").status == "matched"
+
+
+def test_a_session_that_the_agent_opens_meanwhile_is_not_the_command_s(
+    client: Client, simulator: Simulator, session: Session
+) -> None:
+    """With the very title that the command's would have."""
+    other(client, session.id, "#slow 400 .1")
+    simulator.meanwhile = lambda target, when: opens(client, target) if when == "after" else None
+    assert receipt_of(client, session, "ponder", "", queue=True).status == "ambiguous"
+    client.abort(session)
+
+
+def opens(client: Client, session: str) -> None:
+    """A session below another, as an agent opens one."""
+    client.create(COMMANDS["ponder"]["description"], options=SessionOptions(parent=session))
+
+
+# -- others in the same session --------------------------------------------------------------------
+
+WORDS = ("#text 1", "Fix the tests #text 1", "Explain greet.py #text 1", "Tidy up.")
+
+
+def crowded(
+    client: Client, simulator: Simulator, session: Session, seed: int
+) -> tuple[Given, set[str], bool]:
+    """A command among others' prompts; what came of it, theirs, and whether it was marked."""
+    chance = random.Random(seed)
+    name = chance.choice(["explain", "explain", "review", "tidy"])
+    mark = name == "explain" and chance.random() < 0.6
+    strangers: set[str] = set()
+
+    def come(how_many: list[int]) -> None:
+        for _ in range(chance.choice(how_many)):
+            strangers.add(other(client, session.id, chance.choice(WORDS)))
+
+    come([0, 0, 1, 2])
+    simulator.meanwhile = lambda target, when: come([0, 0, 0, 1])
+    given = commands.give(client, session, name, "greet.py", mark=mark, queue=True)
+    simulator.meanwhile = lambda target, when: None
+    come([0, 0, 1, 2])
+    return given, strangers, mark
+
+
+def test_others_in_between_never_get_their_work_attributed(
+    client: Client, simulator: Simulator
+) -> None:
+    results = dict.fromkeys(("matched", "ambiguous", "none"), 0)
+    for seed in range(150):
+        session = client.create(f"race {seed}")
+        given, strangers, mark = crowded(client, simulator, session, seed)
+        claimed = {*given.receipt.inputs, *given.receipt.children}
+        assert not claimed & strangers, seed
+        assert bool(claimed) == (given.receipt.status == "matched")
+        assert (given.receipt.status == "matched") >= mark, seed
+        assert posts(simulator, session.id) == 1
+        if given.run:
+            given.run.close()
+        results[given.receipt.status] += 1
+    assert results["none"] == 0  # each of them admits something
+    assert results["matched"] > 60
+    assert results["ambiguous"] > 20
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_followed_among_others_is_the_command_s_turn(
+    client: Client, simulator: Simulator, session: Session, seed: int
+) -> None:
+    given, strangers, _ = crowded(client, simulator, session, seed)
+    if given.run is None:
+        assert given.receipt.status == "ambiguous"
+        return
+    turn = played(given)
+    assert turn.prompt not in strangers
+    assert turn.outcome == "succeeded"
+    assert "greet.py" in turn.question_text
+
+
+def test_g5_04_what_another_client_asked_is_never_the_command_s_answer(
+    client: Client, simulator: Simulator, session: Session
+) -> None:
+    simulator.meanwhile = lambda target, when: other(client, target, "for the other #text 4")
+    given = commands.give(client, session, "explain", "#text 2", mark=True)
+    turn = played(given)
+    assert "for the other" not in turn.question_text
+    unmarked = commands.give(client, session, "explain", "greet.py", queue=True)
+    assert unmarked.receipt.status == "ambiguous"
+    assert unmarked.run is None
+
+
+# -- a server that misbehaves ----------------------------------------------------------------------
+
+ROOT = Session("ses_root01", "root", "/work/p")
+ROUTE = "/api/session/ses_root01/command"
+LOG = "GET /api/experimental/session/ses_root01/log"
+SYNCED = (200, {"content-type": "text/event-stream"}, b'data: {"type":"log.synced","seq":3}\n\n')
+
+
+def offering(**changes: Any) -> dict[str, Any]:
+    """A server with one command and an empty log."""
+    names = [{"name": "explain", "description": "Explain"}]
+    scripted = {"id": "scripted", "providerID": "practice"}
+    return two_x(
+        **{
+            "GET /api/model": {"data": [scripted]},
+            "GET /api/model/default": {"data": scripted},
+            "GET /api/agent": {"data": [{"id": "build", "name": "Build", "mode": "primary"}]},
+            "GET /api/command": {"data": names},
+            "PATCH /api/session/ses_root01": (204, {}, b""),
+            f"POST {ROUTE}": (204, {}, b""),
+            LOG: SYNCED,
+        }
+        | changes
+    )
+
+
+def test_a_server_without_a_log_gets_no_command() -> None:
+    """What would come of it could not be told."""
+    routes = offering(**{LOG: (404, {}, b"")})
+    with FakeServer(routes) as fake, Client(fake.url, directory="/work/p") as client:
+        with pytest.raises(StatusError):
+            commands.give(client, ROOT, "explain", "greet.py")
+        assert not fake.asked(f"POST {ROUTE}")
+
+
+def test_a_server_that_dies_of_a_command_is_not_asked_again_and_says_how_to_go_on() -> None:
+    def dies(seen: Seen) -> Any:
+        fake.dies()
+        return CUT
+
+    with (
+        FakeServer(offering(**{f"POST {ROUTE}": dies})) as fake,
+        Client(fake.url, directory="/work/p") as client,
+    ):
+        with pytest.raises(ServerConnectionError, match="sent once") as caught:
+            commands.give(client, ROOT, "explain", "greet.py")
+        assert "--recover cmd_" in caught.value.todo
+        assert caught.value.resend
+        assert caught.value.resend.resend_safety == "unknown"
+        assert len(fake.asked(f"POST {ROUTE}")) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"), [((502, {}, b""), "none"), ((204, {}, b""), "none"), (CUT, "none")]
+)
+def test_whatever_comes_back_a_command_is_posted_once(answer: Any, status: str) -> None:
+    routes = offering(**{f"POST {ROUTE}": answer})
+    with FakeServer(routes) as fake, Client(fake.url, directory="/work/p") as client:
+        assert receipt_of(client, ROOT, "explain", "greet.py").status == status
+        assert len(fake.asked(f"POST {ROUTE}")) == 1
+
+
+def test_a_command_that_failed_on_the_server_says_how_to_look_at_it() -> None:
+    body = b'{"_tag":"CommandExecutionError","command":"explain","message":"No shell"}'
+    no = (500, {"content-type": "application/json"}, body)
+    routes = offering(**{f"POST {ROUTE}": no})
+    with FakeServer(routes) as fake, Client(fake.url, directory="/work/p") as client:
+        with pytest.raises(StatusError, match="No shell") as caught:
+            commands.give(client, ROOT, "explain", "greet.py")
+        assert caught.value.resend
+        assert caught.value.resend.resend_safety == "unknown"
+        assert "--recover cmd_" in caught.value.todo
+
+
+# -- lost answers, and finding again ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", ["before", "after"])
+@pytest.mark.parametrize("mark", [True, False])
+def test_a_lost_answer_is_never_posted_again(
+    client: Client, simulator: Simulator, session: Session, cut: Cut, mark: bool
+) -> None:
+    simulator.cuts.append(cut)
+    given = commands.give(client, session, "explain", "greet.py #text 2", mark=mark)
+    assert posts(simulator, session.id) == 1
+    expected = "none" if cut == "before" else "matched" if mark else "ambiguous"
+    assert given.receipt.status == expected
+    if given.run:
+        assert played(given).text == "word0 word1"
+
+
+def again(world: Simulator, invocation: str) -> Given:
+    """Another notebook: another client, which knows the id and nothing else."""
+    with Client(world.url, directory="/", password=world.password) as client:
+        given = commands.recover(client, invocation)
+        if given.run is not None:
+            played(given)
+        return given
+
+
+def test_another_notebook_finds_what_came_of_it(
+    client: Client, simulator: Simulator, session: Session
+) -> None:
+    receipt = receipt_of(client, session, "explain", "greet.py #text 2")
+    other(client, session.id, "Explain greet.py #text 5")
+    found = again(simulator, receipt.invocation)
+    assert found.receipt.inputs == receipt.inputs
+    assert found.run
+    assert found.run.turn.text == "word0 word1"
+
+
+def test_a_lost_command_is_found_after_the_server_was_restarted(
+    client: Client, simulator: Simulator, session: Session
+) -> None:
+    simulator.cuts.append("after")
+    receipt = receipt_of(client, session, "explain", "greet.py #text 2", mark=True)
+    client.wait(session)
+    simulator.restart()
+    found = again(simulator, receipt.invocation)
+    assert (found.receipt.status, found.receipt.inputs) == ("matched", receipt.inputs)
+    assert found.run
+    assert found.run.turn.outcome == "succeeded"
+
+
+def test_a_subtask_is_found_again(client: Client, simulator: Simulator, session: Session) -> None:
+    receipt = receipt_of(client, session, "review", "greet.py")
+    assert again(simulator, receipt.invocation).receipt.children == receipt.children
+
+
+def test_what_was_ambiguous_stays_so(
+    client: Client, simulator: Simulator, session: Session
+) -> None:
+    receipt = receipt_of(client, session, "tidy", "")
+    assert again(simulator, receipt.invocation).receipt.status == "ambiguous"
+
+
+def test_what_comes_late_is_found_by_its_mark(
+    client: Client, simulator: Simulator, session: Session
+) -> None:
+    receipt = receipt_of(client, session, "linger", "x", mark=True)
+    assert receipt.status == "none"
+    other(client, session.id, "Linger over x #slow 50 .1")
+    client.wait(session)
+    assert again(simulator, receipt.invocation).receipt.status == "matched"
+
+
+def test_metadata_that_another_client_replaced_is_found_in_the_log(
+    client: Client, session: Session
+) -> None:
+    receipt = receipt_of(client, session, "explain", "greet.py")
+    client.set_metadata(session, {"theirs": 1})
+    assert commands.recover(client, receipt.invocation, [session]).receipt.inputs == receipt.inputs
+
+
+def test_what_others_keep_with_a_session_stays(client: Client, session: Session) -> None:
+    client.set_metadata(session, {"theirs": 1})
+    receipt_of(client, session, "explain", "greet.py")
+    assert client.session(session.id).metadata["theirs"] == 1
+
+
+def test_a_fork_does_not_answer_for_the_session_it_is_a_copy_of(
+    client: Client, simulator: Simulator, session: Session
+) -> None:
+    receipt = receipt_of(client, session, "ponder", "")
+    copy = client.fork(session)
+    client.set_metadata(copy, client.session(session.id).metadata)  # some servers copy it
+    other(client, copy.id, "Fix the tests")
+    found = again(simulator, receipt.invocation)
+    assert (found.receipt.session, found.receipt.status) == (session.id, "none")
+
+
+def test_an_invocation_that_nobody_knows_is_said(client: Client) -> None:
+    for unknown in ("cmd_nope", "ses_nope"):
+        with pytest.raises(UnknownNameError, match="knows of command"):
+            commands.recover(client, unknown)
+
+
+# -- in a session of its own -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["explain", "review", "tidy"])
+@pytest.mark.parametrize("fork", [False, True])
+def test_a_command_of_its_own_is_exact(
+    client: Client, simulator: Simulator, session: Session, name: str, fork: bool
+) -> None:
+    other(client, session.id, "#text 1")
+    client.wait(session)
+    given = commands.give(client, session, name, "x #text 2", isolated=True, fork=fork)
+    assert given.receipt.status == "matched"
+    assert given.session.id != session.id
+    assert (given.session.id == given.receipt.invocation) == (not fork)
+    assert given.session.forked_from == (session.id if fork else None)
+    turn = played(given)
+    assert turn.outcome == "succeeded"
+    assert turn.prompt in given.receipt.inputs or turn.session in given.receipt.children
+    assert posts(simulator, session.id) == 0
+
+
+@pytest.mark.parametrize("fork", [False, True])
+def test_the_invocation_is_with_its_session_before_the_command_is_posted(
+    client: Client, simulator: Simulator, session: Session, fork: bool
+) -> None:
+    kept: list[str] = []
+
+    def look(target: str, when: str) -> None:
+        kept.extend(i.id for i, s, _ in commands.given(client) if s.id == target)
+
+    simulator.meanwhile = look
+    receipt = receipt_of(client, session, "tidy", "", isolated=True, fork=fork)
+    assert kept[0] == receipt.invocation
+
+
+@pytest.mark.parametrize("fork", [False, True])
+@pytest.mark.parametrize("cut", ["before", "after"])
+def test_one_of_its_own_whose_answer_was_lost_is_found_again(
+    client: Client, simulator: Simulator, session: Session, fork: bool, cut: Cut
+) -> None:
+    simulator.cuts.append(cut)
+    receipt = receipt_of(client, session, "tidy", "", isolated=True, fork=fork)
+    assert receipt.status == ("none" if cut == "before" else "matched")
+    assert again(simulator, receipt.invocation).receipt.inputs == receipt.inputs
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("isolated", [True, False])
+def test_a_session_that_is_deleted_while_its_command_is_run_tells_nothing(
+    client: Client, simulator: Simulator, session: Session, when: Cut, isolated: bool
+) -> None:
+    def deletes(target: str, now: Cut) -> None:
+        if now == when:
+            client.delete(Session(target))
+
+    simulator.meanwhile = deletes
+    with pytest.raises(ServerConnectionError, match="sent once") as caught:
+        commands.give(client, session, "explain", "greet.py #slow 30 .1", isolated=isolated)
+    assert "Was the session deleted meanwhile?" in caught.value.todo
+    assert caught.value.resend
+    assert caught.value.resend.resend_safety == "unknown"
+
+
+def test_a_session_that_is_deleted_while_its_command_is_followed_has_not_succeeded(
+    client: Client, session: Session
+) -> None:
+    given = commands.give(client, session, "explain", "greet.py #slow 50 .1")
+    client.delete(session)
+    outcome = played(given).outcome
+    assert outcome in ("aborted", "interrupted", "unknown"), outcome
+
+
+def test_a_deleted_session_hears_no_more_of_its_command_s_subagent(
+    client: Client, session: Session
+) -> None:
+    given = commands.give(client, session, "review", "greet.py")
+    played(given)
+    client.delete(session)
+    assert commands.bring_back(client, given) is None
+
+
+def test_one_that_was_deleted_meanwhile_is_unknown(client: Client, simulator: Simulator) -> None:
+    place = Session("", directory=str(simulator.directory))
+    receipt = receipt_of(client, place, "tidy", "", isolated=True)
+    client.wait(Session(receipt.session))
+    client.delete(Session(receipt.session))
+    with pytest.raises(UnknownNameError):
+        commands.recover(client, receipt.invocation)
+    with pytest.raises(NotFoundError):
+        client.session(receipt.session)
+
+
+# -- in a notebook ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shell(shell: Shell) -> Shell:
+    """With a session of its own, where all is allowed."""
+    shell.run("%config OpenCodeMagics.noninteractive = 'once'")
+    shell.run("%oc_new commands")
+    return shell
+
+
+def test_the_magic_streams_the_turn_and_gives_a_receipt(shell: Shell) -> None:
+    shown = shell.run("%oc_command -o turn explain greet.py #text 3")
+    assert "word0 word1 word2" in shown.text + str(shown.outputs)
+    assert (shown.value.status, shown.value.text) == ("matched", "word0 word1 word2")
+    assert shell.user_ns["turn"] == shown.value.turn == shell.run("%oc_turn").value
+    assert shown.value.resend_safety == "no_effects_seen"
+
+
+def test_a_subtask_is_over_when_the_session_has_heard_of_it(shell: Shell) -> None:
+    receipt = shell.run("%oc_command -o turn review greet.py").value
+    assert receipt.children == (receipt.turn.session,)
+    assert shell.user_ns["turn"] == receipt.turn == shell.run("%oc_turn").value
+    assert shell.run("%oc_prompt #text 1").error is None
+
+
+def test_what_a_command_asks_is_answered_while_it_runs(shell: Shell, simulator: Simulator) -> None:
+    shell.run("%oc_command explain #bash touch made")
+    assert (simulator.directory / "made").exists()
+
+
+def test_a_model_that_fails_fails_the_command(shell: Shell) -> None:
+    with pytest.raises(TurnError, match="scripted failure 400"):
+        shell.run("%oc_command explain greet.py #err400")
+
+
+def test_what_is_not_known_is_no_turn(shell: Shell) -> None:
+    receipt = shell.run("%oc_command tidy").value
+    assert (receipt.status, receipt.turn, receipt.text) == ("ambiguous", None, "")
+    assert f"--recover {receipt.invocation}" in receipt.todo
+
+
+def test_a_command_of_its_own_leaves_the_current_session_alone(shell: Shell) -> None:
+    current = shell.run("%oc_session").value.id
+    receipt = shell.run("%oc_command --isolated tidy").value
+    assert (receipt.status, receipt.session) == ("matched", receipt.invocation)
+    fork = shell.run("%oc_command --isolated --fork tidy").value
+    assert fork.turn.session == fork.session
+    assert shell.run("%oc_session").value.id == current
+    assert {receipt.session, fork.session} <= {*shell.run("%oc_status").value["session"]}
+
+
+def test_a_restarted_kernel_lists_and_finds_what_was_given(shell: Shell) -> None:
+    receipt = shell.run("%oc_command --no-wait explain greet.py #text 3").value
+    assert (receipt.status, receipt.turn) == ("matched", None)
+    shell.run("%reload_ext opencode_magics")
+    kept = shell.run("%oc_command --given").value.iloc[0]
+    assert (kept["invocation"], kept["arguments"]) == (receipt.invocation, "greet.py #text 3")
+    found = shell.run(f"%oc_command --recover {receipt.invocation}").value
+    assert (found.inputs, found.text) == (receipt.inputs, "word0 word1 word2")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--fork tidy",
+        "--isolated -n tidy",
+        "--isolated -s x tidy",
+        "--recover cmd_1 tidy",
+        "--given tidy",
+        "",
+    ],
+)
+def test_what_can_not_be_meant_is_said(shell: Shell, line: str) -> None:
+    with pytest.raises(UsageError):
+        shell.run(f"%oc_command {line}")
+
+
+# -- how the simulator makes prompts ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("template", "text", "prompt"),
+    [
+        ("Explain $ARGUMENTS", "a b", "Explain a b"),
+        ("$1 before $2", "a b c", "a before b c"),
+        ("Tidy up.", "a", "Tidy up."),
+        ("$1, $2", "a", "a, "),
+    ],
+)
+def test_a_template_takes_its_arguments(template: str, text: str, prompt: str) -> None:
+    assert expand(template, text) == prompt

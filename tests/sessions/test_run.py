@@ -1,0 +1,734 @@
+"""Running a prompt to its end: on a real server, and against one that misbehaves."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import pytest
+from support.both import both, tool_names
+from support.fake import ACCEPTED, CUT, FakeServer, assistant, frame, in_turn, one_x, two_x, user
+from support.recorded import DATA, case
+from support.shell import until, until_at_work
+from support.turns import finish, prompted
+
+from opencode_magics.client.client import Client
+from opencode_magics.core.events import MessageChanged
+from opencode_magics.core.model import Attachment, Message, Permission, Question, Session
+from opencode_magics.core.turn import Turn, advance
+from opencode_magics.dialects.base import Prompt, Request
+from opencode_magics.errors import (
+    OpenCodeError,
+    ServerConnectionError,
+    SessionBusyError,
+    StatusError,
+    TurnError,
+    UnknownNameError,
+)
+from opencode_magics.sessions import transcript
+from opencode_magics.sessions.lookup import create, find, same_directory
+from opencode_magics.sessions.polling import QUIET, Lookout
+from opencode_magics.sessions.run import Run, _await_opening, attach, prepare
+
+ROOT = Session("ses_root01", "root", "/work/p")
+SSE = "sse_v1_{}.sse"
+
+
+# -- on the real 1.18.33, and on the simulated 2.x -------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize(
+    ("prompt", "outcome", "tools"),
+    [
+        ("#text 5", "succeeded", []),
+        ("#reason", "succeeded", []),
+        ("#bash echo hi", "succeeded", ["bash"]),
+        ("#two", "succeeded", ["bash", "bash"]),
+        ("#todo", "succeeded", ["todowrite", "todowrite"]),
+        ("#task #text 3", "succeeded", ["task"]),
+        ("#task #bash echo from below", "succeeded", ["task"]),
+        ("#question", "succeeded", ["question"]),
+        ("#err400", "failed", []),
+        ("#err401", "failed", []),
+        ("#err429 1", "succeeded", []),
+        ("#err500 1", "succeeded", []),
+        ("#drop 1", "succeeded", []),
+        ("#garbage", "failed", []),
+        ("#empty", "succeeded", []),
+        ("#length", "succeeded", []),
+    ],
+)
+def test_every_scenario_of_the_practice_model_ends_as_it_should(
+    client, session, workspace, generation, prompt, outcome, tools
+):
+    turn = prompted(client, session, prompt, answers=[["Red"], ["S"]])
+    names = tool_names(generation, *tools)
+    assert (turn.outcome, [t.tool for t in turn.tools]) == (outcome, names)
+    assert turn.waiting == ()
+
+
+@both
+def test_a_session_remembers_what_its_turns_cost(client, session):
+    turns = [prompted(client, session, "#text 3") for _ in range(2)]
+    cost = pytest.approx(sum(t.cost for t in turns))
+    until(lambda: client.session(session.id).usage.cost == cost)  # added behind the end (1.18.33)
+
+
+@both
+def test_an_edit_shows_its_diff_and_changes_the_file(client, session, workspace):
+    (workspace / "a.txt").write_text("hello one\n")
+    turn = prompted(client, session, "#edit a.txt")
+    (diff,) = turn.diffs
+    assert (diff.file, diff.additions, diff.deletions) == ("a.txt", 1, 1)
+    assert "-hello one" in diff.patch
+    assert (workspace / "a.txt").read_text() == "goodbye one\n"
+
+
+@both
+@pytest.mark.parametrize(
+    ("decision", "message", "outcome"),
+    [("once", "", "succeeded"), ("reject", "", "rejected"), ("reject", "not now", "succeeded")],
+)
+def test_a_permission_is_answered(client, session, workspace, decision, message, outcome):
+    turn = prompted(client, session, "#bash touch made", decision=decision, message=message)
+    assert turn.outcome == outcome
+    assert (workspace / "made").exists() == (decision == "once")
+    assert [s.reply for s in turn.settled_requests] == [decision]
+    assert all(s.waited is not None and 0 < s.waited < 120 for s in turn.settled_requests)
+
+
+@both
+def test_rejecting_a_subagent_fails_its_task_and_the_parent_goes_on(client, session, workspace):
+    turn = prompted(client, session, "#task #bash touch made", decision="reject")
+    assert turn.outcome == "succeeded"
+    assert [t.status for t in turn.tools] == ["error"]
+    assert not (workspace / "made").exists()
+
+
+@both
+def test_a_dismissed_question_stops_the_turn(client, session):
+    assert prompted(client, session, "#question").outcome == "rejected"
+
+
+@both
+def test_the_session_of_another_directory_is_worked_in_its_own(client, world):
+    below = world.directory / "below"
+    below.mkdir(exist_ok=True)
+    session = create(client, "below", str(below))
+    turn = prompted(client, session, "#bash pwd")
+    assert turn.tools[0].output.strip().endswith("/below")
+
+
+@both
+def test_an_abort_is_proved_and_keeps_what_came(client, session):
+    with prepare(client, session, "#slow 400 .1") as run:
+        run.start()
+        for turn in run:
+            if turn.text:
+                break
+        turn = run.abort()
+    assert (turn.outcome, turn.cost) == ("aborted", None)
+    assert turn.text.startswith("slow0")
+    assert session.id not in client.statuses(session.directory)
+
+
+@both
+def test_an_abort_right_after_the_prompt_holds_in_a_cold_directory(client, world):
+    cold = world.root / "cold"
+    cold.mkdir(exist_ok=True)
+    session = create(client, "cold", str(cold))
+    with prepare(client, session, "#slow 400 .1") as run:
+        run.start()
+        assert run.abort().outcome == "aborted"
+    assert prompted(client, session, "#text 2").outcome == "succeeded"
+
+
+@both
+@pytest.mark.parametrize("prompt", ["#bash touch never", "#question", "#task #bash touch never"])
+def test_an_abort_leaves_nothing_waiting(client, session, workspace, prompt):
+    with prepare(client, session, prompt) as run:
+        run.start()
+        for turn in run:
+            if turn.waiting:
+                break
+        assert run.abort().outcome == "aborted"
+    waiting = (*client.permissions(session.directory), *client.questions(session.directory))
+    assert waiting == ()
+    assert not (workspace / "never").exists()
+
+
+@both
+def test_an_abort_between_two_tries_of_the_provider(client, session):
+    with prepare(client, session, "#err500") as run:
+        run.start()
+        for turn in run:
+            if turn.retries:
+                break
+        assert run.abort().outcome == "aborted"
+
+
+@both
+def test_a_busy_session_is_said_and_a_queued_prompt_waits_for_its_own_answer(client, session):
+    with prepare(client, session, "#slow 40 .1") as first:
+        first.start()
+        until_at_work(client, session)
+        with pytest.raises(SessionBusyError, match="--queue") as caught:
+            prepare(client, session, "#text 2")
+        assert caught.value.status == 409
+        second = prompted(client, session, "#text 2", queue=True)
+        assert second.text == "word0 word1"
+        assert finish(first).outcome == "succeeded"
+
+
+@both
+def test_a_prompt_is_in_the_store_once(client, session):
+    turn = prompted(client, session, "#text 2")
+    texts = [m.text for m in client.messages(session) if m.role == "user"]
+    assert texts == ["#text 2"]
+    assert turn.question_text == "#text 2"
+
+
+@both
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"model": "practice/scriptet"}, "Did you mean 'practice/scripted'"),
+        ({"model": "nobody/nothing"}, "No model 'nobody/nothing'"),
+        ({"agent": "buidl"}, "Did you mean 'build'"),
+        ({"variant": "enormous"}, "no variant 'enormous'"),
+    ],
+)
+def test_what_the_server_does_not_have_is_caught_before_sending(client, session, options, words):
+    with pytest.raises(UnknownNameError, match=words):
+        prepare(client, session, "hi", **options)
+    assert client.messages(session) == ()
+
+
+@both
+def test_a_file_goes_along(client, session, tmp_path, generation):
+    from opencode_magics.magics.prompt import attachment
+
+    path = tmp_path / "note.txt"
+    path.write_text("remember the milk")
+    turn = prompted(client, session, "#text 2", files=(attachment(str(path)),))
+    stored = client.message(session, turn.prompt)
+    assert [p.filename for p in stored.parts if isinstance(p, Attachment)] == ["note.txt"]
+    if generation == "1.x":  # what 2.x holds of it is no text of the prompt
+        assert "remember the milk" in "".join(getattr(p, "text", "") for p in stored.parts)
+
+
+@both
+def test_find_takes_an_id_its_beginning_or_a_title(client, session):
+    other = create(client, "A title that nobody else has")
+    assert find(client, other.id) == client.session(other.id)
+    assert find(client, other.id[:-2]).id == other.id
+    assert find(client, "a title THAT nobody else has").id == other.id
+    assert find(client, "nobody else").id == other.id
+    with pytest.raises(UnknownNameError, match=r"could be \d+ sessions"):
+        find(client, "ses_")
+    with pytest.raises(UnknownNameError, match="No session 'quite unknown'"):
+        find(client, "quite unknown")
+
+
+# -- against a server that misbehaves --------------------------------------------------------------
+
+
+def running(fake: FakeServer, prompt: str = "msg_u1") -> tuple[Client, Run]:
+    client = Client(fake.url, directory="/work/p")
+    return client, Run(client, ROOT, Prompt(prompt, "hi"))
+
+
+def played(fake: FakeServer, prompt: str = "msg_u1", **answers: object) -> Turn:
+    client, run = running(fake, prompt)
+    with client, run:
+        run.start()
+        return finish(run, **answers)
+
+
+def delta(text: str) -> bytes:
+    return frame(
+        "message.part.delta",
+        sessionID="ses_root01",
+        messageID="msg_a1",
+        partID="p",
+        field="text",
+        delta=text,
+    )
+
+
+def sse(name: str) -> bytes:
+    return (DATA / "cases" / SSE.format(name)).read_bytes()
+
+
+def test_g1_01_the_store_wins_where_stream_and_store_differ():
+    stored = [user("msg_u1"), assistant("msg_a2", "msg_u1", "The value is 1.")]
+    routes = one_x(message=stored)
+    with FakeServer(routes, [[sse("final_text_only_in_deltas")]]) as fake:
+        turn = played(fake)
+        assert (turn.text, turn.outcome) == ("The value is 1.", "succeeded")
+        assert len(fake.asked("GET /session/ses_root01/message")) == 1
+
+
+def test_g1_02_requests_of_children_and_grandchildren_are_ours_and_strangers_are_not():
+    rest = case("sse_v1_child_permissions.rest.json")
+    replied = dict.fromkeys(
+        ("POST /permission/per_child/reply", "POST /permission/per_grand/reply"), True
+    )
+    started = frame("message.updated", info=user("msg_u1")["info"])
+    with FakeServer(one_x() | rest | replied, [[started, sse("child_permissions")]]) as fake:
+        client, run = running(fake)
+        seen = set()
+        with client, run:
+            run.start()
+            end = time.monotonic() + 120
+            for turn in run:
+                seen |= {p.id for p in turn.permissions}
+                for permission in turn.permissions:
+                    run.decide(permission, "once")
+                if len(turn.settled_requests) == 2 or time.monotonic() > end:
+                    break
+        expected = case("sse_v1_child_permissions.expected.json")
+        assert seen == set(expected["prompts_shown"])
+        asked = {s.request.session for s in run.turn.settled_requests}
+        assert asked == {"ses_child1", "ses_grand1"}
+
+
+def test_g1_05_a_prompt_that_arrived_before_the_connection_broke_is_followed():
+    stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
+    routes = one_x(prompt=CUT, message=stored) | {
+        "GET /session/ses_root01/message/msg_u1": stored[0]
+    }
+    with FakeServer(routes, [[frame("session.idle", sessionID="ses_root01")]]) as fake:
+        assert played(fake).text == "done"
+        assert len(fake.asked("POST /session/ses_root01/prompt_async")) == 1
+
+
+def test_g1_05_a_prompt_that_may_have_been_lost_is_unknown_and_not_sent_again():
+    missing = (404, {}, b"")
+    routes = one_x(prompt=CUT) | {"GET /session/ses_root01/message/msg_u1": missing}
+    with FakeServer(routes) as fake:
+        client, run = running(fake)
+        with client, run, pytest.raises(TurnError, match="not known whether") as caught:
+            run.start()
+        assert caught.value.turn.outcome == "unknown"
+        assert len(fake.asked("POST /session/ses_root01/prompt_async")) == 1
+
+
+def test_g1_06_what_happened_while_the_stream_was_down_is_read_from_the_store():
+    opening = assistant("msg_a1", "msg_u1")["info"] | {"time": {"created": 2}, "finish": None}
+    first = [
+        frame("message.updated", info=user("msg_u1")["info"]),
+        frame("message.updated", info=opening),
+        delta("half"),
+        CUT,
+    ]
+    stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "half and the whole rest")]
+    with FakeServer(one_x(message=stored), [first, []]) as fake:
+        began = time.monotonic()
+        assert played(fake).text == "half and the whole rest"
+        assert time.monotonic() - began < QUIET
+
+
+def test_g1_07_a_stale_idle_closes_no_turn():
+    stored = [user("msg_u2"), assistant("msg_a2", "msg_u2", "real answer")]
+    with FakeServer(one_x(message=stored), [[sse("stale_and_double_idle")]]) as fake:
+        turn = played(fake, "msg_u2")
+        assert (turn.text, turn.outcome) == ("real answer", "succeeded")
+
+
+def test_g1_12_a_session_made_elsewhere_is_refused():
+    elsewhere = {"id": "ses_x", "directory": "/home/srv"}
+    wrong = pytest.raises(UnknownNameError, match="/home/srv instead of /work/p")
+    with FakeServer(one_x(create=elsewhere)) as fake, Client(fake.url) as client, wrong:
+        create(client, "title", "/work/p")
+
+
+def test_g1_14_a_request_that_waited_before_we_listened_is_seen():
+    asked = {"id": "per_1", "sessionID": "ses_root01", "permission": "bash", "patterns": ["ls"]}
+    stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
+    routes = one_x(
+        permission=in_turn([asked], []),
+        status=in_turn({"ses_root01": {"type": "busy"}}, {}),
+        message=in_turn([user("msg_u1")], stored),
+    ) | {"POST /permission/per_1/reply": True}
+    idle = frame("session.idle", sessionID="ses_root01")
+    with FakeServer(routes, [[idle]]) as fake:
+        turn = played(fake)
+        assert [s.request.id for s in turn.settled_requests] == ["per_1"]
+        assert len(fake.asked("POST /permission/per_1/reply")) == 1
+
+
+def test_g1_15_a_request_that_was_answered_elsewhere_does_nothing_harmful():
+    gone = (404, {"content-type": "application/json"}, b'{"_tag":"PermissionNotFoundError"}')
+    with FakeServer(one_x() | {"POST /permission/per_1/reply": gone}) as fake:
+        client, run = running(fake)
+        permission = Permission("per_1", "ses_root01", "bash", ("ls",))
+        run.turn = Turn("ses_root01", "msg_u1", permissions=(permission,))
+        with client:
+            assert run.decide(permission, "once") is False
+        assert run.turn.waiting == ()
+        assert "elsewhere" in run.turn.settled_requests[0].reply
+
+
+def test_g4_06_a_reply_that_fails_can_be_given_again():
+    asked = {"id": "per_1", "sessionID": "ses_root01", "permission": "bash", "patterns": ["ls"]}
+    routes = one_x(permission=[asked]) | {
+        "POST /permission/per_1/reply": in_turn((500, {}, b""), CUT, True)
+    }
+    with FakeServer(routes) as fake:
+        client, run = running(fake)
+        permission = Permission("per_1", "ses_root01", "bash", ("ls",))
+        run.turn = Turn("ses_root01", "msg_u1", permissions=(permission,))
+        with client:
+            with pytest.raises(StatusError):
+                run.decide(permission, "once")
+            with pytest.raises(ServerConnectionError):
+                run.decide(permission, "once")
+            assert run.turn.waiting == (permission,)
+            assert run.decide(permission, "once") is True
+
+
+@pytest.mark.parametrize("answer", [CUT, (500, {}, b"")])
+def test_a_reply_that_failed_while_the_request_went_away_claims_nothing(answer):
+    with FakeServer(one_x(permission=[]) | {"POST /permission/per_1/reply": answer}) as fake:
+        client, run = running(fake)
+        permission = Permission("per_1", "ses_root01", "bash", ("ls",))
+        run.turn = Turn("ses_root01", "msg_u1", permissions=(permission,))
+        with client:
+            assert run.decide(permission, "once") is False
+        assert "perhaps" in run.turn.settled_requests[0].reply
+        assert len(fake.asked("POST /permission/per_1/reply")) == 1
+
+
+def test_calling_off_twice_sends_one_abort():
+    with FakeServer(one_x()) as fake:
+        client, run = running(fake)
+        with client:
+            run.call_off()
+            run.call_off().join()
+        assert len(fake.asked("POST /session/ses_root01/abort")) == 1
+
+
+@pytest.mark.parametrize("heard", [True, False])
+@pytest.mark.parametrize(
+    ("removal", "outcome"),
+    [(CUT, "unknown"), ((503, {}, b""), "unknown"), ((204, {}, b""), "aborted")],
+)
+def test_stopping_a_prompt_that_waits_stops_nobody_else_s_turn(removal, outcome, heard):
+    route = "DELETE /api/session/ses_root01/inbox/msg_u1"
+    gone = (404, {"content-type": "application/json"}, b'{"_tag": "MessageNotFoundError"}')
+    routes = two_x() | {route: removal, "GET /api/session/ses_root01/message/msg_u1": gone}
+    with FakeServer(routes) as fake, Client(fake.url, directory="/work/p") as client:
+        with Run(client, ROOT, Prompt("msg_u1", "hi"), running=True, queued=True) as run:
+            if heard:
+                waits = Message("msg_u1", ROOT.id, "user", queued=True)
+                run.turn = advance(run.turn, MessageChanged(waits))
+            assert run.abort().outcome == outcome
+        assert fake.asked(route)
+        assert not fake.asked("POST /api/session/ses_root01/interrupt")
+        assert not fake.asked("GET /api/permission/request")
+
+
+def test_g1_17_a_question_of_the_turn_is_answered_on_its_own_route():
+    asked = {
+        "id": "que_1",
+        "sessionID": "ses_root01",
+        "questions": [{"question": "Which?", "options": [{"label": "A"}], "multiple": True}],
+    }
+    stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
+    idle = frame("session.idle", sessionID="ses_root01")
+    answered = threading.Event()
+
+    def answer(seen):
+        answered.set()
+        return True
+
+    frames = [
+        frame("message.updated", info=user("msg_u1")["info"]),
+        frame("question.asked", **asked),
+        lambda: answered.wait(120),
+        idle,
+    ]
+    with FakeServer(
+        one_x(message=stored) | {"POST /question/que_1/reply": answer}, [frames]
+    ) as fake:
+        played(fake, answers=[["A", "and my own words"]])
+        (reply,) = fake.asked("POST /question/que_1/reply")
+        assert reply.body == {"answers": [["A", "and my own words"]]}
+
+
+def test_g1_18_an_error_without_any_answer_is_a_failure_with_the_servers_reason():
+    started = frame("message.updated", info=user("msg_u1")["info"])
+    with FakeServer(one_x(message=[user("msg_u1")]), [[started, sse("auth_error")]]) as fake:
+        turn = played(fake)
+        assert turn.outcome == "failed"
+        assert "key expired" in str(turn.failure)
+
+
+def test_g1_36_a_status_that_lags_behind_the_end_is_waited_for():
+    stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
+    busy = {"ses_root01": {"type": "busy"}}
+    routes = one_x(message=stored, status=in_turn(busy, busy, busy, {}))
+    with FakeServer(routes, [[frame("session.idle", sessionID="ses_root01")]]) as fake:
+        assert played(fake).outcome == "succeeded"
+
+
+def test_an_end_that_was_never_told_is_found():
+    stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
+    with FakeServer(one_x(message=stored), [[]]) as fake:
+        client, run = running(fake)
+        with client, run:
+            run.start()
+            run._lookout = Lookout(time.monotonic() - 60)  # nothing was heard for a minute
+            assert finish(run).outcome == "succeeded"
+
+
+def test_a_half_done_answer_of_a_restarted_server_is_interrupted():
+    half = assistant("msg_a1", "msg_u1", "half", finish=None)
+    half["info"]["time"] = {"created": 2}
+    idle = frame("session.idle", sessionID="ses_root01")
+    with FakeServer(one_x(message=[user("msg_u1"), half]), [[idle]]) as fake:
+        turn = played(fake)
+        assert (turn.outcome, turn.text) == ("interrupted", "half")
+
+
+def test_an_answer_that_a_killed_server_left_half_done_is_at_work_no_more():
+    """The next prompt was answered; the one after that is queued behind nothing."""
+    half_done = assistant("msg_a1", "msg_u1", "par", created=2, time={"created": 2}, finish=None)
+    later = [user("msg_u2", 5), assistant("msg_a2", "msg_u2", "whole", created=6)]
+    with FakeServer(one_x(message=[user("msg_u1"), half_done, *later])) as fake:
+        client = Client(fake.url, directory="/work/p")
+        with client, attach(client, ROOT) as run:
+            assert run.prompt.id == "msg_u2"
+            told = transcript.read(client, ROOT)
+    assert [t.outcome for t in told.turns] == ["interrupted", "succeeded"]
+
+
+def test_a_prompt_that_is_queued_is_not_yet_at_work():
+    at_work = assistant("msg_a1", "msg_u1", "par", created=2, time={"created": 2}, finish=None)
+    busy = {"ses_root01": {"type": "busy"}}
+    routes = one_x(message=[user("msg_u1"), at_work, user("msg_u2", 5)], status=busy)
+    with FakeServer(routes) as fake:
+        client = Client(fake.url, directory="/work/p")
+        with client, attach(client, ROOT) as run:
+            assert run.prompt.id == "msg_u1"
+            told = transcript.read(client, ROOT)
+    assert [t.outcome for t in told.turns] == ["running", "running"]
+
+
+def test_an_idle_session_without_the_prompt_is_unknown():
+    idle = frame("session.idle", sessionID="ses_root01")
+    with FakeServer(one_x(), [[idle]]) as fake:
+        turn = played(fake)
+        assert (turn.outcome, turn.failure.name) == ("unknown", "PromptMissing")
+
+
+def test_a_server_that_goes_away_leaves_what_was_received(monkeypatch):
+    monkeypatch.setattr("opencode_magics.sessions.run._RESTART", 1.0)
+    opening = assistant("msg_a1", "msg_u1")["info"] | {"time": {"created": 2}, "finish": None}
+    frames = [
+        frame("message.updated", info=user("msg_u1")["info"]),
+        frame("message.updated", info=opening),
+        delta("so far"),
+    ]
+    with FakeServer(one_x(), [frames]) as fake:
+        client, run = running(fake)
+        run.start()
+        for turn in run:
+            if turn.text:
+                break
+    with client, run:
+        turn = finish(run)
+    assert (turn.outcome, turn.text) == ("unknown", "so far")
+    assert "ConnectionLost" in str(turn.failure)
+
+
+def test_a_password_that_stops_working_ends_the_following():
+    with FakeServer(one_x(), [[CUT]]) as fake:
+        client, run = running(fake)
+        with client, run:
+            client.check()
+            client.dialect.stream = lambda directory: Request("GET", "/denied")
+            fake.routes["GET /denied"] = (401, {}, b"")
+            with pytest.raises(OpenCodeError, match="password"):
+                run.start()
+
+
+def test_the_agent_of_the_session_goes_with_the_prompt():
+    """G1-33: left out, 1.x would take "build"."""
+    planner = {"id": "ses_root01", "directory": "/work/p", "agent": "plan"}
+    with FakeServer(one_x(session=planner, prompt=ACCEPTED)) as fake, Client(fake.url) as client:
+        run = prepare(client, client.session("ses_root01"), "hi")
+        assert run.prompt.agent == "plan"
+
+
+def test_a_directory_is_warmed_before_its_first_prompt():
+    with (
+        FakeServer(one_x()) as fake,
+        Client(fake.url) as client,
+        prepare(client, ROOT, "hi") as run,
+    ):
+        run.start()
+        paths = [s.path for s in fake.seen]
+        assert paths.index("/config/providers") < paths.index("/session/ses_root01/prompt_async")
+        assert paths.index("/event") < paths.index("/session/ses_root01/prompt_async")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("/a", "/a/"), ("d:\\Work\\p", "D:/Work/p"), ("D:\\Work\\p", "d:\\work\\P\\"), ("/", "/")],
+)
+def test_g1_32_spellings_of_one_directory(one, other):
+    assert same_directory(one, other)
+
+
+@pytest.mark.parametrize(("one", "other"), [("/a", "/A"), ("/a", "/a/b"), ("d:\\p", "e:\\p")])
+def test_g1_32_different_directories_stay_different(one, other):
+    assert not same_directory(one, other)
+
+
+def test_a_dismissal_names_who_dismissed():
+    with FakeServer(one_x() | {"POST /question/que_1/reject": True}) as fake:
+        client, run = running(fake)
+        question = Question("que_1", "ses_root01", ())
+        run.turn = Turn("ses_root01", "msg_u1", questions=(question,))
+        with client:
+            run.dismiss(question, by="nobody can answer here")
+        assert run.turn.settled_requests[0].message == "nobody can answer here"
+
+
+# -- what was broken once --------------------------------------------------------------------------
+
+
+def test_a_stream_that_ends_as_it_begins_hides_no_end():
+    stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
+    with FakeServer(one_x(message=stored), [[b"", CUT]] * 400) as fake:
+        assert played(fake).text == "done"
+
+
+def test_what_comes_right_behind_the_opening_is_not_lost():
+    with FakeServer(one_x(), [[delta("early")]]) as fake, Client(fake.url) as client:
+        stream = client.stream("/work/p")
+        while stream._queue.qsize() < 2:
+            time.sleep(0.01)
+        _await_opening(client, stream)
+        assert [event.text for event in stream.take(0)] == ["early"]
+        stream.close()
+
+
+def test_a_store_that_fails_for_a_moment_ends_nothing():
+    stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
+    failing = in_turn((500, {}, b""), (500, {}, b""), stored)
+    with FakeServer(
+        one_x(message=failing), [[frame("session.idle", sessionID="ses_root01")]]
+    ) as fake:
+        assert played(fake).outcome == "succeeded"
+
+
+def test_a_reconnect_that_is_refused_once_ends_nothing():
+    stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
+    busy = {"ses_root01": {"type": "busy"}}
+    routes = one_x(message=stored, status=in_turn(busy, busy, {}))
+    with FakeServer(routes, [[b"", CUT], [CUT], []]) as fake:
+        assert played(fake).outcome == "succeeded"
+
+
+@pytest.mark.parametrize("status", [500, 502, 504, 408])
+def test_a_prompt_that_arrived_although_the_answer_says_no_is_followed(status):
+    stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
+    routes = one_x(prompt=(status, {}, b""), message=stored) | {
+        "GET /session/ses_root01/message/msg_u1": stored[0]
+    }
+    with FakeServer(routes, [[frame("session.idle", sessionID="ses_root01")]]) as fake:
+        assert played(fake).text == "done"
+        assert len(fake.asked("POST /session/ses_root01/prompt_async")) == 1
+
+
+def test_a_prompt_whose_id_is_taken_may_have_come_twice_and_is_followed():
+    """Something before the server that sends again gets a 409 for the second one (2.x)."""
+    taken = (409, {"content-type": "application/json"}, b'{"_tag": "ConflictError"}')
+    stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
+    routes = one_x(prompt=taken, message=stored) | {
+        "GET /session/ses_root01/message/msg_u1": stored[0]
+    }
+    with FakeServer(routes, [[frame("session.idle", sessionID="ses_root01")]]) as fake:
+        assert played(fake).text == "done"
+
+
+@pytest.mark.parametrize("body", [b"", b'{"code": "timeout"}'])
+@pytest.mark.parametrize("status", [408, 499, 504])
+def test_a_gateway_that_says_no_may_have_passed_the_prompt_on(status, body):
+    missing = (404, {}, b"")
+    routes = one_x(prompt=(status, {}, body)) | {"GET /session/ses_root01/message/msg_u1": missing}
+    with FakeServer(routes) as fake:
+        client, run = running(fake)
+        with client, run, pytest.raises(TurnError, match="not known whether"):
+            run.start()
+        assert run.sent
+        assert run.turn.outcome == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("read_back", "error"),
+    [(CUT, TurnError), ((500, {}, b""), TurnError), ((404, {}, b""), StatusError)],
+)
+def test_only_a_prompt_that_is_seen_not_to_be_there_was_not_sent(read_back, error):
+    refused = b'{"name": "UnknownError", "data": {"message": "oh"}}'
+    broken = (500, {"content-type": "application/json"}, refused)
+    routes = one_x(prompt=broken) | {"GET /session/ses_root01/message/msg_u1": read_back}
+    with FakeServer(routes) as fake:
+        client, run = running(fake)
+        with client, run, pytest.raises(error):
+            run.start()
+        assert run.sent == (error is TurnError)
+        assert run.turn.outcome == ("unknown" if run.sent else "failed")
+
+
+def test_a_session_that_was_deleted_interrupts_its_turn():
+    gone = (
+        404,
+        {"content-type": "application/json"},
+        b'{"name":"NotFoundError","data":{"message":"Session not found"}}',
+    )
+    idle = frame("session.idle", sessionID="ses_root01")
+    with FakeServer(one_x(message=gone, session=gone), [[idle]]) as fake:
+        turn = played(fake)
+        assert (turn.outcome, turn.failure.name) == ("interrupted", "SessionGone")
+
+
+def test_a_queued_turn_answers_none_of_the_requests_before_it(client, session, workspace):
+    with prepare(client, session, "#bash touch theirs") as first:
+        first.start()
+        for turn in first:
+            if turn.waiting:
+                break
+        with prepare(client, session, "#text 2", queue=True) as second:
+            second.start()
+            second.prove_stored()
+            second._fold([second.reread()])
+            assert second.turn.waiting == ()
+            first.decide(first.turn.waiting[0], "reject")
+            assert not (workspace / "theirs").exists()
+            finish(first)
+            assert finish(second).settled_requests == ()
+
+
+def test_a_resumed_subagent_is_not_paid_for_twice(client, session, workspace):
+    first = prompted(client, session, "#task #text 3")
+    (kid,) = first.subagents
+    task = {"description": "again", "prompt": "#text 3", "subagent_type": "general"}
+    resume = [{"calls": [["task", task | {"task_id": kid.id}]]}, {"text": "Done."}]
+    second = prompted(client, session, f"#plan {json.dumps(resume)}")
+    assert second.tools[0].child == kid.id
+    assert second.subagents == ()
+    assert not second.usage_complete
+    assert second.cost == pytest.approx(second.usage.cost)
+
+
+def test_the_password_of_the_server_is_in_no_turn(client, session, practice):
+    turn = prompted(client, session, "#bash env | grep OPENCODE_SERVER_PASSWORD")
+    assert "OPENCODE_SERVER_PASSWORD=********" in turn.tools[0].output
+    assert practice.password not in repr(turn.log)
+    assert practice.password not in repr(client.messages(session))

@@ -1,0 +1,424 @@
+"""What sessions do: concluded from plain values, and read from a real server that is at work."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import pandas as pd
+import pytest
+from IPython.core.error import UsageError
+from support.both import both
+from support.fake import SESSION, FakeServer, Seen, assistant, in_turn, one_x, two_x, user
+from support.shell import Shell, until, until_at_work
+
+from opencode_magics import tables
+from opencode_magics.client.client import Client
+from opencode_magics.core.model import Message, Permission, Question, Session, Status
+from opencode_magics.dialects.base import Prompt
+from opencode_magics.sessions import status
+from opencode_magics.sessions.status import Reading, Standing, decide
+from opencode_magics.sessions.store import reject
+
+ROOT = Session("ses_root01", "root", "/work/p", updated=7)
+DONE = Message("msg_2", "ses_root01", "assistant", created=2, completed=9, finish="stop")
+OPEN = Message("msg_2", "ses_root01", "assistant", created=2)
+PROMPT = Message("msg_1", "ses_root01", "user", created=1)
+PERMISSION = Permission("per_1", "ses_child", "bash")
+QUESTION = Question("que_1", "ses_child", ())
+BUSY, RETRY = Status("busy"), Status("retry", 3, "429 Too Many", 99)
+BELOW = {"ses_child": BUSY}
+reading = partial(Reading, route="/session/status of {directory}")
+
+
+# -- concluding ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reading", "state"),
+    [
+        (reading(ROOT, newest=()), "idle"),
+        (reading(ROOT, newest=(PROMPT, DONE)), "idle"),
+        (reading(ROOT, newest=(PROMPT,)), "unknown"),
+        (reading(ROOT, newest=(PROMPT,), looks=2), "idle"),
+        (reading(ROOT, newest=(PROMPT, OPEN)), "unknown"),
+        (reading(ROOT, newest=(PROMPT, OPEN), looks=2), "stale"),
+        (reading(ROOT, newest=None, looks=2), "idle"),
+        (reading(ROOT, BUSY, newest=(PROMPT, OPEN)), "running"),
+        (reading(ROOT, BUSY, newest=None), "running"),
+        (reading(ROOT, RETRY, newest=(PROMPT,)), "retrying"),
+        (reading(ROOT, BUSY, others={"ses_child": RETRY}, newest=()), "retrying"),
+        (reading(ROOT, others=BELOW, newest=(PROMPT, DONE)), "running"),
+        (reading(ROOT, BUSY, others=BELOW, requests=(PERMISSION,)), "waiting_for_permission"),
+        (reading(ROOT, BUSY, others=BELOW, requests=(QUESTION,)), "waiting_for_question"),
+        (reading(ROOT, BUSY, requests=(QUESTION, PERMISSION)), "waiting_for_permission"),
+        (reading(ROOT, requests=(PERMISSION,), newest=(PROMPT, DONE)), "idle"),
+        (reading(ROOT, BUSY, error="no answer"), "unknown"),
+        (reading(ROOT, error="gone", missing=True), "unknown"),
+        (reading(ROOT, RETRY, error="gone", missing=True), "retrying"),
+    ],
+)
+def test_a_state_follows_from_what_was_read(reading: Reading, state: str) -> None:
+    assert decide(reading).state == state
+
+
+def test_evidence_names_the_call_and_what_it_said() -> None:
+    assert decide(reading(ROOT, BUSY)).evidence == "/session/status of /work/p: busy"
+    retrying = decide(reading(ROOT, RETRY))
+    assert (retrying.attempt, retrying.retry_at) == (3, 99)
+    assert "429 Too Many" in retrying.evidence
+    assert "per_1" in decide(reading(ROOT, BUSY, requests=(PERMISSION,))).evidence
+    left = decide(reading(ROOT, requests=(PERMISSION,), newest=(DONE,)))
+    assert "per_1 is left from a turn that is over" in left.evidence
+    assert "the session itself is deleted" in decide(reading(ROOT, RETRY, missing=True)).evidence
+
+
+def test_what_was_begun_to_end_is_ending_whatever_it_does() -> None:
+    standing = decide(reading(ROOT, BUSY), ending=True)
+    assert standing.state == "ending"
+    assert standing.evidence.endswith("busy")
+
+
+def test_what_is_unknown_is_na() -> None:
+    frame = tables.session_states([decide(reading(ROOT, error="no answer"))])
+    assert frame.loc[0, ["attempt", "next_retry", "pending", "subagents"]].isna().all()
+    assert frame.loc[0, "error"] == "no answer"
+
+
+def test_every_frame_has_the_same_columns() -> None:
+    full, empty = tables.session_states([decide(reading(ROOT, BUSY))]), tables.session_states([])
+    assert [*map(str, full.dtypes)] == [*map(str, empty.dtypes)]
+
+
+# -- a server that lags, lies or dies --------------------------------------------------------------
+
+
+def read_from(routes: dict[str, Any]) -> tuple[Standing, FakeServer]:
+    with FakeServer(routes) as fake, Client(fake.url) as client:
+        (standing,) = status.read(client, [ROOT])
+    return standing, fake
+
+
+def test_status_is_asked_in_the_sessions_own_directory() -> None:
+    def scoped(seen: Seen) -> Any:
+        return {"ses_root01": {"type": "busy"}} if seen.query.get("directory") == "/work/p" else {}
+
+    standing, fake = read_from(one_x(status=scoped))
+    assert standing.state == "running"
+    assert [s.query for s in fake.asked("GET /session/status")] == [{"directory": "/work/p"}]
+
+
+def test_a_session_that_is_missing_from_the_list_for_a_moment_is_not_idle() -> None:
+    lagging = in_turn({}, {"ses_root01": {"type": "busy"}})
+    standing, _ = read_from(one_x(status=lagging, message=[user("msg_1")]))
+    assert standing.state == "running"
+
+
+def test_a_session_whose_server_died_is_stale_and_not_running() -> None:
+    half = assistant("msg_2", "msg_1", finish=None, time={"created": 2})
+    standing, _ = read_from(one_x(message=[user("msg_1"), half]))
+    assert standing.state == "stale"
+    assert "msg_2 was never finished" in standing.evidence
+
+
+@pytest.mark.parametrize(
+    ("routes", "asked"),
+    [
+        (one_x(status={"ses_root01": {"type": "busy"}}), "/session/status of /work/p"),
+        (two_x(active={"data": {"ses_root01": {"type": "running"}}}), "/api/session/active"),
+    ],
+)
+def test_evidence_of_a_deleted_session_at_work_names_the_call_that_was_made(
+    routes: dict[str, Any], asked: str
+) -> None:
+    gone = (404, {"content-type": "application/json"}, b'{"_tag":"SessionNotFoundError"}')
+    found = {r: gone for r in routes if r.endswith("/ses_root01")}
+    standing, fake = read_from(routes | found)
+    assert standing.evidence == f"{asked}: busy; the session itself is deleted"
+    assert fake.asked(f"GET {asked.split()[0]}")
+
+
+def test_a_session_that_somebody_deleted_is_one_row_with_an_error() -> None:
+    gone = (404, {"content-type": "application/json"}, b'{"name":"NotFoundError","data":{}}')
+    standing, _ = read_from(one_x(session=gone))
+    assert (standing.state, standing.missing) == ("unknown", True)
+    assert "no such session" in standing.error
+
+
+def test_a_server_that_answers_true_to_everything_proves_nothing() -> None:
+    routes = dict.fromkeys(one_x(), True) | {
+        "GET /global/health": {"healthy": True, "version": "1.18.33"},
+    }
+    standing, _ = read_from(routes)
+    assert standing.state == "unknown"
+    assert "can't be read" in standing.error
+
+
+def test_a_server_that_is_gone_leaves_every_session_unknown() -> None:
+    with FakeServer(one_x()) as fake, Client(fake.url) as client:
+        client.check()
+        fake.dies()
+        standings = status.read(client, [ROOT, Session("ses_b", directory="/b")])
+    assert [s.state for s in standings] == ["unknown", "unknown"]
+
+
+def test_one_that_cannot_be_read_does_not_spoil_the_others() -> None:
+    routes = one_x() | {"GET /session/ses_b": {**SESSION, "id": "ses_b"}}
+    routes["GET /session/ses_b/message"] = (500, {}, b"")
+    with FakeServer(routes) as fake, Client(fake.url) as client:
+        standings = status.read(client, [Session("ses_b", directory="/work/p"), ROOT])
+    assert [s.state for s in standings] == ["unknown", "idle"]
+
+
+OPEN_STEP = {"id": "msg_2", "type": "assistant", "agent": "build", "time": {"created": 2}}
+RETRIED = {"attempt": 2, "at": 99, "error": {"type": "provider.internal", "message": "again"}}
+LOG = "/api/experimental/session/ses_root01/log"
+
+
+def logged(kind: str, step: str = "msg_2", **more: Any) -> bytes:
+    """A line of a 2.x log about a step."""
+    data = {"sessionID": "ses_root01", "assistantMessageID": step, **more}
+    return b"data: " + json.dumps({"type": f"session.{kind}", "data": data}).encode() + b"\n\n"
+
+
+def read_of_2_x(*lines: bytes, **step: Any) -> tuple[Standing, FakeServer]:
+    """What is read of a busy session of 2.x, from its open step and its log."""
+    log = (200, {"content-type": "text/event-stream"}, b"".join(lines)) if lines else (404, {}, b"")
+    active = {"data": {"ses_root01": {"type": "running"}}}
+    page = {"data": [{**OPEN_STEP, **step}], "cursor": {}}
+    return read_from(two_x(active=active, message=page) | {f"GET {LOG}": log})
+
+
+SCHEDULED = logged("retry.scheduled", **RETRIED)
+
+
+def test_a_retry_of_2_x_is_told_by_the_log_which_the_evidence_names() -> None:
+    other = logged("text.started", "msg_1", note="msg_2")
+    standing, _ = read_of_2_x(logged("step.started"), SCHEDULED, other, retry=RETRIED)
+    assert (standing.state, standing.attempt, standing.retry_at) == ("retrying", 2, 99)
+    assert standing.evidence == f"{LOG}: again"
+
+
+@pytest.mark.parametrize("since", ["reasoning.started", "text.started", "step.ended"])
+def test_a_retry_of_2_x_is_over_when_something_comes(since: str) -> None:
+    standing, _ = read_of_2_x(logged("step.started"), SCHEDULED, logged(since), retry=RETRIED)
+    assert (standing.state, standing.attempt) == ("running", None)
+    assert standing.evidence == "/api/session/active: busy"
+
+
+@pytest.mark.parametrize("lines", [(), (b"data: {msg_2",), (b"data:" + b"[" * 100_000 + b"msg_2",)])
+def test_a_log_that_can_not_be_read_leaves_a_session_running_and_says_so(lines: Any) -> None:
+    standing, _ = read_of_2_x(*lines, retry=RETRIED)
+    assert (standing.state, standing.error) == ("running", "")
+    assert "whether it waits for a retry could not be read" in standing.evidence
+
+
+def test_a_log_is_read_only_of_a_step_that_had_a_retry() -> None:
+    standing, fake = read_of_2_x(SCHEDULED)
+    assert standing.state == "running"
+    assert not fake.asked(f"GET {LOG}")
+
+
+def test_messages_that_the_server_cannot_read_itself_hide_no_state() -> None:
+    standing, _ = read_from(one_x(message=(400, {}, b"")))
+    assert (standing.state, standing.error) == ("idle", "")
+
+
+# -- waiting ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("mode", "reason"), [("any", "condition"), ("all", "deadline")])
+def test_waiting_for_any_of_sixteen_ends_with_the_first(mode: Any, reason: str) -> None:
+    ids = [f"ses_{n:02}" for n in range(16)]
+    routes = one_x(status={i: {"type": "busy"} for i in ids[1:]})
+    for i in ids:
+        routes |= {f"GET /session/{i}": {**SESSION, "id": i}, f"GET /session/{i}/children": []}
+        routes[f"GET /session/{i}/message"] = []
+    with FakeServer(routes) as fake, Client(fake.url) as client:
+        waited = status.wait(client, [Session(i, directory="/work/p") for i in ids], mode, 0.2)
+    assert waited.reason == reason
+    assert waited.ready == ("ses_00",)
+    assert waited.pending == tuple(ids[1:])
+    assert waited.elapsed < 30
+
+
+def test_a_wait_for_sessions_that_do_not_exist_ends_at_once() -> None:
+    gone = (404, {"content-type": "application/json"}, b'{"name":"NotFoundError","data":{}}')
+    with FakeServer(one_x(session=gone)) as fake, Client(fake.url) as client:
+        waited = status.wait(client, [ROOT], "all", 60)
+    assert (waited.ready, waited.pending, waited.reason) == ((), (), "condition")
+
+
+# -- a real server ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sent(client: Client, session: Session) -> Iterator[Callable[..., Session]]:
+    """Sends a prompt without waiting; what it left at work is stopped at the end."""
+    client.models(session.directory)  # an abort into a cold directory breaks it
+
+    def send(text: str, to: Session = session) -> Session:
+        new_id = client.dialect.new_prompt_id(int(time.time() * 1000))
+        client.prompt(to, Prompt(new_id, text))
+        return to
+
+    yield send
+    until(lambda: nothing_left(client, session.directory))
+
+
+def nothing_left(client: Client, directory: str) -> bool:
+    """Whether nothing works or waits in a directory any more, after one try to stop it."""
+    busy = client.statuses(directory).keys()
+    asking = {r.session for r in chain(client.permissions(directory), client.questions(directory))}
+    for one in busy:
+        client.abort(Session(one, directory=directory))
+    reject(client, directory, frozenset(asking))
+    return not (busy or asking)
+
+
+def state_of(client: Client, session: Session) -> str:
+    return status.read(client, [session])[0].state
+
+
+def test_a_busy_shell_is_running_until_it_is_done(
+    client: Client, session: Session, workspace: Any
+) -> None:
+    done = workspace / "done"
+    body = {"agent": "build", "command": "until [ -e done ]; do sleep .1; done"}
+    url = f"{client.url}/session/{session.id}/shell"
+    shell = threading.Thread(target=lambda: client._http.post(url, json=body, timeout=120))
+    shell.start()
+    until(lambda: state_of(client, session) == "running")
+    assert status.wait(client, [session], "all", 0.2).reason == "deadline"
+    done.touch()
+    waited = status.wait(client, [session], "all", 60)
+    shell.join()
+    assert (waited.reason, state_of(client, session)) == ("condition", "idle")
+
+
+def test_a_pending_permission_is_told_also_of_a_subagent(
+    client: Client, sent: Callable[[str], Session], workspace: Any
+) -> None:
+    session = sent("#bash touch made")
+    until(lambda: state_of(client, session) == "waiting_for_permission")
+    (permission,) = (p for p in client.permissions() if p.session == session.id)
+    client.reply(permission, session.directory, "once")
+    until(lambda: state_of(client, session) == "idle")
+    sent("#task #bash touch more")
+    until(lambda: state_of(client, session) == "waiting_for_permission")
+    (standing,) = status.read(client, [session])
+    assert standing.subagents == 1
+    assert standing.requests[0].session != session.id
+
+
+def test_a_question_in_a_grandchild_is_told_of_its_grandparent(
+    client: Client, session: Session, sent: Callable[..., Session]
+) -> None:
+    """Subagents of 1.18.33 have neither subagents nor questions; a person can have both."""
+    grandchild = below(client, below(client, session))
+    sent("#question", to=grandchild)
+    until(lambda: state_of(client, session) == "waiting_for_question")
+    (standing,) = status.read(client, [session])
+    assert [r.session for r in standing.requests] == [grandchild.id]
+    assert standing.subagents == 1
+
+
+def below(client: Client, parent: Session) -> Session:
+    """A new session below another one."""
+    body = {"parentID": parent.id, "title": "below"}
+    made = client._http.post("/session", params={"directory": parent.directory}, json=body)
+    return client.session(made.json()["id"])
+
+
+@both
+def test_a_retry_loop_tells_which_attempt_comes_when(
+    client: Client, sent: Callable[[str], Session]
+) -> None:
+    session = sent("#err500")
+    until(lambda: state_of(client, session) == "retrying")
+    (standing,) = status.read(client, [session])
+    assert (standing.attempt or 0) >= 1
+    assert (standing.retry_at or 0) > time.time() * 1000 - 60_000
+    assert "scripted failure 500" in standing.evidence
+
+
+# -- the magic -------------------------------------------------------------------------------------
+
+
+def test_what_this_notebook_made_chose_or_prompted_is_shown(shell: Shell, client: Client) -> None:
+    assert len(shell.run("%oc_status").value) == 0
+    other = client.create("of another client")
+    shell.run("%oc_new mine")
+    shell.run("%oc_prompt --no-wait #slow 25 .2")
+    until_at_work(client, shell.run("%oc_session").value)
+    frame = shell.run("%oc_status").value
+    assert [*frame["title"]] == ["mine"]
+    assert frame.loc[0, "state"] == "running"
+    shell.run(f"%oc_session {other.id}")
+    waited = shell.run("%oc_status --wait all --timeout 120")
+    assert [*waited.value["state"]] == ["idle", "idle"]
+    assert waited.value.attrs["reason"] == "condition"
+    assert other.id in waited.value.attrs["ready"]
+    assert "mine" in waited.text
+    assert "2 of 2 ready" in waited.text
+
+
+def test_a_directory_shows_what_is_at_work_there_whoever_began_it(
+    shell: Shell, client: Client, sent: Callable[[str], Session]
+) -> None:
+    session = sent("#slow 400 .2")
+    until_at_work(client, session)
+    frame = shell.run(f"%oc_status -d {session.directory}").value
+    assert [*frame["session"]] == [session.id]
+    assert "Nothing is at work in" in shell.run("%oc_status -d /").text
+
+
+def test_an_unknown_or_ambiguous_name_is_a_row_with_an_error(shell: Shell, client: Client) -> None:
+    for _ in range(2):
+        client.create("an ambiguous title")
+    known = client.create("known")
+    unknown = shell.run(f"%oc_status ses_nope {known.id}").value.set_index("session")
+    assert unknown.loc[known.id, "state"] == "idle"
+    assert pd.isna(unknown.loc[known.id, "error"])
+    assert "No session 'ses_nope'" in unknown.loc["ses_nope", "error"]
+    ambiguous = shell.run("%oc_status an ambiguous title").value
+    assert "could be 2 sessions" in ambiguous.loc[0, "error"]
+
+
+@both
+def test_several_sessions_can_be_named_by_their_titles(shell: Shell, client: Client) -> None:
+    made = [client.create(f"quoted {n}") for n in ("one", "two")]
+    found = shell.run("%oc_status 'quoted one' \"quoted two\"").value
+    assert found["session"].tolist() == [s.id for s in made]
+    shell.run("%oc_end --force --delete 'quoted one' 'quoted two'")
+    assert not {s.id for s in made} & {s.id for s in client.sessions()}
+
+
+def test_without_a_connection_nothing_is_tracked(alone: Shell) -> None:
+    assert len(alone.run("%oc_status").value) == 0
+
+
+@pytest.mark.parametrize("line", ["--wait some", "--timeout 3"])
+def test_what_a_wait_can_be_is_said(alone: Shell, line: str) -> None:
+    with pytest.raises(UsageError, match="--wait"):
+        alone.run(f"%oc_status {line}")
+
+
+def test_a_board_is_drawn_once_for_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    from opencode_magics.notebook.board import Board
+
+    drawn: list[dict[str, Any]] = []
+    monkeypatch.setattr(Board, "_draw", lambda self, html, text, update: drawn.append(locals()))
+    shell = type("Kernel", (), {"kernel": object()})()
+    board = Board(shell, ("session", "state"))
+    for row in (("<b>", "idle"), ("<b>", "idle"), ("<b>", "running")):
+        board.show([row])
+    board.close("over")
+    assert [d["update"] for d in drawn] == [False, True, True]
+    assert "<b>" not in json.dumps(drawn[0]["html"])
+    assert drawn[-1]["text"] == "over"

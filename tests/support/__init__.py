@@ -1,0 +1,1 @@
+"""What tests share: shells, kernels, browsers, servers that misbehave, recorded flows."""
