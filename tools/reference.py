@@ -50,6 +50,7 @@ is `NA`, never zero. Times are in UTC, with milliseconds; costs are in USD.
 """
 
 FRAMES: Mapping[str, tuple[str, Columns]] = {
+    # title: where it comes from, columns
     "sessions": ("`%oc_sessions`, `history.sessions`, `%oc_export`", SESSIONS),
     "messages": ("`%oc_history`, `history.messages`, `%oc_export`", KINDS["messages"].columns),
     "steps": ("`%oc_history --steps`, `history.steps`, `%oc_export`", KINDS["steps"].columns),
@@ -57,7 +58,6 @@ FRAMES: Mapping[str, tuple[str, Columns]] = {
     "tools": ("`%oc_history --tools`, `history.tools`, `%oc_export`", KINDS["tools"].columns),
     "usage": ("`%oc_usage`, `history.usage`; before these come the columns of `--by`", USAGE),
     "spans": ("`history.spans`, which `%oc_timeline` draws", SPANS),
-    "map": ("`%%oc_map`; with `--schema`, the fields of the answer follow", mapping.COLUMNS),
 }
 
 
@@ -147,17 +147,17 @@ def default(trait: Any) -> str:
 
 def columns() -> str:
     """Return the page of all columns."""
-    by_magic = {name: (f"`{name}`", columns) for name, columns in tables.FRAMES.items()}
-    sections = (frame(name, *about) for name, about in (FRAMES | by_magic).items())
-    return "\n".join([COLUMNS, *sections])
+    named = (frame(title, f"From {source}.\n\n", cols) for title, (source, cols) in FRAMES.items())
+    by_magic = tables.FRAMES | {"%%oc_map": mapping.COLUMNS}
+    return "\n".join(
+        [COLUMNS, *named, *(frame(f"`{n}`", "", cols) for n, cols in by_magic.items())]
+    )
 
 
-def frame(name: str, source: str, columns: Columns) -> str:
+def frame(title: str, source: str, columns: Columns) -> str:
     """Return the section of one frame."""
-    title = f"`{name}`" if name.startswith("%") else name
-    origin = "" if name.startswith("%") else f"From {source}.\n\n"
     rows = ((f"`{n}`", c.dtype, c.about) for n, c in columns.items() if n != "key")
-    return f"## {title}\n\n{origin}" + table(("column", "dtype", "meaning"), *rows)
+    return f"## {title}\n\n{source}" + table(("column", "dtype", "meaning"), *rows)
 
 
 if __name__ == "__main__":

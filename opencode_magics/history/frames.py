@@ -60,7 +60,7 @@ def _used(name: str) -> Callable[[Any], Any]:
 
 
 _TOKENS = {
-    "input": "Prompt tokens that were not read from the cache.",
+    "input": "Prompt tokens, without those read from or written to the cache.",
     "output": "Tokens of the answer, without reasoning.",
     "reasoning": "Reasoning tokens, billed as output.",
     "cache_read": "Prompt tokens read from the provider's cache; not part of `input`.",
@@ -271,8 +271,8 @@ MESSAGES: Columns = {
     "outcome": Column(
         WORD,
         _message(outcome),
-        "succeeded, rejected, aborted, failed, interrupted, unfinished, or shell for a command that "
-        "a person ran. NA for prompts.",
+        "succeeded, rejected, aborted, failed, interrupted, unfinished, or shell for a command "
+        "that a person ran. NA for prompts.",
     ),
     "model": Column(WORD, _message(_model("id")), "Model that was prompted or that answered."),
     "agent": Column(WORD, _message(lambda m: m.agent), "Agent that was prompted or that answered."),

@@ -62,7 +62,7 @@ _WHOLE: Columns = {
 }
 _SUMS: Columns = {
     "calls": Column(COUNT, _of("calls"), "Model calls; if grouped by tool, calls of the tool."),
-    "input": Column(COUNT, _of("input"), "Prompt tokens that were not read from the cache."),
+    "input": Column(COUNT, _of("input"), "Prompt tokens, without those read from or written to the cache."),
     "output": Column(COUNT, _of("output"), "Tokens of answers, without reasoning."),
     "reasoning": Column(COUNT, _of("reasoning"), "Reasoning tokens."),
     "cache_read": Column(COUNT, _of("cache_read"), "Prompt tokens read from the cache."),
