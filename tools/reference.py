@@ -148,7 +148,7 @@ def default(trait: Any) -> str:
 def columns() -> str:
     """Return the page of all columns."""
     named = (frame(title, f"From {source}.\n\n", cols) for title, (source, cols) in FRAMES.items())
-    by_magic = tables.FRAMES | {"%%oc_map": mapping.COLUMNS}
+    by_magic = {**tables.FRAMES, "%%oc_map": mapping.COLUMNS}
     return "\n".join(
         [COLUMNS, *named, *(frame(f"`{n}`", "", cols) for n, cols in by_magic.items())]
     )
