@@ -21,7 +21,8 @@ extensions = ["myst_nb"]
 exclude_patterns = ["**.ipynb_checkpoints"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # the lessons are stored with their output
-nb_ipywidgets_js: dict[str, dict[str, str]] = {}  # and without widgets, so no page has to load scripts for them
+# They contain no widgets, so no page has to load scripts for them.
+nb_ipywidgets_js: dict[str, dict[str, str]] = {}
 
 html_theme = "furo"
 html_title = f"opencode_magics {release}"
