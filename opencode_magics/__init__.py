@@ -42,9 +42,9 @@ def connect(
         AuthenticationError: A password is missing or wrong.
         UnsupportedServerError: What answers can't be spoken to.
     """
-    from .client.server import find
+    from .client.server import connect_to
 
-    return find(url, directory=directory, password=password)
+    return connect_to(url, directory=directory, password=password)
 
 
 def save(

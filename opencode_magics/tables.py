@@ -8,7 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from .core.columns import COUNT, FLAG, NUMBER, OBJECT, TEXT, TIME, WORD, Column, Columns, frame
+from .core.columns import (
+    CATEGORY,
+    COUNT,
+    FLAG,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    TIME,
+    Column,
+    Columns,
+    frame_from_rows,
+)
 from .core.model import (
     Agent,
     Command,
@@ -25,8 +36,8 @@ from .core.model import (
 )
 from .sessions.correlate import Invocation
 from .sessions.end import EndResult
-from .sessions.feed import Noted
-from .sessions.status import Standing
+from .sessions.feed import FeedRow
+from .sessions.status import SessionState
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,42 +48,42 @@ if TYPE_CHECKING:
 
 def models(values: Iterable[Model]) -> pd.DataFrame:
     """Models as a frame, one row each."""
-    return frame(_MODEL, values)
+    return frame_from_rows(_MODEL, values)
 
 
 def agents(values: Iterable[Agent]) -> pd.DataFrame:
     """Agents as a frame, one row each."""
-    return frame(_AGENT, values)
+    return frame_from_rows(_AGENT, values)
 
 
 def requests(values: Iterable[tuple[Permission | Question, Session]]) -> pd.DataFrame:
     """Permissions and questions that wait, one row each."""
-    return frame(_REQUEST, values)
+    return frame_from_rows(_REQUEST, values)
 
 
 def commands(values: Iterable[Command]) -> pd.DataFrame:
     """Commands, one row each: command, description, agent and model (their own, else NA)."""
-    return frame(_COMMAND, values)
+    return frame_from_rows(_COMMAND, values)
 
 
 def skills(values: Iterable[Skill]) -> pd.DataFrame:
     """Skills, one row each: skill (its id), name, description, path."""
-    return frame(_SKILL, values)
+    return frame_from_rows(_SKILL, values)
 
 
 def mcp(values: Iterable[McpServer]) -> pd.DataFrame:
     """MCP servers, one row each: server, status, error."""
-    return frame(_MCP, values)
+    return frame_from_rows(_MCP, values)
 
 
 def integrations(values: Iterable[Integration]) -> pd.DataFrame:
     """Integrations, one row each: integration, name, methods and connections (listed)."""
-    return frame(_INTEGRATION, values)
+    return frame_from_rows(_INTEGRATION, values)
 
 
 def inbox(values: Iterable[InboxItem]) -> pd.DataFrame:
     """What waits in an inbox, one row each: id, kind, delivery, text, created (UTC, ms)."""
-    return frame(_INBOX, values)
+    return frame_from_rows(_INBOX, values)
 
 
 def rules(values: Iterable[tuple[str, Rule, str]]) -> pd.DataFrame:
@@ -81,7 +92,7 @@ def rules(values: Iterable[tuple[str, Rule, str]]) -> pd.DataFrame:
     Returns:
         Columns origin (agent, session, saved), effect, action, resource, and id (of a saved rule).
     """
-    return frame(_RULE, values)
+    return frame_from_rows(_RULE, values)
 
 
 def _asks(request: Permission | Question) -> str:
@@ -115,7 +126,7 @@ _MODEL: Columns = {
 
 _AGENT: Columns = {
     "agent": Column(TEXT, lambda a: a.name, "Name, as `--agent` expects it."),
-    "mode": Column(WORD, lambda a: a.mode, "primary, subagent or all."),
+    "mode": Column(CATEGORY, lambda a: a.mode, "primary, subagent or all."),
     "model": Column(
         TEXT, lambda a: str(a.model) if a.model else None, "Model of the agent, if it has its own."
     ),
@@ -124,11 +135,11 @@ _AGENT: Columns = {
 
 _REQUEST: Columns = {
     "id": Column(TEXT, lambda r: r[0].id, "Id of the request, for %oc_reply."),
-    "kind": Column(WORD, lambda r: type(r[0]).__name__.lower(), "permission or question."),
+    "kind": Column(CATEGORY, lambda r: type(r[0]).__name__.lower(), "permission or question."),
     "session": Column(TEXT, lambda r: r[0].session, "Session that is asking."),
     "title": Column(TEXT, lambda r: r[1].title, "Title of the session."),
     "action": Column(
-        WORD, lambda r: getattr(r[0], "action", None), "Requested action: bash, edit, ..."
+        CATEGORY, lambda r: getattr(r[0], "action", None), "Requested action: bash, edit, ..."
     ),
     "asks": Column(TEXT, lambda r: _asks(r[0]), "The command, the files or the question."),
     "always": Column(
@@ -158,7 +169,7 @@ _SKILL: Columns = {
 _MCP: Columns = {
     "server": Column(TEXT, lambda m: m.name, "Name of the MCP server."),
     "status": Column(
-        WORD, lambda m: m.status or None, "connected, disabled, failed, needs_auth, ..."
+        CATEGORY, lambda m: m.status or None, "connected, disabled, failed, needs_auth, ..."
     ),
     "error": Column(TEXT, lambda m: m.error or None, "Why the server failed."),
 }
@@ -174,15 +185,15 @@ _INTEGRATION: Columns = {
 
 _INBOX: Columns = {
     "id": Column(TEXT, lambda i: i.id, "Id of the item, and later of its message."),
-    "kind": Column(WORD, lambda i: i.kind, "user, synthetic, compaction or move."),
-    "delivery": Column(WORD, lambda i: i.delivery, "steer or queue."),
+    "kind": Column(CATEGORY, lambda i: i.kind, "user, synthetic, compaction or move."),
+    "delivery": Column(CATEGORY, lambda i: i.delivery, "steer or queue."),
     "text": Column(TEXT, lambda i: i.text or None, "Text of the item."),
     "created": Column(TIME, lambda i: i.created, "Time of arrival."),
 }
 
 _RULE: Columns = {
-    "origin": Column(WORD, lambda r: r[0], "agent, session or saved."),
-    "effect": Column(WORD, lambda r: r[1].effect, "allow, ask or deny."),
+    "origin": Column(CATEGORY, lambda r: r[0], "agent, session or saved."),
+    "effect": Column(CATEGORY, lambda r: r[1].effect, "allow, ask or deny."),
     "action": Column(TEXT, lambda r: r[1].action, "Action that the rule is about."),
     "resource": Column(TEXT, lambda r: r[1].resource, "Resource that the rule is about."),
     "id": Column(TEXT, lambda r: r[2] or None, "Id of a saved rule, for %oc_permissions forget."),
@@ -192,46 +203,46 @@ _RULE: Columns = {
 # -- how sessions stand --
 
 
-def session_states(values: Iterable[Standing]) -> pd.DataFrame:
+def session_states(values: Iterable[SessionState]) -> pd.DataFrame:
     """How sessions stand, one row each, in the order given."""
-    return frame(STATUS, values)
+    return frame_from_rows(STATUS, values)
 
 
-def ended(values: Iterable[EndResult]) -> pd.DataFrame:
+def end_results(values: Iterable[EndResult]) -> pd.DataFrame:
     """What came of ending sessions, one row each, in the order given."""
-    return frame(ENDED, values)
+    return frame_from_rows(ENDED, values)
 
 
 def recoverable(values: Iterable[tuple[Invocation, Session, bool]]) -> pd.DataFrame:
     """Commands that can be recovered, one row each, in the order given."""
-    return frame(GIVEN, values)
+    return frame_from_rows(SENT_COMMANDS, values)
 
 
-def children(top: Session, values: Iterable[Standing]) -> pd.DataFrame:
+def children(top: Session, values: Iterable[SessionState]) -> pd.DataFrame:
     """Subagents' sessions below one, one row each, parents before their children."""
     depths = {top.id: 0}
     rows = []
     for standing in values:
         depth = depths.get(standing.session.parent or "", 0) + 1
         depths[standing.session.id] = depth
-        rows.append(Child(standing, depth))
-    return frame(CHILDREN, rows)
+        rows.append(ChildRow(standing, depth))
+    return frame_from_rows(CHILDREN, rows)
 
 
 def todos(values: Iterable[Todo]) -> pd.DataFrame:
     """What an agent wants to do, one row each, in its order."""
-    return frame(TODOS, values)
+    return frame_from_rows(TODOS, values)
 
 
-def events(values: Iterable[Noted]) -> pd.DataFrame:
+def events(values: Iterable[FeedRow]) -> pd.DataFrame:
     """What was heard, one row each, in the order in which it came."""
-    return frame(EVENTS, values)
+    return frame_from_rows(EVENTS, values)
 
 
-class Child(NamedTuple):
+class ChildRow(NamedTuple):
     """A subagent's session, and how many steps it is below the session that was asked for."""
 
-    standing: Standing
+    standing: SessionState
     depth: int
 
 
@@ -239,7 +250,7 @@ STATUS: Columns = {
     "session": Column(TEXT, lambda s: s.session.id, "Id of the session."),
     "title": Column(TEXT, lambda s: s.session.title or None, "Title of the session."),
     "state": Column(
-        WORD,
+        CATEGORY,
         lambda s: s.state,
         "idle, running, retrying, waiting_for_permission, waiting_for_question, ending, stale (its "
         "turn never ended and is no longer being worked on) or unknown.",
@@ -254,7 +265,7 @@ STATUS: Columns = {
     ),
     "subagents": Column(COUNT, lambda s: s.subagents, "Number of running subagents."),
     "last_activity": Column(TIME, lambda s: s.last_activity, "Time of the last known activity."),
-    "directory": Column(WORD, lambda s: s.session.directory or None, "Working directory."),
+    "directory": Column(CATEGORY, lambda s: s.session.directory or None, "Working directory."),
     "evidence": Column(TEXT, lambda s: s.evidence or None, "Requests that reported the state."),
     "error": Column(TEXT, lambda s: s.error or None, "Why the state is unknown."),
 }
@@ -264,25 +275,25 @@ ENDED: Columns = {
         TEXT, lambda e: e.session, "Id of the session, or the name that matches none."
     ),
     "title": Column(TEXT, lambda e: e.title or None, "Title of the session."),
-    "status": Column(WORD, lambda e: e.status, "ended, not_found or unconfirmed."),
-    "action": Column(WORD, lambda e: e.action, "delete or archive."),
+    "status": Column(CATEGORY, lambda e: e.status, "ended, not_found or unconfirmed."),
+    "action": Column(CATEGORY, lambda e: e.action, "delete or archive."),
     "aborted_running_turn": Column(
         FLAG, lambda e: e.aborted_running_turn, "Whether a running turn was aborted."
     ),
     "rejected": Column(
         TEXT, lambda e: ", ".join(e.rejected) or None, "Requests that were rejected."
     ),
-    "cleanup": Column(WORD, lambda e: e.cleanup, "complete or unconfirmed."),
+    "cleanup": Column(CATEGORY, lambda e: e.cleanup, "complete or unconfirmed."),
     "elapsed": Column(NUMBER, lambda e: e.elapsed, "Seconds that it took."),
     "evidence": Column(TEXT, lambda e: e.evidence or None, "What the server reported."),
     "next": Column(TEXT, lambda e: e.todo or None, "What to do next."),
 }
 
-GIVEN: Columns = {
+SENT_COMMANDS: Columns = {
     "invocation": Column(
         TEXT, lambda g: g[0].id, "Id of the invocation, for %oc_command --recover."
     ),
-    "command": Column(WORD, lambda g: g[0].name, "Name of the command."),
+    "command": Column(CATEGORY, lambda g: g[0].name, "Name of the command."),
     "arguments": Column(
         TEXT, lambda g: g[0].text or None, "Arguments of the command, up to 2,000 characters."
     ),
@@ -308,16 +319,18 @@ CHILDREN: Columns = {
         "1 for a direct subagent, 2 for a subagent of that one, and so on.",
     ),
     "parent": Column(TEXT, lambda c: c.standing.session.parent, "Parent session."),
-    "state": Column(WORD, lambda c: c.standing.state, "State of the session, as in `%oc_status`."),
-    "agent": Column(WORD, lambda c: c.standing.session.agent, "Agent of the session."),
+    "state": Column(
+        CATEGORY, lambda c: c.standing.state, "State of the session, as in `%oc_status`."
+    ),
+    "agent": Column(CATEGORY, lambda c: c.standing.session.agent, "Agent of the session."),
     "created": Column(TIME, lambda c: c.standing.session.created, "Time of creation."),
     "cost": Column(NUMBER, lambda c: _cost(c.standing.session), "USD, as stored by the server."),
 }
 
 TODOS: Columns = {
     "todo": Column(TEXT, lambda t: t.content, "The task."),
-    "status": Column(WORD, lambda t: t.status, "pending, in_progress, completed or cancelled."),
-    "priority": Column(WORD, lambda t: t.priority or None, "high, medium or low."),
+    "status": Column(CATEGORY, lambda t: t.status, "pending, in_progress, completed or cancelled."),
+    "priority": Column(CATEGORY, lambda t: t.priority or None, "high, medium or low."),
 }
 
 EVENTS: Columns = {
@@ -325,13 +338,13 @@ EVENTS: Columns = {
     "session": Column(
         TEXT, lambda n: n.session, "Session of the event; NA if the event names none."
     ),
-    "type": Column(WORD, lambda n: n.type, "Type of the event, as the server names it."),
+    "type": Column(CATEGORY, lambda n: n.type, "Type of the event, as the server names it."),
     "summary": Column(TEXT, lambda n: n.summary or None, "The event, in a few words."),
     "raw": Column(OBJECT, lambda n: n.raw, "The event as received, a dict."),
 }
 
 
-# Which magic returns a frame with which columns.
+# Which magic's frame has which columns.
 FRAMES: Mapping[str, Columns] = {
     "%oc_models": _MODEL,
     "%oc_agents": _AGENT,
@@ -344,7 +357,7 @@ FRAMES: Mapping[str, Columns] = {
     "%oc_inbox": _INBOX,
     "%oc_status": STATUS,
     "%oc_end": ENDED,
-    "%oc_command --given": GIVEN,
+    "%oc_command --given": SENT_COMMANDS,
     "%oc_children": CHILDREN,
     "%oc_todo": TODOS,
     "%oc_watch": EVENTS,

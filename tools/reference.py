@@ -15,7 +15,7 @@ from typing import Any
 
 from opencode_magics import tables
 from opencode_magics.core.columns import Columns
-from opencode_magics.history.frames import KINDS, SESSIONS
+from opencode_magics.history.frames import FRAME_KINDS, SESSIONS
 from opencode_magics.history.spans import SPANS
 from opencode_magics.history.usage import USAGE
 from opencode_magics.magics import TOPICS
@@ -52,10 +52,13 @@ is `NA`, never zero. Times are in UTC, with milliseconds; costs are in USD.
 FRAMES: Mapping[str, tuple[str, Columns]] = {
     # title: where it comes from, columns
     "sessions": ("`%oc_sessions`, `history.sessions`, `%oc_export`", SESSIONS),
-    "messages": ("`%oc_history`, `history.messages`, `%oc_export`", KINDS["messages"].columns),
-    "steps": ("`%oc_history --steps`, `history.steps`, `%oc_export`", KINDS["steps"].columns),
-    "parts": ("`%oc_history --parts`, `history.parts`, `%oc_export`", KINDS["parts"].columns),
-    "tools": ("`%oc_history --tools`, `history.tools`, `%oc_export`", KINDS["tools"].columns),
+    "messages": (
+        "`%oc_history`, `history.messages`, `%oc_export`",
+        FRAME_KINDS["messages"].columns,
+    ),
+    "steps": ("`%oc_history --steps`, `history.steps`, `%oc_export`", FRAME_KINDS["steps"].columns),
+    "parts": ("`%oc_history --parts`, `history.parts`, `%oc_export`", FRAME_KINDS["parts"].columns),
+    "tools": ("`%oc_history --tools`, `history.tools`, `%oc_export`", FRAME_KINDS["tools"].columns),
     "usage": ("`%oc_usage`, `history.usage`; before these come the columns of `--by`", USAGE),
     "spans": ("`history.spans`, which `%oc_timeline` draws", SPANS),
 }

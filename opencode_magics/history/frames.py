@@ -7,8 +7,19 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core.columns import COUNT, FLAG, NUMBER, OBJECT, TEXT, TIME, WORD, Column, Columns, frame
-from ..core.formatting import took
+from ..core.columns import (
+    CATEGORY,
+    COUNT,
+    FLAG,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    TIME,
+    Column,
+    Columns,
+    frame_from_rows,
+)
+from ..core.formatting import seconds_between
 from ..core.model import (
     Attachment,
     Message,
@@ -39,7 +50,7 @@ class SessionRow(NamedTuple):
     fork_of: str | None = None
 
 
-def in_tree(sessions: Iterable[Session]) -> Iterator[SessionRow]:
+def session_rows(sessions: Iterable[Session]) -> Iterator[SessionRow]:
     """Sessions with their place in the tree of all that are given."""
     listed = {s.id: s for s in sessions}
     for session in listed.values():
@@ -90,10 +101,10 @@ SESSIONS: Columns = {
         _session(lambda s: s.updated),
         "Start or end of its latest turn; shell commands and renames don't count.",
     ),
-    "model": Column(WORD, _session(_model("id")), "Model of the latest prompt."),
-    "agent": Column(WORD, _session(lambda s: s.agent), "Agent of the latest prompt."),
+    "model": Column(CATEGORY, _session(_model("id")), "Model of the latest prompt."),
+    "agent": Column(CATEGORY, _session(lambda s: s.agent), "Agent of the latest prompt."),
     "status": Column(
-        WORD,
+        CATEGORY,
         lambda r: r.status,
         "idle, busy or retry; NA for sessions of other directories.",
     ),
@@ -101,9 +112,9 @@ SESSIONS: Columns = {
         _session(lambda s: s.usage),
         "USD, as stored by the server: existing messages only, without subagents.",
     ),
-    "provider": Column(WORD, _session(_model("provider")), "Provider of the latest prompt."),
+    "provider": Column(CATEGORY, _session(_model("provider")), "Provider of the latest prompt."),
     "variant": Column(
-        WORD, _session(_model("variant")), "Variant of the model (reasoning effort)."
+        CATEGORY, _session(_model("variant")), "Variant of the model (reasoning effort)."
     ),
     "created": Column(TIME, _session(lambda s: s.created), "Time of creation."),
     "archived": Column(TIME, _session(lambda s: s.archived), "Time of archiving."),
@@ -126,8 +137,8 @@ SESSIONS: Columns = {
     "deletions": Column(
         COUNT, _session(lambda s: s.deletions), "Deleted lines; NA, because no server reports it."
     ),
-    "directory": Column(WORD, _session(lambda s: s.directory), "Working directory."),
-    "project": Column(WORD, _session(lambda s: s.project), "Project of the directory."),
+    "directory": Column(CATEGORY, _session(lambda s: s.directory), "Working directory."),
+    "project": Column(CATEGORY, _session(lambda s: s.project), "Project of the directory."),
     "id": Column(TEXT, _session(lambda s: s.id), "Id of the session."),
 }
 
@@ -256,26 +267,28 @@ def _role(message: Message) -> str | None:
 
 
 # Of the session, not of the message: whoever loads them fills it in.
-_OF_SESSION = Column(WORD, lambda r: None, "Title of the session.")
+_OF_SESSION = Column(CATEGORY, lambda r: None, "Title of the session.")
 _ABOUT_DUPLICATE = "Original message, if this one was copied by a fork; otherwise NA."
 _KEY = Column(TEXT, lambda r: r.key, "Fingerprint that copies of a message share.")
 
 MESSAGES: Columns = {
     "created": Column(TIME, _message(lambda m: m.created), "Start of the message."),
     "role": Column(
-        WORD,
+        CATEGORY,
         _message(_role),
         "user or assistant; other rows have the server's own name, such as idle or compaction.",
     ),
     "text": Column(TEXT, _message(lambda m: m.text), "Text of the message.", long=True),
     "outcome": Column(
-        WORD,
+        CATEGORY,
         _message(outcome),
         "succeeded, rejected, aborted, failed, interrupted, unfinished, or shell for a command "
         "that a person ran. NA for prompts.",
     ),
-    "model": Column(WORD, _message(_model("id")), "Model that was prompted or that answered."),
-    "agent": Column(WORD, _message(lambda m: m.agent), "Agent that was prompted or that answered."),
+    "model": Column(CATEGORY, _message(_model("id")), "Model that was prompted or that answered."),
+    "agent": Column(
+        CATEGORY, _message(lambda m: m.agent), "Agent that was prompted or that answered."
+    ),
     **_usage(lambda r: r.usage, "USD, as stored by the server; NA if aborted or unfinished."),
     "total": Column(COUNT, lambda r: _total(r.usage), "Sum of the five token counts."),
     "context": Column(
@@ -285,7 +298,9 @@ MESSAGES: Columns = {
     ),
     "session_title": _OF_SESSION,
     "duration": Column(
-        NUMBER, _message(lambda m: took(m.created, m.completed)), "Seconds, including tools."
+        NUMBER,
+        _message(lambda m: seconds_between(m.created, m.completed)),
+        "Seconds, including tools.",
     ),
     "tools": Column(COUNT, _message(lambda m: len(m.tools)), "Number of tool calls."),
     "steps": Column(
@@ -300,18 +315,18 @@ MESSAGES: Columns = {
         lambda r: r.speed.rate,
         "Output and reasoning tokens per second, counted from the first token.",
     ),
-    "rate_note": Column(WORD, lambda r: r.speed.why, "Why the rate is unknown."),
+    "rate_note": Column(CATEGORY, lambda r: r.speed.why, "Why the rate is unknown."),
     "completed": Column(
         TIME, _message(lambda m: m.completed), "End of the message; NA while it is being written."
     ),
-    "provider": Column(WORD, _message(_model("provider")), "Provider of the model."),
+    "provider": Column(CATEGORY, _message(_model("provider")), "Provider of the model."),
     "variant": Column(
-        WORD, _message(_model("variant")), "Variant of the model (reasoning effort)."
+        CATEGORY, _message(_model("variant")), "Variant of the model (reasoning effort)."
     ),
     "finish": Column(
-        WORD, _message(lambda m: m.finish), "Why the model stopped, as the provider reports it."
+        CATEGORY, _message(lambda m: m.finish), "Why the model stopped, as the provider reports it."
     ),
-    "error": Column(WORD, _message(lambda m: m.error and m.error.name), "Name of the error."),
+    "error": Column(CATEGORY, _message(lambda m: m.error and m.error.name), "Name of the error."),
     "error_message": Column(
         TEXT, _message(lambda m: m.error and m.error.message), "Message of the error."
     ),
@@ -321,7 +336,7 @@ MESSAGES: Columns = {
     "synthetic": Column(
         FLAG, _message(lambda m: m.synthetic), "Whether the server created the prompt."
     ),
-    "session": Column(WORD, _message(lambda m: m.session), "Id of the session."),
+    "session": Column(CATEGORY, _message(lambda m: m.session), "Id of the session."),
     "message": Column(TEXT, _message(lambda m: m.id or None), "Id of the message."),
     "parent": Column(TEXT, _message(lambda m: m.parent), "Prompt that the message answers."),
     "duplicate_of": Column(TEXT, lambda r: None, _ABOUT_DUPLICATE),
@@ -415,7 +430,7 @@ def _file(row: PartRow) -> str | None:
 
 
 def _times(row: PartRow) -> float | None:
-    return took(getattr(row.part, "start", None), getattr(row.part, "end", None))
+    return seconds_between(getattr(row.part, "start", None), getattr(row.part, "end", None))
 
 
 def _changed(name: str) -> Callable[[ToolCall], int | None]:
@@ -428,13 +443,13 @@ def _changed(name: str) -> Callable[[ToolCall], int | None]:
 
 _WHERE: Columns = {
     "session_title": _OF_SESSION,
-    "session": Column(WORD, _message(lambda m: m.session), "Id of the session."),
+    "session": Column(CATEGORY, _message(lambda m: m.session), "Id of the session."),
     "message": Column(TEXT, _message(lambda m: m.id or None), "Id of the message."),
 }
 _WHO: Columns = {
-    "model": Column(WORD, _message(_model("id")), "Model that answered."),
-    "agent": Column(WORD, _message(lambda m: m.agent), "Agent that answered."),
-    "provider": Column(WORD, _message(_model("provider")), "Provider of the model."),
+    "model": Column(CATEGORY, _message(_model("id")), "Model that answered."),
+    "agent": Column(CATEGORY, _message(lambda m: m.agent), "Agent that answered."),
+    "provider": Column(CATEGORY, _message(_model("provider")), "Provider of the model."),
 }
 _WHEN: Columns = {
     "started": Column(TIME, _part("start"), "Start; NA if unknown."),
@@ -445,9 +460,9 @@ _COPY: Columns = {"duplicate_of": Column(TEXT, lambda r: None, _ABOUT_DUPLICATE)
 
 STEPS: Columns = {
     "created": Column(TIME, _message(lambda m: m.created), "Start of the message."),
-    "outcome": Column(WORD, _message(outcome), "Outcome of the message."),
+    "outcome": Column(CATEGORY, _message(outcome), "Outcome of the message."),
     "finish": Column(
-        WORD, lambda r: r.reason, "Why the model stopped, as the provider reports it."
+        CATEGORY, lambda r: r.reason, "Why the model stopped, as the provider reports it."
     ),
     **_WHO,
     **_usage(lambda r: r.usage, "USD, as stored by the server; NA if aborted or unfinished."),
@@ -459,7 +474,7 @@ STEPS: Columns = {
     ),
     "duration": Column(
         NUMBER,
-        lambda r: took(r.message.created, r.message.completed) if r.only else None,
+        lambda r: seconds_between(r.message.created, r.message.completed) if r.only else None,
         "Seconds, including tools; NA if the message has several steps.",
     ),
     "step": Column(COUNT, lambda r: r.at, "Position in the message, from 0."),
@@ -472,15 +487,17 @@ STEPS: Columns = {
 
 PARTS: Columns = {
     "created": Column(TIME, _message(lambda m: m.created), "Start of the message."),
-    "role": Column(WORD, _message(_role), "Role of the message."),
+    "role": Column(CATEGORY, _message(_role), "Role of the message."),
     "type": Column(
-        WORD, lambda r: _kind(r.part), "text, reasoning, tool, step-start, step-finish, file, ..."
+        CATEGORY,
+        lambda r: _kind(r.part),
+        "text, reasoning, tool, step-start, step-finish, file, ...",
     ),
     "text": Column(
         TEXT, _part_text, "Text of the part; for a tool call, its output or error.", long=True
     ),
-    "tool": Column(WORD, _tool(lambda t: t.tool), "Name of the tool."),
-    "status": Column(WORD, _tool(lambda t: t.status), "pending, running, completed or error."),
+    "tool": Column(CATEGORY, _tool(lambda t: t.tool), "Name of the tool."),
+    "status": Column(CATEGORY, _tool(lambda t: t.status), "pending, running, completed or error."),
     "title": Column(
         TEXT, _tool(lambda t: t.title), "The call in one line, as the server describes it."
     ),
@@ -494,12 +511,12 @@ PARTS: Columns = {
 
 TOOLS: Columns = {
     "created": Column(TIME, _message(lambda m: m.created), "Start of the message."),
-    "tool": Column(WORD, lambda r: r.part.tool or None, "Name of the tool."),
+    "tool": Column(CATEGORY, lambda r: r.part.tool or None, "Name of the tool."),
     "title": Column(
         TEXT, lambda r: r.part.title, "The call in one line, as the server describes it."
     ),
     "status": Column(
-        WORD,
+        CATEGORY,
         lambda r: r.part.status,
         "pending, running, completed or error; stays running if the server was killed.",
     ),
@@ -530,18 +547,18 @@ TOOLS: Columns = {
 }
 
 
-class Kind(NamedTuple):
+class FrameKind(NamedTuple):
     """A frame of a history: its columns, and how messages become its rows."""
 
     columns: Columns
     rows: Callable[[Iterable[Message]], Iterable[Any]]
 
 
-KINDS: Mapping[str, Kind] = {
-    "messages": Kind(MESSAGES, message_rows),
-    "steps": Kind(STEPS, step_rows),
-    "parts": Kind(PARTS, part_rows),
-    "tools": Kind(TOOLS, tool_rows),
+FRAME_KINDS: Mapping[str, FrameKind] = {
+    "messages": FrameKind(MESSAGES, message_rows),
+    "steps": FrameKind(STEPS, step_rows),
+    "parts": FrameKind(PARTS, part_rows),
+    "tools": FrameKind(TOOLS, tool_rows),
 }
 
 
@@ -562,7 +579,7 @@ def sessions(
     told, copies = status or {}, forks or {}
     rows = (
         r._replace(status=told.get(r.session.id), fork_of=copies.get(r.session.id))
-        for r in in_tree(values)
+        for r in session_rows(values)
         if shown is None or r.session.id in shown
     )
-    return frame(SESSIONS, rows)
+    return frame_from_rows(SESSIONS, rows)

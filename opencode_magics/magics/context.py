@@ -11,10 +11,10 @@ from .state import OpenCodeMagics
 
 if TYPE_CHECKING:
     from ..core.model import Attachment
-    from ..prompts.variables import Described
+    from ..prompts.variables import VariableContext
 
 
-def take_along(
+def attach_variables(
     state: OpenCodeMagics, options: Namespace, text: str
 ) -> tuple[str, tuple[Attachment, ...]]:
     """A prompt with what it tells of the variables of a line, and their images.
@@ -29,21 +29,23 @@ def take_along(
 
     if not options.var:
         return text, ()
-    told = [variables.describe(name, state.shell.user_ns) for name in dict.fromkeys(options.var)]
+    told = [
+        variables.variable_context(name, state.shell.user_ns) for name in dict.fromkeys(options.var)
+    ]
     _check_images(state, options, told)
     print("\n".join(map(str, told)))
-    return variables.joined(text, told), tuple(d.image for d in told if d.image)
+    return variables.with_variables(text, told), tuple(d.image for d in told if d.image)
 
 
-def _check_images(state: OpenCodeMagics, options: Namespace, told: list[Described]) -> None:
-    from ..sessions.lookup import answering, find
+def _check_images(state: OpenCodeMagics, options: Namespace, told: list[VariableContext]) -> None:
+    from ..sessions.lookup import answering_model, find_session
 
     figure = next((d.name for d in told if d.image), None)
     if figure is None:
         return
-    old = find(state.client, options.session) if options.session else state.session
+    old = find_session(state.client, options.session) if options.session else state.session
     session = None if options.new or options.title else old
-    model = answering(state.client, session, options.model or state.model or None)
+    model = answering_model(state.client, session, options.model or state.model or None)
     if model is not None and model.images is False:
         raise UsageError(
             f"--var {figure}: model {model.ref} takes no images. Choose one that does (%oc_models "
@@ -61,7 +63,7 @@ def check_schema_options(options: Namespace) -> None:
         raise UsageError("--retries takes a number from 0 on")
 
 
-def followed_up(options: Namespace, session: str) -> Namespace:
+def follow_up_options(options: Namespace, session: str) -> Namespace:
     """The options of a prompt that follows another one in its session; files went with that."""
     first = {"session": session, "new": False, "title": None, "file": []}
     return Namespace(**(vars(options) | first))

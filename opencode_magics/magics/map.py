@@ -14,8 +14,14 @@ from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
 from ..errors import TurnError, TurnInterrupted
-from .context import check_schema_options, followed_up
-from .options import arguments, check_turn_options, parse, permission, variant
+from .context import check_schema_options, follow_up_options
+from .options import (
+    check_turn_options,
+    documented_arguments,
+    parse,
+    permission_option,
+    variant_option,
+)
 from .prompt import PromptMagics
 from .state import OpenCodeMagics
 from .topic import Topic
@@ -39,7 +45,7 @@ class MapMagics(Topic):
         self._last: pd.DataFrame | None = None
 
     @no_var_expand
-    @arguments
+    @documented_arguments
     @argument("table", nargs="?", help="Variable with the DataFrame.")
     @argument("--as", dest="row", metavar="NAME", help="Name of the whole row in the template.")
     @argument("--same-session", action="store_true", help="All rows in one session.")
@@ -47,12 +53,12 @@ class MapMagics(Topic):
     @argument("--title", help="Of the new sessions, before the row's index; default: the table's.")
     @argument("-m", "--model", help="provider/model; default: OpenCodeMagics.model.")
     @argument("--agent", help="Who answers; default: OpenCodeMagics.agent.")
-    @variant
+    @variant_option
     @argument("--file", action="append", default=[], help="File to attach; may be repeated.")
     @argument("--schema", metavar="MODEL", help="What answers have to look like, as %%oc_prompt.")
     @argument("--retries", type=int, default=2, help="With --schema, as %%oc_prompt; default 2.")
     @argument("--max-cost", type=float, metavar="USD", help="What all rows may cost together.")
-    @permission
+    @permission_option
     @argument("--once", action="store_true", help="Send only what has no answer yet.")
     @argument("-o", "--out", help="Variable to keep the results in.")
     @line_cell_magic
@@ -111,8 +117,10 @@ class MapMagics(Topic):
         if not isinstance(table, pd.DataFrame):
             named = f"{options.table!r} is none" if options.table else "none is named"
             raise UsageError(f"%%oc_map takes the variable of a DataFrame, and {named}.")
-        schema = schemas.named(options.schema, self.shell.user_ns) if options.schema else None
-        return table, mapping.prompts(table, template, options.row), schema
+        schema = (
+            schemas.schema_by_name(options.schema, self.shell.user_ns) if options.schema else None
+        )
+        return table, mapping.fill_template(table, template, options.row), schema
 
     def _run(
         self, options: Namespace, table: pd.DataFrame, prompts: list[str], schema: Schema | None
@@ -127,7 +135,7 @@ class MapMagics(Topic):
             except (KeyboardInterrupt, Exception) as error:  # whatever it is, rows were paid
                 stopped = error
         done = rows.done + [mapping.RowResult(p) for p in prompts[len(rows.done) :]]
-        self._last = mapping.results(table, done, schema)
+        self._last = mapping.results_frame(table, done, schema)
         if options.out:
             self.shell.user_ns[options.out] = self._last
         print(rows.told(len(prompts)))
@@ -172,7 +180,7 @@ class _Rows:
         ) as bar:
             for label, prompt in zip(labels, prompts, strict=True):
                 limits = self._limits()
-                self._why = limits.overspent_before()
+                self._why = limits.already_exceeded()
                 if self._why:
                     return
                 self._answer(label, prompt, limits, bar)
@@ -181,36 +189,36 @@ class _Rows:
 
     @property
     def _cost(self) -> str:
-        from ..core.limits import spent
-        from ..notebook.words import at_least
+        from ..core.limits import total_cost
+        from ..notebook.wording import at_least
 
-        return at_least(*spent(self._sent)) if self._sent else "nothing was sent"
+        return at_least(*total_cost(self._sent)) if self._sent else "nothing was sent"
 
     def _limits(self) -> Limits:
-        from ..core.limits import Ceiling, spent
+        from ..core.limits import Ceiling, total_cost
 
         limits, most = self._prompts.state.limits, self._options.max_cost
         if most is None:
             return limits
-        ceiling = Ceiling("--max-cost", most, spent(self._sent).known or 0.0)
+        ceiling = Ceiling("--max-cost", most, total_cost(self._sent).known or 0.0)
         return replace(limits, ceilings=(*limits.ceilings, ceiling))
 
     def _answer(self, label: str, prompt: str, limits: Limits, bar: Any) -> None:
         """Have one row answered; what became of it is kept whatever comes."""
-        from ..notebook.quiet import QuietView
+        from ..notebook.quiet_view import QuietView
         from ..prompts import mapping
 
         shown = QuietView(self._prompts.shell, lambda said: bar.write(f"{label}: {said}"))
         options, before = self._in_session(label), len(self._sent)
         try:
-            turn = self._prompts.answered(
+            turn = self._prompts.run_prompt(
                 options, prompt, self._schema, limits=limits, shown=shown, sent=self._sent
             )
         except (KeyboardInterrupt, Exception) as error:
             sent = tuple(self._sent[before:])
             turns = getattr(error, "turns", None) or sent
             self.done.append(
-                mapping.failed(prompt, turns, error, recalled=bool(turns and not sent))
+                mapping.failed_row(prompt, turns, error, recalled=bool(turns and not sent))
             )
             if not isinstance(error, TurnError):
                 raise
@@ -225,19 +233,19 @@ class _Rows:
             return Namespace(**(vars(options) | {"title": f"{self._title} {label}"}))
         known = next((a.turn.session for a in self.done if a.turn), options.session)
         if known:
-            return Namespace(**(vars(followed_up(options, known)) | {"file": options.file}))
+            return Namespace(**(vars(follow_up_options(options, known)) | {"file": options.file}))
         return Namespace(**(vars(options) | {"title": self._title}))
 
     def told(self, count: int) -> str:
         """What came of it, in one line."""
         from collections import Counter
 
-        from ..core.formatting import counted
+        from ..core.formatting import pluralize
 
         outcomes = Counter(a.outcome for a in self.done)
         outcomes["not_sent"] += count - len(self.done)
         recalled = sum(a.recalled for a in self.done)
-        told = [counted(count, "row"), *(f"{n:,} {what}" for what, n in outcomes.items() if n)]
+        told = [pluralize(count, "row"), *(f"{n:,} {what}" for what, n in outcomes.items() if n)]
         told += [f"{recalled:,} from history"] * bool(recalled)
         why = f" Stopped: {self._why}." if self._why else ""
         return f"{' · '.join([*told, self._cost])}.{why}"

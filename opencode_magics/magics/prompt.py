@@ -15,26 +15,26 @@ from IPython.core.magic import line_cell_magic, line_magic, magics_class, no_var
 from IPython.core.magic_arguments import argument
 
 from ..errors import TurnInterrupted
-from .context import check_schema_options, followed_up, take_along
+from .context import attach_variables, check_schema_options, follow_up_options
 from .options import (
-    arguments,
-    in_any_session,
-    no_wait,
+    documented_arguments,
+    no_wait_option,
     parse,
-    parsed,
-    played,
-    queue,
+    queue_option,
     split,
-    variant,
+    target_options,
+    turn_options,
+    variant_option,
+    with_parsed_options,
 )
-from .turns import TurnMagics, check
+from .turns import TurnMagics, check_prompt_options
 
 if TYPE_CHECKING:
     from ..core.limits import Limits
     from ..core.model import Attachment
     from ..core.turn import Turn
     from ..notebook.live import View
-    from ..prompts.answered import Wanted
+    from ..prompts.answered import PromptKey
     from ..prompts.schema import Schema
 
 # What a model can take. 1.18.33 accepts any file and then fails for good: the attachment is sent
@@ -48,11 +48,11 @@ class PromptMagics(TurnMagics):
     """Talk to an agent"""
 
     @no_var_expand
-    @arguments
-    @in_any_session
+    @documented_arguments
+    @target_options
     @argument("-m", "--model", help="provider/model; default: the session's.")
     @argument("--agent", help="Who answers; default: the session's agent.")
-    @variant
+    @variant_option
     @argument("--file", action="append", default=[], help="File to attach; may be repeated.")
     @argument(
         "--var",
@@ -73,12 +73,12 @@ class PromptMagics(TurnMagics):
         default=2,
         help="With --schema: how often to ask again for an answer that fits; default 2.",
     )
-    @played
-    @queue
+    @turn_options
+    @queue_option
     @argument(
         "--steer", action="store_true", help="Join the turn that runs, at its next step (2.x)."
     )
-    @no_wait
+    @no_wait_option
     @argument("--expand", action="store_true", help="Fill in {{name}} from the notebook.")
     @argument(
         "--once",
@@ -119,11 +119,13 @@ class PromptMagics(TurnMagics):
         options, text = self._read(line, cell)
         if options is None:
             return None
-        text, images = take_along(self.state, options, text)
-        schema = schemas.named(options.schema, self.shell.user_ns) if options.schema else None
-        return self.answered(options, text, schema, images).value
+        text, images = attach_variables(self.state, options, text)
+        schema = (
+            schemas.schema_by_name(options.schema, self.shell.user_ns) if options.schema else None
+        )
+        return self.run_prompt(options, text, schema, images).value
 
-    def answered(
+    def run_prompt(
         self,
         options: Namespace,
         text: str,
@@ -139,7 +141,7 @@ class PromptMagics(TurnMagics):
         Raises:
             UnfitAnswer: No answer fits.
         """
-        from ..core.limits import spent
+        from ..core.limits import total_cost
         from ..prompts import schema as schemas
 
         sent = [] if sent is None else sent
@@ -150,19 +152,19 @@ class PromptMagics(TurnMagics):
 
         def send(prompt: str) -> Turn:
             nonlocal again, images
-            left = limits.after(spent(sent[before:]).known)
+            left = limits.after(total_cost(sent[before:]).known)
             turn = self.ask(again, prompt, images, limits=left, shown=shown, sent=sent)
-            again, images = followed_up(options, turn.session), ()
+            again, images = follow_up_options(options, turn.session), ()
             return turn
 
         told = print if shown is None else None
-        turn = schemas.ask(send, text, schema, options.retries, told)
-        self.state.keep(turn, options.out)
+        turn = schemas.ask_for_schema(send, text, schema, options.retries, told)
+        self.state.remember_turn(turn, options.out)
         return turn
 
-    @arguments
+    @documented_arguments
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_turn(self, options: Namespace) -> Turn:
         """The last turn of this notebook, as an object: text, outcome, tools, diffs, usage, cost.
 
@@ -196,7 +198,7 @@ class PromptMagics(TurnMagics):
             )
         if not text.strip():
             raise UsageError("The prompt is empty. For example: %oc_prompt Explain this project")
-        check(options)
+        check_prompt_options(options)
         if options.queue and options.steer:
             raise UsageError("--queue comes after the turn that runs, --steer joins it: give one.")
         check_schema_options(options)
@@ -246,7 +248,7 @@ class PromptMagics(TurnMagics):
                 **names,
             )
             if wanted:
-                answered.note(self.state.client, session, wanted, run.prompt.id)
+                answered.save_prompt(self.state.client, session, wanted, run.prompt.id)
         except KeyboardInterrupt:
             raise TurnInterrupted("Stopped; the prompt had not been sent.") from None
         return self._play(run, options, shown, sent)
@@ -257,30 +259,30 @@ class PromptMagics(TurnMagics):
         text: str,
         files: tuple[Attachment, ...],
         names: dict[str, str | None],
-    ) -> Wanted:
+    ) -> PromptKey:
         """The prompt of a line with --once, as it would be sent now."""
         from ..prompts import answered
 
         session = self._old_session(options) or self._no_session()
-        return answered.wanted(self.state.client, session, text, files, **names)
+        return answered.prompt_key(self.state.client, session, text, files, **names)
 
-    def _recalled(self, wanted: Wanted, options: Namespace, shown: View | None) -> Turn | None:
+    def _recalled(self, wanted: PromptKey, options: Namespace, shown: View | None) -> Turn | None:
         """Show the answer that a prompt has already; None if it has none."""
-        from ..notebook.cell import recall
+        from ..notebook.cell import show_recalled
         from ..prompts import answered
 
         client, session = self.state.client, self._old_session(options)
         if session is not None:
-            found = answered.in_session(client, session, wanted)
+            found = answered.find_in_session(client, session, wanted)
         else:
-            found = answered.in_directory(client, client.directory, wanted)
+            found = answered.find_in_directory(client, client.directory, wanted)
         if found is None:
             return None
         if session is None:
             self.state.session = found.session
         self.state.track(found.session, "chosen")
-        recall(found.turn, self.shell, shown)
-        self.state.keep(found.turn, options.out)
+        show_recalled(found.turn, self.shell, shown)
+        self.state.remember_turn(found.turn, options.out)
         return found.turn
 
 

@@ -45,13 +45,13 @@ class TurnMagics(Topic):
             sent: Where the turn is noted if it was sent, however it ends.
         """
         from ..core import retry_safety
-        from ..notebook.cell import conclude, play
+        from ..notebook.cell import play, raise_for_outcome
 
         try:
             if options.no_wait:
                 with run:
                     run.start()
-                    run.prove_stored()
+                    run.confirm_stored()
                 print(
                     f"Sent to session {run.session.id}; the turn runs on the server.\n"
                     "%oc_attach follows it, %oc_turn shows how far it is."
@@ -59,26 +59,26 @@ class TurnMagics(Topic):
                 if run.limits.ceilings:
                     print("Its cost is watched only while a cell follows it.")
             else:
-                asker = self.state.asker(options.permission)
-                play(run, self.shell, asker, options.timeout, self.state.ui, shown)
-            conclude(run.turn)
+                answerer = self.state.answerer(options.permission)
+                play(run, self.shell, answerer, options.timeout, self.state.ui, shown)
+            raise_for_outcome(run.turn)
             return run.turn
         except (OpenCodeError, TurnInterrupted) as error:
-            error.resend = retry_safety.of_turn(run.turn, sent=run.sent)
+            error.resend = retry_safety.assess_turn(run.turn, sent=run.sent)
             raise
         finally:
             if run.sent:
                 self.state.track(run.session, "prompted")
-                self.state.keep(run.turn, options.out)
+                self.state.remember_turn(run.turn, options.out)
                 if sent is not None:
                     sent.append(run.turn)
 
     def _old_session(self, options: Namespace) -> Session | None:
         """The session that a prompt goes to, None if one would be made."""
-        from ..sessions.lookup import find
+        from ..sessions.lookup import find_session
 
         if options.session:
-            return find(self.state.client, options.session)
+            return find_session(self.state.client, options.session)
         return None if options.new or options.title else self.state.session
 
     def _no_session(self) -> Session:
@@ -89,17 +89,17 @@ class TurnMagics(Topic):
 
     def _session(self, options: Namespace, names: dict[str, str | None]) -> Session:
         """The session to send to; a new one is made only for names that the server has."""
-        from ..sessions.lookup import check_names, create
+        from ..sessions.lookup import create_session, resolve_model_and_agent
 
         client = self.state.client
         if old := self._old_session(options):
             return old
-        check_names(client, self._no_session(), **names)
-        self.state.session = create(client, options.title)
+        resolve_model_and_agent(client, self._no_session(), **names)
+        self.state.session = create_session(client, options.title)
         return self.state.track(self.state.session, "made")
 
 
-def check(options: Namespace) -> None:
+def check_prompt_options(options: Namespace) -> None:
     """Check the options that all of them have.
 
     Raises:

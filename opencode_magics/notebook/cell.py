@@ -12,17 +12,17 @@ from typing import Any
 from ..core.turn import Turn
 from ..errors import AnswerNeeded, OpenCodeError, TurnError, TurnInterrupted
 from ..sessions.run import Run
-from .ask import Asker
-from .desk import Desk, Ui
-from .interrupts import Held, interruptible
+from .answerer import Answerer
+from .interrupts import DeferredInterrupt, interruptible
 from .live import View, view
+from .prompter import Prompter, Ui
 from .pump import NoPump, Pump, pump_for
 
 
 def play(
     run: Run,
     shell: Any,
-    asker: Asker,
+    answerer: Answerer,
     timeout: float | None = None,
     ui: Ui = "auto",
     shown: View | None = None,
@@ -32,7 +32,7 @@ def play(
     Args:
         run: A prepared run.
         shell: The shell whose cell this is.
-        asker: Who answers where there are no buttons.
+        answerer: Who answers where there are no buttons.
         timeout: Seconds after which the cell ends while the turn goes on.
         ui: How to ask: "auto", "widgets" or "text".
         shown: What shows the turn; by default what fits the shell.
@@ -46,7 +46,7 @@ def play(
     """
     shown = shown or view(shell)
     with interruptible(), pump_for(shell) as pump:
-        desk = Desk(run, shown, asker, ui, pump.reason)
+        desk = Prompter(run, shown, answerer, ui, pump.reason)
         try:
             run.start()
             _follow(run, shown, desk, pump, timeout)
@@ -61,9 +61,11 @@ def play(
             if not run.sent:
                 raise
             run.leave(error.what)
-            conclude(run.turn)
+            raise_for_outcome(run.turn)
         finally:
-            with Held(spare=sys.exc_info()[0]):  # how it ended is shown, whatever comes
+            with DeferredInterrupt(
+                in_flight=sys.exc_info()[0]
+            ):  # how it ended is shown, whatever comes
                 run.close()
                 desk.close()
                 if run.sent:  # else there is nothing to show
@@ -71,12 +73,14 @@ def play(
     return run.turn
 
 
-def _follow(run: Run, shown: View, desk: Desk, pump: Pump | NoPump, timeout: float | None) -> None:
+def _follow(
+    run: Run, shown: View, desk: Prompter, pump: Pump | NoPump, timeout: float | None
+) -> None:
     deadline = None if timeout is None else time.monotonic() + timeout
     for turn in run:
         shown.show(turn, run.note)
         pump.poll()
-        desk.attend()
+        desk.handle_requests()
         if deadline is not None and time.monotonic() > deadline:
             return
 
@@ -86,7 +90,7 @@ def _stop(run: Run, view: View) -> str:
     if not run.sent:
         return "Stopped; the prompt had not been sent."
     try:
-        run.call_off()  # before anything that a second interrupt could cut short
+        run.abort_in_background()  # before anything that a second interrupt could cut short
         view.show(run.turn, "Stopping the turn on the server.")
         run.abort()
     except KeyboardInterrupt:
@@ -123,19 +127,19 @@ def _about_cost(run: Run) -> str:
     names = " and ".join(c.name for c in run.limits.ceilings)
     if run.turn.cost is None:
         return f"Its cost is unknown, so {names} could not be watched."
-    if over := run.limits.overspent(run.turn):
+    if over := run.limits.exceeded_ceiling(run.turn):
         return f"The {over}, but the turn was over before it could be stopped."
     return "" if run.turn.cost_complete else f"Some of its cost is unknown, and {names} missed it."
 
 
-def recall(turn: Turn, shell: Any, shown: View | None = None) -> None:
+def show_recalled(turn: Turn, shell: Any, shown: View | None = None) -> None:
     """Show a turn that was played before, marked as such."""
     (shown or view(shell)).close(
         turn, f"From history, session {turn.session}: nothing was sent or done again."
     )
 
 
-def conclude(turn: Turn) -> None:
+def raise_for_outcome(turn: Turn) -> None:
     """Raise if the turn did not end as a turn should.
 
     Raises:

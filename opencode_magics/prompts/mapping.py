@@ -10,11 +10,11 @@ from string import Formatter
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core.columns import COUNT, FLAG, NUMBER, TEXT, WORD, Column, Columns, frame
-from ..core.limits import Spent, spent
+from ..core.columns import CATEGORY, COUNT, FLAG, NUMBER, TEXT, Column, Columns, frame_from_rows
+from ..core.limits import TotalCost, total_cost
 from ..core.model import total_usage
 from ..core.turn import Turn
-from ..dialects.base import mend
+from ..dialects.base import clean_text
 from ..errors import OpenCodeError, UnfitAnswer, UnknownNameError
 from .schema import Schema
 
@@ -48,9 +48,9 @@ class RowResult:
         return self.turns[-1] if self.turns else None
 
     @property
-    def spent(self) -> Spent:
+    def spent(self) -> TotalCost:
         """What all its turns cost, as far as it is known."""
-        return spent(self.turns)
+        return total_cost(self.turns)
 
     @property
     def tokens(self) -> int | None:
@@ -60,7 +60,7 @@ class RowResult:
         return usage.total if usage else None
 
 
-def failed(
+def failed_row(
     prompt: str, turns: tuple[Turn, ...], error: BaseException, *, recalled: bool = False
 ) -> RowResult:
     """What came of a row that has no answer, and why."""
@@ -74,7 +74,9 @@ COLUMNS: Columns = {
     "prompt": Column(TEXT, lambda a: a.prompt, "Prompt that was sent, or would have been sent."),
     "answer": Column(TEXT, lambda a: a.turn and a.turn.text, "Final answer of the agent."),
     "outcome": Column(
-        WORD, lambda a: a.outcome, "Outcome of the turn, or unfit (no valid answer), or not_sent."
+        CATEGORY,
+        lambda a: a.outcome,
+        "Outcome of the turn, or unfit (no valid answer), or not_sent.",
     ),
     "cost": Column(NUMBER, lambda a: a.spent.known, "USD, including retries and subagents."),
     "cost_complete": Column(
@@ -95,7 +97,7 @@ COLUMNS: Columns = {
 # -- what is sent ----------------------------------------------------------------------------------
 
 
-def prompts(table: pd.DataFrame, template: str, row: str | None = None) -> list[str]:
+def fill_template(table: pd.DataFrame, template: str, row: str | None = None) -> list[str]:
     """A prompt for each row of a table.
 
     Args:
@@ -161,7 +163,7 @@ def _prompt(
     pieces: list[Piece], columns: dict[str, int], values: Sequence[Any], row: str | None, label: Any
 ) -> str:
     try:
-        return mend("".join(_filled(pieces, columns, values, row)))
+        return clean_text("".join(_filled(pieces, columns, values, row)))
     except Exception as error:  # a format that is none for this value, or the value's own code
         raise OpenCodeError(
             f"The template can't be filled in for row {label}: "
@@ -193,7 +195,7 @@ def _known(value: Any) -> Any:
 # -- what came of it -------------------------------------------------------------------------------
 
 
-def results(
+def results_frame(
     table: pd.DataFrame, answers: list[RowResult], schema: Schema | None = None
 ) -> pd.DataFrame:
     """What came of the rows of a table: one row each, under the index of the table.
@@ -201,7 +203,7 @@ def results(
     Where the answers had to fit the schema of an object, each of its fields is a column behind
     `answer`; what they say is in the column `value` where it is anything else.
     """
-    frame_ = frame(COLUMNS, answers)
+    frame_ = frame_from_rows(COLUMNS, answers)
     if schema is not None:
         told = _values(schema, answers)
         taken = {name: _free(name, told) for name in told}
@@ -221,7 +223,7 @@ def _free(name: str, names: Collection[str]) -> str:
 def _values(schema: Schema, answers: list[RowResult]) -> dict[str, Any]:
     import pandas as pd
 
-    if not schema.one_object:
+    if not schema.is_object:
         return {"value": pd.Series([a.value for a in answers], dtype="object")}
     return {
         name: pd.Series([_field(a.value, name) for a in answers], dtype="object").convert_dtypes()

@@ -18,14 +18,14 @@ from typing import Any
 from ..core.model import Attachment
 from ..errors import OpenCodeError, UnknownNameError
 
-LARGEST = 8_000  # characters of one variable
+CHARACTER_LIMIT = 8_000  # characters of one variable
 _ROWS = 5
 _INSTEAD = "Make a text, a dict or a DataFrame of it and give that."
 _WIDEST = 100  # characters of a text in a table
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class VariableContext:
     """A variable as a prompt takes it along.
 
     Attributes:
@@ -59,7 +59,9 @@ class Described:
         return f"{head}\n{fence}\n{self.text}\n{fence}"
 
 
-def describe(name: str, names: Mapping[str, Any], limit: int = LARGEST) -> Described:
+def variable_context(
+    name: str, names: Mapping[str, Any], limit: int = CHARACTER_LIMIT
+) -> VariableContext:
     """What a prompt is told of a variable.
 
     Args:
@@ -98,10 +100,10 @@ def describe(name: str, names: Mapping[str, Any], limit: int = LARGEST) -> Descr
             _INSTEAD,
         )
     shown = _cut(text, limit)
-    return Described(name, what, shown, max(0, len(text) - limit))
+    return VariableContext(name, what, shown, max(0, len(text) - limit))
 
 
-def joined(text: str, described: list[Described]) -> str:
+def with_variables(text: str, described: list[VariableContext]) -> str:
     """A prompt with what it is told of variables below it."""
     return "\n\n".join([text, *(d.section for d in described)])
 
@@ -205,13 +207,13 @@ _TELL: Mapping[str, Callable[[Any], tuple[str, str]]] = {
 }
 
 
-def _figure(name: str, value: Any) -> Described:
+def _figure(name: str, value: Any) -> VariableContext:
     figure = value if hasattr(value, "savefig") else value.figure
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png", bbox_inches="tight")
     url = f"data:image/png;base64,{b64encode(drawn.getvalue()).decode()}"
     image = Attachment("", "image/png", f"{name}.png", url)
-    return Described(name, f"figure, PNG of {len(drawn.getvalue()):,} bytes", image=image)
+    return VariableContext(name, f"figure, PNG of {len(drawn.getvalue()):,} bytes", image=image)
 
 
 def _parts(parts: Mapping[str, str]) -> str:

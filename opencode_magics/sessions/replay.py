@@ -14,7 +14,14 @@ from textwrap import shorten
 from typing import Any, get_args
 
 from ..client.client import Client, Tap
-from ..core.events import Ended, Event, PartDelta, PermissionAsked, QuestionAsked, RequestReplied
+from ..core.events import (
+    Event,
+    PartDelta,
+    PermissionAsked,
+    QuestionAsked,
+    RequestReplied,
+    TurnEnded,
+)
 from ..core.model import Decision, Failure, Outcome, Permission, Question, Server, Session
 from ..core.turn import Turn, advance_all, as_replay
 from ..dialects import base
@@ -30,14 +37,14 @@ _SOON = 2.0  # seconds in which the reply to a request stands after what led to 
 _PEOPLES = ("once", "always", "reject", "answered", "dismissed")
 
 
-class Archive(Client):
+class RecordedClient(Client):
     """A client whose server is a recording: it answers what was asked then, and reaches nothing."""
 
     def __init__(self, recording: Recording) -> None:
         head = recording.head
         super().__init__("http://recording.invalid", directory=head["session"]["directory"])
         self.close()  # whatever would still be sent fails
-        dialect = base.of_generation(head["generation"])
+        dialect = base.for_generation(head["generation"])
         server = Server(head["generation"], str(head.get("server", "")))
         self.__dict__["_detected"] = (server, dialect)
         self._replies: dict[str, list[tuple[float, int, bytes]]] = {}
@@ -50,7 +57,7 @@ class Archive(Client):
                 self._replies.setdefault(line["reply"], []).append(told)
         self.clock: Callable[[], float] = lambda: math.inf
 
-    def tapped(self, tap: Tap) -> Client:
+    def with_tap(self, tap: Tap) -> Client:
         """Itself: nothing of a recording is recorded."""
         return self
 
@@ -91,16 +98,16 @@ class Replay(Run):
     ) -> None:
         told, prompt = recording.head["session"], recording.head["prompt"]
         session = Session(told["id"], str(told.get("title", "")), told["directory"])
-        archive = Archive(recording)
+        archive = RecordedClient(recording)
         asked = Prompt(prompt["id"], recording.text, agent=prompt.get("agent"))
         queued = bool(recording.head.get("queued"))
         super().__init__(archive, session, asked, running=True, queued=queued)
-        assert isinstance(self.client, Archive)
+        assert isinstance(self.client, RecordedClient)
         self.client.clock = self._now
         self.recording = recording
         self.speed = speed
         self.interactive = interactive
-        self.differs: list[str] = []
+        self.differences: list[str] = []
         prompt_line = shorten(recording.text, 200, placeholder=" …")
         told_by = f"Replay of a turn of {recording.label}: {prompt_line or '(no text)'}"
         self.turn = as_replay(self.turn, told_by)
@@ -172,7 +179,7 @@ class Replay(Run):
 
     def _conclude(self) -> None:
         if self.turn.outcome == "running":
-            self._fold([Ended("unknown", Failure("RecordingEnds", "the recording ends here"))])
+            self._fold([TurnEnded("unknown", Failure("RecordingEnds", "the recording ends here"))])
 
     # -- the clock -------------------------------------------------------------------------------
 
@@ -235,7 +242,7 @@ class Replay(Run):
             case _ if _is_answer(line):
                 return [_reply(line)]
             case {"end": str(told)}:
-                return [Ended(_outcome(told), _failure(line.get("failure")))]
+                return [TurnEnded(_outcome(told), _failure(line.get("failure")))]
             case {"note": str(note)}:
                 self.note = note
         return []
@@ -290,11 +297,11 @@ class Replay(Run):
         then = str(line["given"]), str(line.get("message", ""))
         same = then == (reply, message) if reply == "answered" else then[0] == reply
         if not same:
-            self.differs.append(
+            self.differences.append(
                 f"You answered {_words(reply, message)}; in the recording it was "
                 f"{_words(*then)}, and the replay goes on with that."
             )
-            self.note = self.differs[-1]
+            self.note = self.differences[-1]
         return True
 
 

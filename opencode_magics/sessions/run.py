@@ -15,19 +15,19 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NoReturn
 
-from ..client.client import Client, Lost, Opened, Stream, Unusable
+from ..client.client import Client, Connected, Disconnected, Stream, StreamProblem
 from ..core.events import (
-    Ended,
     Event,
     MessageChanged,
     PartChanged,
     PermissionAsked,
     QuestionAsked,
     RequestReplied,
-    Reread,
     SessionChanged,
     SessionFailed,
     StatusChanged,
+    StoreSnapshot,
+    TurnEnded,
 )
 from ..core.limits import Limits
 from ..core.model import (
@@ -40,9 +40,9 @@ from ..core.model import (
     Session,
     Status,
 )
-from ..core.retry_safety import BEFORE_SERVER
-from ..core.turn import STOPPED, Turn, advance_all, timed, verdict
-from ..dialects.base import Delivery, Prompt, log
+from ..core.retry_safety import GATEWAY_STATUSES
+from ..core.turn import LIMIT_EXCEEDED, Turn, advance_all, judge_idle_turn, with_wait_times
+from ..dialects.base import Delivery, Prompt, logger
 from ..errors import (
     NotFoundError,
     OpenCodeError,
@@ -53,10 +53,17 @@ from ..errors import (
     UnknownNameError,
     UnsupportedOperation,
 )
-from ..recording.format import MARK, VERSION, Recorder
-from .lookup import check_names
-from .polling import Lookout
-from .store import STOP_WITHIN, is_busy, quieten, read_store, reject, within_session
+from ..recording.format import FORMAT_VERSION, VERSION_KEY, Recorder
+from .lookup import resolve_model_and_agent
+from .polling import PollingSchedule
+from .store import (
+    STOP_TIMEOUT,
+    abort_until_idle,
+    add_session_ceiling,
+    is_busy,
+    read_store,
+    reject_requests,
+)
 
 TICK = 0.05  # seconds between two states of a quiet turn
 
@@ -102,13 +109,13 @@ def prepare(
         UnsupportedOperation: The server can't be asked to steer.
         CostLimitError: What may be spent is spent.
     """
-    chosen, named = check_names(client, session, model, agent, variant)
+    chosen, named = resolve_model_and_agent(client, session, model, agent, variant)
     new_id = client.dialect.new_prompt_id(int(time.time() * 1000))
     delivery: Delivery | None = "steer" if steer else "queue" if queue else None
     prompt = Prompt(new_id, text, named, chosen, files, delivery=delivery)
     client.dialect.check(prompt)
-    busy = is_busy(client, session, lined_up=delivery is not None)
-    limits = within_session(client, session, limits or Limits())
+    busy = is_busy(client, session, queued=delivery is not None)
+    limits = add_session_ceiling(client, session, limits or Limits())
     return Run(client, session, prompt, queued=busy, limits=limits)
 
 
@@ -162,7 +169,7 @@ class Run:
         recorder: Recorder | None = None,
     ) -> None:
         self.recorder = recorder or Recorder()
-        self.client = client.tapped(self.recorder.reply)
+        self.client = client.with_tap(self.recorder.reply)
         self.session = session
         self.turn = Turn(session.id, prompt.id, queued=queued, recorder=self.recorder)
         self.note = ""
@@ -174,8 +181,8 @@ class Run:
         self._strangers: set[str] = set()
         self._untold: set[str] = set()
         self._asked: dict[str, float] = {}  # when a request was heard of
-        self._lost: Lost | None = None  # the stream is down
-        self._lookout = Lookout(time.monotonic())
+        self._lost: Disconnected | None = None  # the stream is down
+        self._schedule = PollingSchedule(time.monotonic())
         self._errand: threading.Thread | None = None
         self._withdrawn = False
         self._not_withdrawn: OpenCodeError | None = None  # nobody knows whether it still waits
@@ -183,9 +190,9 @@ class Run:
         self._printed: dict[str, tuple[str, int]] = {}  # by call: text and bytes so far
 
     @property
-    def always_means(self) -> str:
+    def always_scope(self) -> str:
         """How far an "always" reaches on this server, in words."""
-        return self.client.dialect.always_means
+        return self.client.dialect.always_scope
 
     @property
     def waiting(self) -> tuple[Permission | Question, ...]:
@@ -236,7 +243,7 @@ class Run:
             TurnError: It isn't known whether the prompt arrived.
         """
         try:
-            self._stream = self._stream or opened(
+            self._stream = self._stream or open_stream(
                 self.client, self.session.directory, self.recorder.frame
             )
         except OpenCodeError as error:
@@ -259,14 +266,14 @@ class Run:
             if not error.sent:
                 self._end("failed", Failure("NotSent", error.what))
                 raise
-            self.prove_stored(cause=error)
+            self.confirm_stored(cause=error)
 
     def _head(self) -> dict[str, object]:
         """What a recording of this turn begins with."""
         session, prompt = self.session, self.prompt
         told = {"text": prompt.text, "agent": prompt.agent, "command": prompt.command}
         return {
-            MARK: VERSION,
+            VERSION_KEY: FORMAT_VERSION,
             "generation": self.client.dialect.generation,
             "server": self.client.server.version,
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -284,7 +291,7 @@ class Run:
         if self.prompt.command is None:
             self.client.prompt(self.session, self.prompt)
             return
-        sending, failed = beside(lambda: self.client.command(self.session, self.prompt))
+        sending, failed = send_in_thread(lambda: self.client.command(self.session, self.prompt))
         while sending.is_alive() and not self._stored(within=0.2):
             pass  # its template may run commands before there is a prompt
         if failed and not self.turn.stored:
@@ -292,7 +299,7 @@ class Run:
 
     def _refused(self, error: StatusError) -> None:
         """The server, or something before it, said no: that it has no prompt is not yet said."""
-        by_server = bool(error.name) and error.status not in BEFORE_SERVER
+        by_server = bool(error.name) and error.status not in GATEWAY_STATUSES
         plain = by_server and error.status < 500 and error.status != 409  # its id is taken (2.x)
         stored = False if plain else self._stored(within=3.0)
         if stored:
@@ -303,7 +310,7 @@ class Run:
         self._end("failed", Failure(error.name or type(error).__name__, error.what))
         raise error
 
-    def prove_stored(self, cause: Exception | None = None) -> None:
+    def confirm_stored(self, cause: Exception | None = None) -> None:
         """Read the prompt back from the server.
 
         Raises:
@@ -344,19 +351,19 @@ class Run:
         batch: list[Event] = []
         for heard in self._stream.take(wait):
             match heard:
-                case Opened():
+                case Connected():
                     self._lost, self.note = None, ""
-                    self._lookout = self._lookout.opened(time.monotonic())
-                case Lost():
+                    self._schedule = self._schedule.stream_opened(time.monotonic())
+                case Disconnected():
                     self._lost = heard
                     self._out_of_touch(f"Connection lost ({heard.reason}); trying again.")
-                case Unusable(error, fatal):
+                case StreamProblem(error, fatal):
                     self._unusable(error, fatal)
                 case PermissionAsked() | QuestionAsked():
                     self._fold(batch)
                     batch = [*self._ancestry(heard), heard]
                 case event:
-                    self._lookout = self._lookout.heard()
+                    self._schedule = self._schedule.event_received()
                     self._watch(event)
                     batch.append(event)
         self._fold(batch)
@@ -367,11 +374,11 @@ class Run:
 
     def _fold(self, events: list[Event]) -> None:
         for event in events:
-            if isinstance(event, Ended):
+            if isinstance(event, TurnEnded):
                 self.recorder.end(event.outcome, event.failure)
         before, self.turn = self.turn, advance_all(self.turn, events)
         if self.turn is not before:
-            self._lookout = self._lookout.moved(self._now())
+            self._schedule = self._schedule.turn_changed(self._now())
             self._take_time()
         if self._stream is not None:
             self._stream.sessions = self.turn.tree
@@ -382,15 +389,15 @@ class Run:
     def _take_time(self) -> None:
         """Note how long requests waited, by our own clock: 1.18.33 tells nowhere."""
         for request in self.turn.waiting:
-            self._asked.setdefault(request.id, self._lookout.changed)
+            self._asked.setdefault(request.id, self._schedule.changed)
         settled = {s.request.id for s in self.turn.settled_requests} & self._asked.keys()
         if settled:
-            now = self._lookout.changed
-            self.turn = timed(self.turn, {r: now - self._asked.pop(r) for r in settled})
+            now = self._schedule.changed
+            self.turn = with_wait_times(self.turn, {r: now - self._asked.pop(r) for r in settled})
 
     def _out_of_touch(self, note: str) -> None:
         self.note = note
-        self._lookout = self._lookout.missed(time.monotonic())
+        self._schedule = self._schedule.contact_lost(time.monotonic())
 
     def _watch(self, event: Event) -> None:
         """An idle session may be the end of the turn: the store tells. A busy one is not.
@@ -404,11 +411,11 @@ class Run:
             case StatusChanged(self.session.id, Status(name="idle")):
                 self._look_now()
             case StatusChanged(self.session.id):
-                self._lookout = self._lookout.busy()
+                self._schedule = self._schedule.session_busy()
 
     def _unusable(self, error: OpenCodeError, fatal: bool) -> None:
         if fatal:
-            self._fold([Ended("unknown", Failure(type(error).__name__, error.what))])
+            self._fold([TurnEnded("unknown", Failure(type(error).__name__, error.what))])
         else:
             self.note = error.what
             self._look_now()
@@ -459,30 +466,30 @@ class Run:
     # -- the store --------------------------------------------------------------------------------
 
     def _look_now(self) -> None:
-        self._lookout = self._lookout.soon(time.monotonic())
+        self._schedule = self._schedule.due_now(time.monotonic())
 
     def _look_if_due(self) -> None:
         now = time.monotonic()
-        self._lookout = self._lookout.at(now)
-        if not self._lookout.is_due(now):
+        self._schedule = self._schedule.tick(now)
+        if not self._schedule.is_due(now):
             return
         try:
             found = self.reread()
         except NotFoundError as error:
-            self._fold([Ended("interrupted", Failure("SessionGone", error.what))])
+            self._fold([TurnEnded("interrupted", Failure("SessionGone", error.what))])
             return
         except OpenCodeError as error:
             self._out_of_touch(error.what)
         else:
-            self._lookout = self._lookout.read()
+            self._schedule = self._schedule.store_read()
             self._fold([found])
             self._judge(found)
         # Without a stream the store is all there is.
         idle = self.turn.status is not None and self.turn.status.name == "idle"
         again = idle or self._lost is not None
-        self._lookout = self._lookout.looked(time.monotonic(), again)
+        self._schedule = self._schedule.polled(time.monotonic(), again)
 
-    def reread(self) -> Reread:
+    def reread(self) -> StoreSnapshot:
         """The store as it is now. Idle without an answer is looked at twice."""
         found = read_store(self.client, self.session, self.turn, self._unreadable)
         answered = any(m.parent == self.turn.prompt for m in found.messages)
@@ -496,21 +503,21 @@ class Run:
         """Say once what the server can't tell."""
         if what not in self._untold:
             self._untold.add(what)
-            log.warning("%s", what)
+            logger.warning("%s", what)
 
-    def _judge(self, reread: Reread) -> None:
+    def _judge(self, reread: StoreSnapshot) -> None:
         now = time.monotonic()
         idle = reread.status.name == "idle" and self.turn.outcome == "running"
-        self._lookout = self._lookout.resting(now, idle)
-        if ended := verdict(self.turn, self._lookout.idle_for(now)):
+        self._schedule = self._schedule.idle_observed(now, idle)
+        if ended := judge_idle_turn(self.turn, self._schedule.idle_for(now)):
             self._fold([ended])
 
     def _give_up_if_lost(self) -> None:
         refused = self._lost is not None and self._lost.refused and self.client.local
         patience = _RESTART if refused else _OUTAGE
-        if self._lookout.is_hopeless(time.monotonic(), patience):
+        if self._schedule.has_timed_out(time.monotonic(), patience):
             reason = f"no connection for {patience:.0f} s ({self.note})"
-            self._fold([Ended("unknown", Failure("ConnectionLost", reason))])
+            self._fold([TurnEnded("unknown", Failure("ConnectionLost", reason))])
 
     # -- answering --------------------------------------------------------------------------------
 
@@ -612,20 +619,22 @@ class Run:
             The turn: "aborted", or how it ended if it was quicker; "unknown" if it could not be
             seen to stop within 30 s.
         """
-        limit = Failure(STOPPED, why) if why else None
+        limit = Failure(LIMIT_EXCEEDED, why) if why else None
         if not self.sent:
             return self._end("aborted", limit)
         before = self.turn
-        self.call_off().join()
+        self.abort_in_background().join()
         if self._withdrawn:
             return self._end("aborted", limit)
         if self._not_withdrawn is not None:
             return self._unconfirmed(self._not_withdrawn.what, why)
         try:
-            if not quieten(self.client, self.session, lambda: self.turn.tree, STOP_WITHIN):
-                reason = f"it was not seen to stop within {STOP_WITHIN:.0f} s"
+            if not abort_until_idle(
+                self.client, self.session, lambda: self.turn.tree, STOP_TIMEOUT
+            ):
+                reason = f"it was not seen to stop within {STOP_TIMEOUT:.0f} s"
                 return self._unconfirmed(reason, why)
-            reject(self.client, self.session.directory, self.turn.tree)
+            reject_requests(self.client, self.session.directory, self.turn.tree)
             self._fold([self.reread()])
         except OpenCodeError as error:
             return self._unconfirmed(error.what, why)
@@ -644,10 +653,10 @@ class Run:
         return self._end("unknown", Failure("Left", reason))
 
     def _end(self, outcome: Outcome, failure: Failure | None) -> Turn:
-        self._fold([Ended(outcome, failure)])
+        self._fold([TurnEnded(outcome, failure)])
         return self.turn
 
-    def call_off(self) -> threading.Thread:
+    def abort_in_background(self) -> threading.Thread:
         """Abort and reject, in a thread that also finishes when nobody waits for it. Works once."""
 
         def run() -> None:
@@ -659,7 +668,7 @@ class Run:
             if not self._withdrawn:
                 with suppress(OpenCodeError):
                     self.client.abort(self.session)
-                    reject(self.client, self.session.directory, self.turn.tree)
+                    reject_requests(self.client, self.session.directory, self.turn.tree)
 
         if self._errand is None:
             self._errand = threading.Thread(target=run, name="opencode-abort", daemon=True)
@@ -684,7 +693,7 @@ def _cut_short(before: Turn, after: Turn) -> bool:
 # -- opening and sending ---------------------------------------------------------------------------
 
 
-def opened(client: Client, directory: str, tap: Callable[[str], None] | None = None) -> Stream:
+def open_stream(client: Client, directory: str, tap: Callable[[str], None] | None = None) -> Stream:
     """The events of a directory from now on; `tap` gets each frame as it came.
 
     Raises:
@@ -704,11 +713,11 @@ def _await_opening(client: Client, stream: Stream) -> None:
     why = "no answer"
     while time.monotonic() < deadline:
         match stream.next(TICK):
-            case Opened():
+            case Connected():
                 return  # what came right behind it is for who follows
-            case Lost(reason):
+            case Disconnected(reason):
                 why = reason
-            case Unusable(error, fatal=True):
+            case StreamProblem(error, fatal=True):
                 raise error
     raise ServerConnectionError(
         f"The event stream of {client.url} could not be opened ({why}).",
@@ -717,7 +726,7 @@ def _await_opening(client: Client, stream: Stream) -> None:
     )
 
 
-def beside(send: Callable[[], None]) -> tuple[threading.Thread, list[OpenCodeError]]:
+def send_in_thread(send: Callable[[], None]) -> tuple[threading.Thread, list[OpenCodeError]]:
     """Send something in a thread of its own; and the errors that came of it when that is over."""
     failed: list[OpenCodeError] = []
 

@@ -15,12 +15,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-CUT = object()  # in a stream or as an answer: break the connection
-PAGE = (200, {"content-type": "text/html"}, b"<!doctype html><div id=root></div>")
+DISCONNECT = object()  # in a stream or as an answer: break the connection
+HTML_PAGE = (200, {"content-type": "text/html"}, b"<!doctype html><div id=root></div>")
 
 
 @dataclass(frozen=True)
-class Seen:
+class ReceivedRequest:
     """A request that came."""
 
     method: str
@@ -41,13 +41,13 @@ class FakeServer:
     """Answers routes `"GET /path"` with JSON, a `(status, headers, bytes)` or what a function says.
 
     `streams` is what the event stream says, one list of chunks per connection: bytes, a function
-    to call in between, or CUT; the last connection stays open.
+    to call in between, or DISCONNECT; the last connection stays open.
     """
 
     def __init__(self, routes: dict[str, Any], streams: Iterable[list[Any]] = ()) -> None:
         self.routes = routes
         self.streams = [list(s) for s in streams]
-        self.seen: list[Seen] = []
+        self.seen: list[ReceivedRequest] = []
         self.closing = threading.Event()
         self._server = _Server(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -63,11 +63,11 @@ class FakeServer:
         self._server.shutdown()
         self._server.server_close()
 
-    def dies(self) -> None:
+    def break_connections(self) -> None:
         """Break every connection from now on, as a server does that is killed."""
-        self.routes = dict.fromkeys(self.routes, CUT)
+        self.routes = dict.fromkeys(self.routes, DISCONNECT)
 
-    def asked(self, route: str) -> list[Seen]:
+    def asked(self, route: str) -> list[ReceivedRequest]:
         """The requests to one route, oldest first."""
         method, _, path = route.partition(" ")
         return [s for s in self.seen if s.method == method and s.path == path]
@@ -87,11 +87,13 @@ class FakeServer:
                 url = urlsplit(self.path)
                 headers = {k.lower(): v for k, v in self.headers.items()}
                 query = dict(parse_qsl(url.query, keep_blank_values=True))
-                seen = Seen(self.command, url.path, query, headers, json.loads(raw or b"null"))
+                seen = ReceivedRequest(
+                    self.command, url.path, query, headers, json.loads(raw or b"null")
+                )
                 fake.seen.append(seen)
                 if url.path.endswith("/event"):
                     return self._stream()
-                answer = fake.routes.get(f"{self.command} {url.path}", PAGE)
+                answer = fake.routes.get(f"{self.command} {url.path}", HTML_PAGE)
                 if callable(answer):
                     answer = answer(seen)
                 self._answer(answer)
@@ -99,7 +101,7 @@ class FakeServer:
             do_GET = do_POST = do_PATCH = do_DELETE = _any  # noqa: N815 - the library's names
 
             def _answer(self, answer: Any) -> None:
-                if answer is CUT:
+                if answer is DISCONNECT:
                     self.close_connection = True
                     self.connection.close()
                     return
@@ -117,14 +119,14 @@ class FakeServer:
             def _stream(self) -> None:
                 self.close_connection = True
                 chunks = fake.streams.pop(0) if fake.streams else []
-                if chunks == [CUT]:
+                if chunks == [DISCONNECT]:
                     return self.connection.close()
                 self.send_response(200)
                 self.send_header("content-type", "text/event-stream")
                 self.end_headers()
                 self.wfile.write(b'data: {"type":"server.connected","properties":{}}\n\n')
                 for chunk in chunks:
-                    if chunk is CUT:
+                    if chunk is DISCONNECT:
                         return self.connection.close()
                     if callable(chunk):
                         chunk()
@@ -157,7 +159,7 @@ AGENTS = [{"name": "build", "mode": "primary"}, {"name": "plan", "mode": "primar
 ACCEPTED = (204, {}, b"")
 
 
-def one_x(**changes: Any) -> dict[str, Any]:
+def v1_routes(**changes: Any) -> dict[str, Any]:
     """The routes of a quiet 1.x server with one session, with some of them changed.
 
     Keys of changes are the last word of the path: health, session, message, status, ...
@@ -219,14 +221,14 @@ def assistant(
     return {"info": head | info, "parts": [part] if text else []}
 
 
-def in_turn(*answers: Any) -> Callable[[Seen], Any]:
+def answers_in_turn(*answers: Any) -> Callable[[ReceivedRequest], Any]:
     """A route that answers differently every time; the last answer stays."""
     left = list(answers)
     return lambda seen: left.pop(0) if len(left) > 1 else left[0]
 
 
-def two_x(**changes: Any) -> dict[str, Any]:
-    """The routes of a quiet 2.x server with one session, with some of them changed; see `one_x`."""
+def v2_routes(**changes: Any) -> dict[str, Any]:
+    """The routes of a quiet 2.x server with one session; see `v1_routes`."""
     root = "/api/session/ses_root01"
     here = {"directory": "/work/p"}
     session = {"id": "ses_root01", "title": "root", "location": here, "time": {"created": 1}}

@@ -30,7 +30,7 @@ class FrontEnd(DisplayPublisher):  # type: ignore[misc]
     def __init__(self, **told: Any) -> None:
         super().__init__(**told)
         self.outputs: dict[str, dict[str, Any]] = {}
-        self.wires: list[Wire] = []
+        self.wires: list[FormComm] = []
 
     def publish(self, data: Any, metadata: Any = None, **told: Any) -> None:
         """Show or update an output, as IPython tells it."""
@@ -40,13 +40,13 @@ class FrontEnd(DisplayPublisher):  # type: ignore[misc]
         if self.draws and WIDGET in data:
             self.form.hear(kind="ready")
 
-    def open(self, *args: Any, **told: Any) -> Wire:
+    def open(self, *args: Any, **told: Any) -> FormComm:
         """Open a comm, as `comm.create_comm` does."""
-        self.wires.append(Wire(*args, **told))
+        self.wires.append(FormComm(*args, **told))
         return self.wires[-1]
 
     @property
-    def form(self) -> Wire:
+    def form(self) -> FormComm:
         """The wire to the form that was made last."""
         return [w for w in self.wires if "spec" in w.state][-1]
 
@@ -65,7 +65,7 @@ class FrontEnd(DisplayPublisher):  # type: ignore[misc]
         self.form.hear(kind="answer", **{"id": self.asks.get("id"), "reply": reply, **told})
 
 
-class Wire(BaseComm):
+class FormComm(BaseComm):
     """A comm with a page at its other end, which keeps the widget's state."""
 
     def __init__(self, *args: Any, **told: Any) -> None:

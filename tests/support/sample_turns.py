@@ -24,7 +24,7 @@ from opencode_magics.core.model import (
     ToolCall,
     Usage,
 )
-from opencode_magics.core.turn import Retry, Settled, Turn
+from opencode_magics.core.turn import Retry, SettledRequest, Turn
 
 SESSION, CHILD = "ses_1", "ses_2"
 PROMPT = Message("msg_0", SESSION, "user", 1_000, 1_000, parts=(Text("p0", "Do it", 0, 0),))
@@ -95,7 +95,7 @@ def everything_hostile(evil: str) -> Turn:
         sessions=(Session(CHILD, evil, parent=SESSION),),
         retries=(Retry(1, evil, None, None),),
         failures=(Failure(evil, evil, 400, evil),),
-        settled_requests=(Settled(replace(asked, id="done"), evil, evil),),
+        settled_requests=(SettledRequest(replace(asked, id="done"), evil, evil),),
     )
     (prompt, message) = half.log
     message = replace(message, agent=evil, model=ModelRef(evil, evil, evil))

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.fake import CUT, FakeServer, in_turn, one_x, two_x
-from support.front import WIDGET, FrontEnd
+from support.fake_front_end import WIDGET, FrontEnd
+from support.fake_server import DISCONNECT, FakeServer, answers_in_turn, v1_routes, v2_routes
 
 from opencode_magics.client.client import Client
 from opencode_magics.core.model import (
@@ -27,11 +27,11 @@ from opencode_magics.core.model import (
 from opencode_magics.core.turn import Turn
 from opencode_magics.dialects.base import Prompt
 from opencode_magics.errors import AnswerNeeded
-from opencode_magics.notebook import desk as desks
-from opencode_magics.notebook.ask import Asker
-from opencode_magics.notebook.desk import Desk
+from opencode_magics.notebook import prompter as prompters
+from opencode_magics.notebook.answerer import Answerer
 from opencode_magics.notebook.live import LiveCell, View
-from opencode_magics.notebook.quiet import QuietView
+from opencode_magics.notebook.prompter import Prompter
+from opencode_magics.notebook.quiet_view import QuietView
 from opencode_magics.sessions.run import Run
 
 ROOT = Session("ses_root01", "root", "/work/p")
@@ -60,7 +60,7 @@ class Cell:
 
     run: Run
     view: View
-    desk: Desk
+    desk: Prompter
     front: FrontEnd
     server: FakeServer
     written: list[str]
@@ -75,7 +75,7 @@ class Cell:
     def step(self) -> None:
         """What a cell does again and again."""
         self.view.show(self.run.turn)
-        self.desk.attend()
+        self.desk.handle_requests()
 
     def says(self, text: str) -> None:
         """Let the agent say more."""
@@ -100,7 +100,7 @@ def cell(
     front: FrontEnd,
     routes: dict[str, Any] | None = None,
     typed: list[str] | None = None,
-    asker: dict[str, Any] | None = None,
+    answerer: dict[str, Any] | None = None,
     view: View | None = None,
     **told: Any,
 ) -> Iterator[Cell]:
@@ -109,16 +109,16 @@ def cell(
     answers |= {reply_to(f"{n}", "question/que"): True for n in range(1, 101)}
     answers |= {"POST /question/que_1/reject": True}
     lines, written = iter(typed or []), list[str]()
-    person = Asker(can_ask=True, read=lambda prompt: next(lines), write=written.append)
-    person = replace(person, **(asker or {}))
+    person = Answerer(can_ask=True, read=lambda prompt: next(lines), write=written.append)
+    person = replace(person, **(answerer or {}))
     with (
-        FakeServer(one_x() | answers | (routes or {})) as server,
+        FakeServer(v1_routes() | answers | (routes or {})) as server,
         Client(server.url, directory=ROOT.directory) as client,
     ):
         run = Run(client, ROOT, Prompt("msg_u1", "hi"))
         run.turn = Turn(ROOT.id, "msg_u1")
         view = view or LiveCell(min_interval=0.0)
-        desk = Desk(run, view, person, **told)
+        desk = Prompter(run, view, person, **told)
         yield Cell(run, view, desk, front, server, written)
         desk.close()
 
@@ -260,7 +260,7 @@ def test_g4_06_a_reply_that_fails_is_told_in_the_form_and_can_be_given_again(
     front: FrontEnd,
 ) -> None:
     """Twice in the same way, so that the form has nothing new to say the second time."""
-    routes = {reply_to("1"): in_turn(DOWN, DOWN, True), "GET /permission": [WAITING]}
+    routes = {reply_to("1"): answers_in_turn(DOWN, DOWN, True), "GET /permission": [WAITING]}
     with cell(front, routes) as running:
         running.waits(push())
         running.step()
@@ -281,7 +281,7 @@ def test_an_answer_that_its_field_cannot_take_is_told_in_the_form(front: FrontEn
     """Nothing is sent of it (2.x)."""
     route = "POST /api/session/ses_root01/form/frm_1/reply"
     item = QuestionItem("How many?", key="n", kind="integer")
-    with cell(front, two_x() | {route: (204, {}, b"")}) as running:
+    with cell(front, v2_routes() | {route: (204, {}, b"")}) as running:
         running.waits(Question("frm_1", ROOT.id, (item,)))
         running.step()
         front.click("answer", answers=[["many"]])
@@ -294,7 +294,7 @@ def test_an_answer_that_its_field_cannot_take_is_told_in_the_form(front: FrontEn
 
 
 def test_g4_06_a_server_that_is_gone_is_told_in_the_form(front: FrontEnd) -> None:
-    with cell(front, {reply_to("1"): CUT, "GET /permission": [WAITING]}) as running:
+    with cell(front, {reply_to("1"): DISCONNECT, "GET /permission": [WAITING]}) as running:
         running.waits(push())
         running.step()
         front.click("once")
@@ -455,7 +455,7 @@ def test_an_interrupt_leaves_no_lent_place_empty(
         running.view.show(running.run.turn)
         monkeypatch.setattr(front, "publish", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            running.desk.attend()
+            running.desk.handle_requests()
         running.says("A paragraph.\n\n" * 5_000)
         running.view.close(running.run.turn)
         running.desk.close()
@@ -466,7 +466,7 @@ def test_an_interrupt_leaves_no_lent_place_empty(
 def test_what_is_typed_after_a_form_stands_below_it(front: FrontEnd, impatient: None) -> None:
     """And what the turn shows then stands below that."""
     front.draws = False
-    with cell(front, typed=["1"], asker={"write": lambda line: front.publish({"": line})}) as it:
+    with cell(front, typed=["1"], answerer={"write": lambda line: front.publish({"": line})}) as it:
         it.says("first")
         it.waits(push())
         it.step()
@@ -495,7 +495,7 @@ def test_in_the_end_no_widget_is_left(front: FrontEnd) -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give a page no time at all."""
-    monkeypatch.setattr(desks, "READY_WITHIN", 0.0)
+    monkeypatch.setattr(prompters, "READY_TIMEOUT", 0.0)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -554,7 +554,7 @@ def test_with_text_only_there_is_no_form(front: FrontEnd) -> None:
 
 
 def test_where_nobody_sits_the_policy_decides_at_once(front: FrontEnd) -> None:
-    with cell(front, asker={"can_ask": False}) as running:
+    with cell(front, answerer={"can_ask": False}) as running:
         running.waits(push())
         running.step()
         assert running.replies == ["reject"]
@@ -562,14 +562,14 @@ def test_where_nobody_sits_the_policy_decides_at_once(front: FrontEnd) -> None:
 
 
 def test_where_nobody_sits_and_nothing_may_be_decided_it_raises(front: FrontEnd) -> None:
-    with cell(front, asker={"can_ask": False, "fallback": "error"}) as running:
+    with cell(front, answerer={"can_ask": False, "fallback": "error"}) as running:
         running.waits(push())
         with pytest.raises(AnswerNeeded):
             running.step()
 
 
 def test_a_policy_for_permissions_leaves_questions_to_a_person(front: FrontEnd) -> None:
-    with cell(front, asker={"policy": "once"}) as running:
+    with cell(front, answerer={"policy": "once"}) as running:
         running.waits(push(), ask())
         running.step()
         running.step()

@@ -20,13 +20,16 @@ from IPython.core.inputtransformer2 import (
     leading_empty_lines,
 )
 
-TEXTS = ("oc_prompt", "oc_command")  # whose lines are text to the end, a semicolon included
+FREE_TEXT_MAGICS = (
+    "oc_prompt",
+    "oc_command",
+)  # whose lines are text to the end, a semicolon included
 
-CELLS = (*TEXTS, "oc_map")  # whose bodies are
+CELLS = (*FREE_TEXT_MAGICS, "oc_map")  # whose bodies are
 
 _NAME = "|".join(CELLS)
 _CELL = re.compile(rf"%%({_NAME})\s")
-_LINE = re.compile(rf"%({'|'.join(TEXTS)}) ")
+_LINE = re.compile(rf"%({'|'.join(FREE_TEXT_MAGICS)}) ")
 _MISPLACED = re.compile(rf"%%({_NAME})\b")
 
 
@@ -89,7 +92,7 @@ class LineAsTyped(EscapedCommand):
         return [*lines[: self.start_line], call, *lines[end + 1 :]]
 
 
-def read_as_typed(shell: Any) -> None:
+def register_transforms(shell: Any) -> None:
     """Have a shell read cells and lines of our magics as they were typed."""
     manager = shell.input_transformer_manager
     manager.cleanup_transforms.insert(0, cell_as_typed)
@@ -97,8 +100,8 @@ def read_as_typed(shell: Any) -> None:
     manager.token_transformers.append(LineAsTyped)
 
 
-def undo_read_as_typed(shell: Any) -> None:
-    """Undo `read_as_typed`."""
+def unregister_transforms(shell: Any) -> None:
+    """Undo `register_transforms`."""
     manager = shell.input_transformer_manager
     kinds = (manager.cleanup_transforms, manager.line_transforms, manager.token_transformers)
     for transforms in kinds:

@@ -26,11 +26,11 @@ from opencode_magics.core.model import (
     Session,
     Text,
 )
-from opencode_magics.core.turn import Retry, Settled, Turn
+from opencode_magics.core.turn import Retry, SettledRequest, Turn
 from opencode_magics.notebook.form import permission_spec, question_spec
-from opencode_magics.notebook.words import clean
-from support.notebook_turns import SESSION, answer, tool
-from support.notebook_turns import turn as whole
+from opencode_magics.notebook.wording import clean
+from support.sample_turns import SESSION, answer, tool
+from support.sample_turns import turn as whole
 
 EVIL = "https://evil.example"
 
@@ -174,7 +174,7 @@ ALL = {**RUNS, **LOADS, **LINKS, **SPOOFS}
 def turn(payloads: Iterable[str]) -> Turn:
     """A turn in which a model, tools, files, people and a server say nothing else."""
     parts: list[Part] = []
-    asked: list[Settled] = []
+    asked: list[SettledRequest] = []
     failures: list[Failure] = []
     retries: list[Retry] = []
     children: list[Session] = []
@@ -190,9 +190,9 @@ def turn(payloads: Iterable[str]) -> Turn:
             tool("read", f"read{n}", input={"filePath": text}, status="error", error=text),
         ]
         asked += [
-            Settled(permission(text, f"call{n}"), "reject", text),
-            Settled(permission(text, f"edit{n}", diff=file_diff(text)), text),
-            Settled(question(text, f"task{n}", child.id), "answered", text),
+            SettledRequest(permission(text, f"call{n}"), "reject", text),
+            SettledRequest(permission(text, f"edit{n}", diff=file_diff(text)), text),
+            SettledRequest(question(text, f"task{n}", child.id), "answered", text),
         ]
         failures.append(Failure(text, text, 500, text))
         retries.append(Retry(1, text, None, None))
@@ -208,7 +208,7 @@ def turn(payloads: Iterable[str]) -> Turn:
 
 def values(text: str) -> list[Any]:
     """What magics return and cells show, each with a payload wherever text can be."""
-    settled = Settled(permission(text), text, text)
+    settled = SettledRequest(permission(text), text, text)
     session = Session("ses_1", text, text, text, None, text, ModelRef(text, text, text))
     diff = Diff.of([("msg_1", file_diff(text))])
     shown = [session, permission(text), question(text), settled, file_diff(text)]

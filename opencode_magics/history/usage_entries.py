@@ -9,23 +9,23 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from ..client.client import Client
-from ..core.formatting import counted, money
+from ..core.formatting import format_usd, pluralize
 from ..core.model import Session, Usage, total_usage
 from ..errors import UnknownNameError
 from .cache import Cache
-from .copies import families, is_fork
-from .frames import SHELL, in_tree
-from .load import Loaded, load
+from .fork_copies import fork_families, is_fork
+from .frames import SHELL, session_rows
+from .load import LoadedRows, load
 from .prices import Price, listed
-from .sums import TOKENS, Entry, exact
-from .tables import copies_of
-from .times import PERIODS, moment, period, zone
+from .queries import fork_copies_in
+from .sums import TOKENS, UsageEntry, exact_sum
+from .times import PERIODS, parse_time, period, zone
 
 OF_SESSION = ("session", "root", "project", "directory")
 OF_MESSAGE = ("agent", "provider", "model", "variant")
-KEYS = ("total", *PERIODS, *OF_SESSION, *OF_MESSAGE, "tool")
+GROUP_KEYS = ("total", *PERIODS, *OF_SESSION, *OF_MESSAGE, "tool")
 UNKNOWN = "(unknown)"
-RENAMED = (
+RENAMED_FORKS_WARNING = (
     "A fork with a new title can't be told by the list of sessions, and counts in full here; by "
     "day, agent or model it is found."
 )
@@ -36,7 +36,7 @@ _DAY = 86_400_000  # ms
 
 
 @dataclass(frozen=True)
-class Inquiry:
+class UsageQuery:
     """What is asked: by which keys, of which time, by which clock."""
 
     by: tuple[str, ...]
@@ -73,7 +73,7 @@ class Inquiry:
         end = session.updated if self.until is None else session.updated + _DAY
         return self.within(session.created) and self.within(end)
 
-    def misses(self, session: Session) -> bool:
+    def excludes(self, session: Session) -> bool:
         """Whether nothing of a session lies in the period."""
         if session.created is None or session.updated is None:
             return False
@@ -83,13 +83,13 @@ class Inquiry:
         return late or (self.until is not None and session.created >= self.until)
 
 
-def ask(
+def parse_query(
     by: str | Iterable[str],
     since: str | date | None,
     until: str | date | None,
     tz: str | None,
     keep_duplicates: bool,
-) -> Inquiry:
+) -> UsageQuery:
     """Read what a person asks for.
 
     Raises:
@@ -98,16 +98,16 @@ def ask(
     """
     names = tuple([by] if isinstance(by, str) or not isinstance(by, Iterable) else by)
     for name in names:
-        if name not in KEYS:
+        if name not in GROUP_KEYS:
             raise UnknownNameError(
-                f"Usage can't be added up by {name!r}.", f"It can be by: {', '.join(KEYS)}."
+                f"Usage can't be added up by {name!r}.", f"It can be by: {', '.join(GROUP_KEYS)}."
             )
     where = zone(tz)
-    begin, end = (t if t is None else moment(t, where) for t in (since, until))
+    begin, end = (t if t is None else parse_time(t, where) for t in (since, until))
     if begin is not None and end is not None and end <= begin:
         raise ValueError(f"nothing is both since {since} and until {until}: that is not later")
     told = (key for name in names if name != "total" for key in _WITH.get(name, (name,)))
-    return Inquiry(tuple(dict.fromkeys(told)), where, begin, end, keep_duplicates)
+    return UsageQuery(tuple(dict.fromkeys(told)), where, begin, end, keep_duplicates)
 
 
 class _Said(NamedTuple):
@@ -123,7 +123,7 @@ class _Said(NamedTuple):
     copy: bool
 
 
-class Reading:
+class UsageCollector:
     """Collects entries, and what a person should know about them.
 
     Args:
@@ -148,36 +148,36 @@ class Reading:
     ) -> None:
         self._client = client
         self._everyone = everyone
-        self._places = {row.session.id: row for row in in_tree(everyone)}
+        self._places = {row.session.id: row for row in session_rows(everyone)}
         self._prices = prices
         self._cache, self._refresh, self._progress = cache, refresh, progress
         self.warnings: list[str] = []
 
-    def entries(self, inquiry: Inquiry, chosen: Iterable[Session]) -> list[Entry]:
-        """What is added up to answer an inquiry about some sessions."""
-        asked = [s for s in chosen if not inquiry.misses(s)]
-        if inquiry.of_sessions:
-            return self._of_sessions(inquiry, asked)
-        kind = "tools" if "tool" in inquiry.by else "messages"
-        return self._of_messages(inquiry, asked, kind)
+    def entries(self, query: UsageQuery, chosen: Iterable[Session]) -> list[UsageEntry]:
+        """What is added up to answer a query about some sessions."""
+        asked = [s for s in chosen if not query.excludes(s)]
+        if query.of_sessions:
+            return self._of_sessions(query, asked)
+        kind = "tools" if "tool" in query.by else "messages"
+        return self._of_messages(query, asked, kind)
 
     # -- whole sessions --------------------------------------------------------------------------
 
-    def _of_sessions(self, inquiry: Inquiry, asked: Sequence[Session]) -> list[Entry]:
+    def _of_sessions(self, query: UsageQuery, asked: Sequence[Session]) -> list[UsageEntry]:
         """An entry per session."""
-        keep, bills = inquiry.keep_duplicates, self._client.dialect.bills_copies
-        across = [s for s in asked if not inquiry.covers(s)]
+        keep, bills = query.keep_duplicates, self._client.dialect.fork_cost_includes_copies
+        across = [s for s in asked if not query.covers(s)]
         as_stored = keep == bills  # else copies are to be taken away from it, or to be added
-        forks = families(self._everyone, across if as_stored else asked)
+        forks = fork_families(self._everyone, across if as_stored else asked)
         said = self._said(_once((*across, *forks)), "messages")
         copied = _usages(m for m in said if m.copy and m.is_call)
         inside = _usages(
-            m for m in said if m.is_call and inquiry.within(m.created) and (keep or not m.copy)
+            m for m in said if m.is_call and query.within(m.created) and (keep or not m.copy)
         )
-        if not (keep or self._client.dialect.tells_forks):
-            self.warnings.append(RENAMED)
+        if not (keep or self._client.dialect.reports_fork_source):
+            self.warnings.append(RENAMED_FORKS_WARNING)
         crossing = {s.id for s in across}
-        found: list[Entry] = []
+        found: list[UsageEntry] = []
         for session in asked:
             copies, usage = copied.get(session.id, []), session.usage
             unread = as_stored and session.id not in crossing and is_fork(session)
@@ -188,19 +188,19 @@ class Reading:
             elif copies and not as_stored:
                 usage = total_usage([usage, *copies]) if keep else self._less(session, copies)
             left_out = 0 if keep else None if unread else len(copies)
-            found.append(self._session_entry(inquiry, session, usage, left_out))
+            found.append(self._session_entry(query, session, usage, left_out))
         return found
 
     def _session_entry(
-        self, inquiry: Inquiry, session: Session, usage: Usage | None, copies: int | None
-    ) -> Entry:
+        self, query: UsageQuery, session: Session, usage: Usage | None, copies: int | None
+    ) -> UsageEntry:
         ref = session.model
         price = None
         if usage is not None and not usage.empty:
             known = self._prices.get((ref.provider, ref.id)) if ref else None
             price = listed(known, usage, usage.cost)
-        key = tuple(self._of_session(session.id, name) for name in inquiry.by)
-        return Entry(key, session.id, usage, price, None, None, None, None, copies)
+        key = tuple(self._of_session(session.id, name) for name in query.by)
+        return UsageEntry(key, session.id, usage, price, None, None, None, None, copies)
 
     def _less(self, session: Session, copies: Sequence[Usage | None]) -> Usage | None:
         """A session's usage without that of its copied messages."""
@@ -209,7 +209,7 @@ class Reading:
             return session.usage
         left = {n: _less(getattr(session.usage, n), getattr(copied, n)) for n in TOKENS}
         cost = _less(session.usage.cost, copied.cost)
-        cost = None if cost is None else exact([cost])
+        cost = None if cost is None else exact_sum([cost])
         if any(v is not None and v < 0 for v in (*left.values(), cost)):
             self.warnings.append(
                 f"Session {session.id} tells less usage than its copied messages have: 0 is taken."
@@ -219,36 +219,38 @@ class Reading:
 
     # -- messages and tool calls -----------------------------------------------------------------
 
-    def _of_messages(self, inquiry: Inquiry, asked: Sequence[Session], kind: str) -> list[Entry]:
+    def _of_messages(
+        self, query: UsageQuery, asked: Sequence[Session], kind: str
+    ) -> list[UsageEntry]:
         """An entry per message, or per tool call."""
-        originals = [] if inquiry.keep_duplicates else families(self._everyone, asked)
+        originals = [] if query.keep_duplicates else fork_families(self._everyone, asked)
         wanted = {s.id for s in asked}
         said = self._said(_once((*asked, *originals)), kind)
         said = [m for m in said if m.session in wanted]
-        if kind == "messages" and inquiry.whole:
+        if kind == "messages" and query.whole:
             self._compare(asked, said)
         # What is neither (the end of a turn, a person's command) would only add empty rows.
-        said = [m for m in said if (m.is_call or m.is_turn) and inquiry.within(m.created)]
-        dates = {n: _dates(said, n, inquiry) for n in inquiry.by if n in PERIODS}
+        said = [m for m in said if (m.is_call or m.is_turn) and query.within(m.created)]
+        dates = {n: _dates(said, n, query) for n in query.by if n in PERIODS}
         return [
-            self._entry(inquiry, m, tuple(self._key(m, n, at, dates) for n in inquiry.by), kind)
+            self._entry(query, m, tuple(self._key(m, n, at, dates) for n in query.by), kind)
             for at, m in enumerate(said)
         ]
 
-    def _entry(self, inquiry: Inquiry, said: _Said, key: tuple[Any, ...], kind: str) -> Entry:
-        if said.copy and not inquiry.keep_duplicates:
-            return Entry(key, said.session, copies=int(said.is_call))
+    def _entry(self, query: UsageQuery, said: _Said, key: tuple[Any, ...], kind: str) -> UsageEntry:
+        if said.copy and not query.keep_duplicates:
+            return UsageEntry(key, said.session, copies=int(said.is_call))
         if kind == "tools":
-            return Entry(key, said.session, None, None, None, 1, int(said.is_error), None)
+            return UsageEntry(key, said.session, None, None, None, 1, int(said.is_error), None)
         if not said.is_call:
             root = self._places.get(said.session)
             turn = said.is_turn and (root is None or root.session.parent is None)
-            return Entry(key, said.session, turns=int(turn))
+            return UsageEntry(key, said.session, turns=int(turn))
         usage, who = said.usage, said.who
         name = (who["provider"] or "", who["model"] or "")
         price = listed(self._prices.get(name), usage or Usage(), usage.cost if usage else None)
         unknown = int(usage is None or usage.cost is None or usage.total is None)
-        return Entry(key, said.session, usage, price, 0, 1, int(said.is_error), unknown)
+        return UsageEntry(key, said.session, usage, price, 0, 1, int(said.is_error), unknown)
 
     def _key(self, said: _Said, name: str, at: int, dates: Mapping[str, list[Any]]) -> Any:
         if name in PERIODS:
@@ -267,16 +269,17 @@ class Reading:
 
     def _compare(self, asked: Sequence[Session], said: Sequence[_Said]) -> None:
         """Say what sessions cost beyond their messages, or the other way round."""
-        told = exact(s.usage.cost for s in asked if s.usage and s.usage.cost is not None)
-        billed = [m for m in said if self._client.dialect.bills_copies or not m.copy]
-        summed = exact(m.usage.cost for m in billed if m.usage and m.usage.cost is not None)
+        told = exact_sum(s.usage.cost for s in asked if s.usage and s.usage.cost is not None)
+        billed = [m for m in said if self._client.dialect.fork_cost_includes_copies or not m.copy]
+        summed = exact_sum(m.usage.cost for m in billed if m.usage and m.usage.cost is not None)
         if told - summed > _CENT:
             self.warnings.append(
-                f"{money(told - summed)} of what these sessions cost is in none of their messages."
+                f"{format_usd(told - summed)} of what these sessions cost "
+                "is in none of their messages."
             )
         elif summed - told > _CENT:
             self.warnings.append(
-                f"The messages of these sessions cost {money(summed - told)} more than the "
+                f"The messages of these sessions cost {format_usd(summed - told)} more than the "
                 "sessions tell."
             )
 
@@ -292,12 +295,13 @@ class Reading:
             progress=self._progress,
         )
         self.warnings += loaded.warnings
-        copies = copies_of(loaded, self._everyone)
+        copies = fork_copies_in(loaded, self._everyone)
         read = _tool_calls if kind == "tools" else _messages
         said = [*read(loaded, copies.originals)]
-        if lone := sum(said[at].is_call for at in copies.lone):
+        if orphans := sum(said[at].is_call for at in copies.orphans):
             self.warnings.append(
-                f"{counted(lone, 'call')} older than the session, copies whose original is gone or "
+                f"{pluralize(orphans, 'call')} older than the session, "
+                "copies whose original is gone or "
                 "not among these sessions: counted."
             )
         return said
@@ -321,14 +325,14 @@ def _less(whole: Any, part: Any) -> Any:
     return None if whole is None else whole - (part or 0)
 
 
-def _dates(said: Sequence[_Said], name: str, inquiry: Inquiry) -> list[Any]:
+def _dates(said: Sequence[_Said], name: str, query: UsageQuery) -> list[Any]:
     import pandas as pd
 
     times = pd.to_datetime(pd.Series([m.created for m in said], dtype="Int64"), unit="ms", utc=True)
-    return [*period(times, name, inquiry.where)]
+    return [*period(times, name, query.where)]
 
 
-def _messages(loaded: Loaded, originals: Sequence[str | None]) -> Iterator[_Said]:
+def _messages(loaded: LoadedRows, originals: Sequence[str | None]) -> Iterator[_Said]:
     lists = loaded.lists
     tokens = zip(*(lists[name] for name in (*TOKENS, "cost")), strict=True)
     who = zip(*(lists[name] for name in OF_MESSAGE), strict=True)
@@ -349,7 +353,7 @@ def _messages(loaded: Loaded, originals: Sequence[str | None]) -> Iterator[_Said
         )
 
 
-def _tool_calls(loaded: Loaded, originals: Sequence[str | None]) -> Iterator[_Said]:
+def _tool_calls(loaded: LoadedRows, originals: Sequence[str | None]) -> Iterator[_Said]:
     lists = loaded.lists
     names = ("agent", "provider", "model", "tool")
     who = zip(*(lists[name] for name in names), strict=True)

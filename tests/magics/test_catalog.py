@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from IPython.core.error import UsageError
-from support.both import tool_names
-from support.shell import Shell, lone_shell, one_line_and_what_to_do, take_practice_server
+from support.generations import tool_names
+from support.ipython_shell import Shell, connect_to_practice, is_short_error, isolated_shell
 
 from opencode_magics.errors import UnknownNameError, UnsupportedOperation
 from opencode_magics.practice.simulator.server import Simulator
@@ -28,8 +28,8 @@ def shell(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Shell]:
     """A shell in the workspace, with the practice world's server and a new session."""
-    with lone_shell(tmp_path, monkeypatch) as shell:
-        take_practice_server(shell, world, monkeypatch)
+    with isolated_shell(tmp_path, monkeypatch) as shell:
+        connect_to_practice(shell, world, monkeypatch)
         shell.run("%oc_new about offers")
         yield shell
 
@@ -118,7 +118,7 @@ def test_the_inbox_lists_what_waits(shell: Shell) -> None:
     assert list(shell.run(f"%oc_inbox --cancel {first}").value["id"]) == [second]
     assert list(shell.run(f"%oc_inbox --steer {second}").value["delivery"]) == ["steer"]
     failed = shell.fails(f"%oc_inbox --cancel {first}")
-    assert one_line_and_what_to_do(failed)
+    assert is_short_error(failed)
 
 
 @second_only
@@ -180,4 +180,4 @@ def test_what_1x_has_not_is_told_in_a_sentence(shell: Shell, line: str) -> None:
     assert isinstance(shown.error, UnsupportedOperation)
     assert "OpenCode 1.x has no" in shown.text
     assert "OpenCode 2.x has" in shown.text
-    assert one_line_and_what_to_do(shown)
+    assert is_short_error(shown)

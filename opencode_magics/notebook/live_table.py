@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-from .html import esc, page
-from .words import one_line
+from .html import escape_html, page
+from .wording import first_line
 
-Row = tuple[str, ...]
+TableRow = tuple[str, ...]
 
 
-class Board:
+class LiveTable:
     """Shows rows under fixed headings, and a last line in their place when it is closed.
 
     Args:
@@ -20,14 +20,14 @@ class Board:
         headings: Names of the columns; the first is the row's own name.
     """
 
-    def __init__(self, shell: Any, headings: Row) -> None:
+    def __init__(self, shell: Any, headings: TableRow) -> None:
         self._headings = headings
         self._id = f"opencode-{uuid4().hex[:12]}" if getattr(shell, "kernel", None) else ""
-        self._shown: tuple[Row, ...] | None = None
+        self._shown: tuple[TableRow, ...] | None = None
 
-    def show(self, rows: Sequence[Row]) -> None:
+    def show(self, rows: Sequence[TableRow]) -> None:
         """Show these rows, unless they are those that are shown."""
-        rows = tuple(tuple(one_line(cell, 100) for cell in row) for row in rows)
+        rows = tuple(tuple(first_line(cell, 100) for cell in row) for row in rows)
         if rows == self._shown:
             return
         known = self._shown or ()
@@ -42,7 +42,7 @@ class Board:
     def close(self, line: str) -> None:
         """Put one line in the place of the rows."""
         if self._id:
-            self._draw(page([f"<div>{esc(line)}</div>"]), line, self._shown is not None)
+            self._draw(page([f"<div>{escape_html(line)}</div>"]), line, self._shown is not None)
         else:
             print(line)
 
@@ -53,11 +53,11 @@ class Board:
         display(bundle, raw=True, display_id=self._id, update=update)
 
 
-def table(headings: Row, rows: Sequence[Row]) -> str:
+def table(headings: TableRow, rows: Sequence[TableRow]) -> str:
     """Rows as an HTML table that is safe whatever is in them."""
-    head = "".join(f'<th style="{_CELL}">{esc(name)}</th>' for name in headings)
+    head = "".join(f'<th style="{_CELL}">{escape_html(name)}</th>' for name in headings)
     body = "".join(
-        f"<tr>{''.join(f'<td style={chr(34)}{_CELL}{chr(34)}>{esc(c)}</td>' for c in row)}</tr>"
+        "<tr>" + "".join(f'<td style="{_CELL}">{escape_html(c)}</td>' for c in row) + "</tr>"
         for row in rows
     )
     return page([f'<table style="font-size:.92em"><tr>{head}</tr>{body}</table>'])

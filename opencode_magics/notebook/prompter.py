@@ -15,38 +15,38 @@ from typing import TYPE_CHECKING, Literal
 from ..core.model import Permission, Question
 from ..errors import InvalidAnswer, OpenCodeError, ServerConnectionError, StatusError
 from ..sessions.run import Run
-from . import words
-from .ask import Asker
-from .interrupts import Held
+from . import wording
+from .answerer import Answerer
+from .interrupts import DeferredInterrupt
 
 if TYPE_CHECKING:
     from .form import Click, Form
     from .live import View
 
 Ui = Literal["auto", "widgets", "text"]
-READY_WITHIN = 5.0
+READY_TIMEOUT = 5.0
 
 
-class Desk:
-    """Answers what a run's turn asks, a step at a time: `attend` never waits for a click.
+class Prompter:
+    """Answers what a run's turn asks, a step at a time: `handle_requests` never waits for a click.
 
     Args:
         run: Whose requests.
         view: What shows the turn; the form stands below it.
-        asker: Who answers by typing or by policy.
+        answerer: Who answers by typing or by policy.
         ui: "auto", "widgets" (no typing), or "text" (no buttons).
         why_not: Why clicks can't reach this kernel, as far as is known before trying.
     """
 
     def __init__(
-        self, run: Run, view: View, asker: Asker, ui: Ui = "auto", why_not: str = ""
+        self, run: Run, view: View, answerer: Answerer, ui: Ui = "auto", why_not: str = ""
     ) -> None:
         self._run = run
         self._view = view
-        self._asker = asker
+        self._asker = answerer
         self._ui = ui
         self._why_not = why_not
-        self._buttons = ui != "text" and asker.can_ask and view.outputs is not None
+        self._buttons = ui != "text" and answerer.can_ask and view.outputs is not None
         self._form: Form | None = None
         self._below: int | None = None  # outputs of the view when the form was placed
         self._place = ""  # the output that it was put into
@@ -55,7 +55,7 @@ class Desk:
         self._since = 0.0
         self._paused = ""  # the pause that is shown
 
-    def attend(self) -> None:
+    def handle_requests(self) -> None:
         """Ask what is new, and pass on what was answered.
 
         Raises:
@@ -90,11 +90,11 @@ class Desk:
         if self._paused != key:
             self._paused, self._since = key, time.monotonic()
             form.show(pause_spec(key, title))
-        while (click := form.clicked()) is not None:
+        while (click := form.next_click()) is not None:
             if click.id == key and click.reply in ("next", "rest"):
                 form.hide()
                 return click.reply
-        if not form.ready and time.monotonic() - self._since > READY_WITHIN:
+        if not form.ready and time.monotonic() - self._since > READY_TIMEOUT:
             self._give_up_buttons()
         return None
 
@@ -124,11 +124,11 @@ class Desk:
             self._show(request, form)
         elif self._others != self._also_rejected(request):
             self._show(request, form)
-        while (click := form.clicked()) is not None:
+        while (click := form.next_click()) is not None:
             if click.id == request.id:
                 self._pass_on(request, click, form)
                 return
-        if not form.ready and time.monotonic() - self._since > READY_WITHIN:
+        if not form.ready and time.monotonic() - self._since > READY_TIMEOUT:
             self._give_up_buttons()
 
     def _form_below(self) -> Form:
@@ -137,21 +137,21 @@ class Desk:
 
         if self._form is not None and self._below == self._view.outputs:
             return self._form
-        with Held():  # what is lent and stays empty is lost to the view
+        with DeferredInterrupt():  # what is lent and stays empty is lost to the view
             self._form = self._form or Form()
-            self._below, self._place = self._view.outputs, self._view.lend()
+            self._below, self._place = self._view.outputs, self._view.lend_output()
             self._form.place(self._place)
         return self._form
 
     def _show(self, request: Permission | Question, form: Form, note: str = "") -> None:
         from .form import permission_spec, question_spec
 
-        owner, self._others = self._owner(request), self._also_rejected(request)
+        subagent, self._others = self._owner(request), self._also_rejected(request)
         if isinstance(request, Question):
-            spec = question_spec(request, owner)
+            spec = question_spec(request, subagent)
         else:
-            spec = permission_spec(request, owner, self._run.always_means, self._others)
-        form.show(spec | {"note": words.clean(note)})
+            spec = permission_spec(request, subagent, self._run.always_scope, self._others)
+        form.show(spec | {"note": wording.clean(note)})
 
     def _also_rejected(self, request: Permission | Question) -> int:
         """How many other permissions a rejection of this request rejects: those of its session."""
@@ -191,7 +191,7 @@ class Desk:
         if self._ui == "widgets":
             self._asker = replace(self._asker, can_ask=False)
             return
-        why = self._why_not or f"The front-end did not draw the form within {READY_WITHIN:.0f} s."
+        why = self._why_not or f"The front-end did not draw the form within {READY_TIMEOUT:.0f} s."
         self._view.step_aside()
         self._asker.write(
             f'{why} Please type the answer; %config OpenCodeMagics.ui = "text" asks so at once.'
@@ -200,16 +200,16 @@ class Desk:
     # -- typing, or the policy ---------------------------------------------------------------------
 
     def _without(self, request: Permission | Question) -> None:
-        owner = self._owner(request)
+        subagent = self._owner(request)
         if self._asker.asks(request):
             self._view.step_aside()
         if isinstance(request, Permission):
             also = self._also_rejected(request)
-            decided = self._asker.permission(request, owner, self._run.always_means, also)
+            decided = self._asker.permission(request, subagent, self._run.always_scope, also)
             decision, message = decided.decision, decided.message
             _insist(lambda: self._run.decide(request, decision, message, by=decided.by))
             return
-        answered = self._asker.question(request, owner)
+        answered = self._asker.question(request, subagent)
         answers = answered.answers
         if answers is None:
             _insist(lambda: self._run.dismiss(request, by=answered.by))

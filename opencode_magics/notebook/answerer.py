@@ -15,7 +15,7 @@ from typing import Any, Literal
 from ..core import patches, questions
 from ..core.model import Decision, FileDiff, Permission, Question, QuestionItem
 from ..errors import AnswerNeeded
-from . import text, words
+from . import text, wording
 
 Policy = Literal["ask", "once", "reject"]
 Fallback = Literal["reject", "once", "error"]
@@ -35,7 +35,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class PermissionAnswer:
     """An answer to a permission. `by` says who gave it, "" for a person."""
 
     decision: Decision
@@ -44,7 +44,7 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class QuestionAnswer:
     """An answer to a question: per item the chosen labels or free text; None dismisses it."""
 
     answers: tuple[tuple[str, ...], ...] | None
@@ -52,7 +52,7 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class Answerer:
     """Answers what a turn asks.
 
     Args:
@@ -76,54 +76,54 @@ class Asker:
     def permission(
         self,
         permission: Permission,
-        owner: str = "",
-        always_means: str = "",
+        subagent: str = "",
+        always_scope: str = "",
         also_rejected: int = 0,
-    ) -> Decided:
+    ) -> PermissionAnswer:
         """Decide a permission.
 
         Args:
             permission: What is asked.
-            owner: The subagent that asks, "" for the agent itself.
-            always_means: How far "always" reaches on this server.
+            subagent: The subagent that asks, "" for the agent itself.
+            always_scope: How far "always" reaches on this server.
             also_rejected: How many other waiting permissions a rejection rejects too.
 
         Raises:
             AnswerNeeded: Nobody can answer and the policy is "error".
         """
         if self.policy != "ask":
-            return Decided(self.policy, by=f"policy {self.policy!r}")
+            return PermissionAnswer(self.policy, by=f"policy {self.policy!r}")
         if self.asks(permission):
             try:
-                return self._ask_permission(permission, owner, always_means, also_rejected)
+                return self._ask_permission(permission, subagent, always_scope, also_rejected)
             except (EOFError, NotImplementedError):
                 pass  # the front-end has no way to type after all
         if self.fallback == "error":
             raise _needed(f"permission: {permission.action} {permission.subject!r}")
-        return Decided(self.fallback, by="nobody can answer here")
+        return PermissionAnswer(self.fallback, by="nobody can answer here")
 
-    def question(self, question: Question, owner: str = "") -> Answered:
+    def question(self, question: Question, subagent: str = "") -> QuestionAnswer:
         """Answer a question. Raises like `permission`; a policy never answers, it dismisses."""
         if self.asks(question):
             try:
-                return self._ask_question(question, owner)
+                return self._ask_question(question, subagent)
             except (EOFError, NotImplementedError):
                 pass
         if self.fallback == "error":
             raise _needed(f"question: {question.items[0].question!r}")
-        return Answered(None, by="nobody can answer here")
+        return QuestionAnswer(None, by="nobody can answer here")
 
     def _ask_permission(
-        self, permission: Permission, owner: str, always_means: str, also_rejected: int
-    ) -> Decided:
-        silent, told = words.rejection(owner, also_rejected)
-        self.write(f"Permission{_owner(owner)}: {one_line(permission.action)}")
+        self, permission: Permission, subagent: str, always_scope: str, also_rejected: int
+    ) -> PermissionAnswer:
+        silent, told = wording.rejection_effects(subagent, also_rejected)
+        self.write(f"Permission{_owner(subagent)}: {escaped_line(permission.action)}")
         self.write(_indented(permission.subject))
         if permission.diff is not None:
             self.write(_indented(_edit(permission.diff)))
         self.write(
             "[1] Allow once\n"
-            f"[2] Always allow {one_line(words.always(permission, always_means))}\n"
+            f"[2] Always allow {escaped_line(wording.always_scope(permission, always_scope))}\n"
             f"[3] Reject: {silent}\n"
             f"[3 MESSAGE] Reject with a message: {told}"
         )
@@ -131,46 +131,46 @@ class Asker:
             self.write("Please type 1, 2 or 3, or once, always or reject.")
         return decided
 
-    def _ask_question(self, question: Question, owner: str) -> Answered:
-        if owner:
-            self.write(f"Question{_owner(owner)}")
+    def _ask_question(self, question: Question, subagent: str) -> QuestionAnswer:
+        if subagent:
+            self.write(f"Question{_owner(subagent)}")
         answers: list[tuple[str, ...]] = []
         for item in question.items:
-            if not questions.asked(question, item, answers):
+            if not questions.applies(question, item, answers):
                 answers.append(())
                 continue
-            answer = self._ask_item(item, owner)
-            while answer != (_DISMISS,) and (wrong := questions.complaint(item, answer)):
-                self.write(f"{one_line(wrong)}.")
-                answer = self._ask_item(item, owner)
+            answer = self._ask_item(item, subagent)
+            while answer != (_DISMISS,) and (wrong := questions.answer_error(item, answer)):
+                self.write(f"{escaped_line(wrong)}.")
+                answer = self._ask_item(item, subagent)
             if answer == (_DISMISS,):
-                return Answered(None)
+                return QuestionAnswer(None)
             answers.append(answer)
-        return Answered(tuple(answers))
+        return QuestionAnswer(tuple(answers))
 
-    def _ask_item(self, item: QuestionItem, owner: str) -> tuple[str, ...]:
-        self.write(printable(item.question))
+    def _ask_item(self, item: QuestionItem, subagent: str) -> tuple[str, ...]:
+        self.write(escape_controls(item.question))
         if item.url:
             self.write(_indented(item.url))
         for number, option in enumerate(item.options, 1):
             description = f" - {option.description}" if option.description else ""
-            self.write(f"[{number}] {one_line(option.label + description)}")
+            self.write(f"[{number}] {escaped_line(option.label + description)}")
         own = ", or your own words" if item.custom else ""
         how = f"numbers, separated by commas{own}" if item.multiple else ""
         how = how or (f"number{own}" if item.options else "your answer")
-        how = f"{how} ({_DISMISS} to give none: {words.stop(owner)})"
+        how = f"{how} ({_DISMISS} to give none: {wording.stop_effect(subagent)})"
         while not (typed := self.read(f"{how}: ").strip()):
             continue
         return _chosen(item, typed)
 
 
-def _decided(typed: str) -> Decided | None:
+def _decided(typed: str) -> PermissionAnswer | None:
     """What was typed, by number or by word; None if it is neither."""
     choice, _, message = typed.strip().partition(" ")
     decision = _CHOICES.get(choice.lower())
     if decision is None or (message and decision != "reject"):
         return None
-    return Decided(decision, message.strip())
+    return PermissionAnswer(decision, message.strip())
 
 
 def _chosen(item: QuestionItem, typed: str) -> tuple[str, ...]:
@@ -184,26 +184,26 @@ def _chosen(item: QuestionItem, typed: str) -> tuple[str, ...]:
 
 def _edit(diff: FileDiff) -> str:
     """An edit as a person reads it; raw where a reader finds nothing in it, so nothing hides."""
-    read = any(change.hunks for change in patches.changes(diff))
+    read = any(change.hunks for change in patches.changes_in(diff))
     return text.file_diff(diff) if read else diff.patch
 
 
-def _owner(owner: str) -> str:
-    return f" for subagent {one_line(owner)}" if owner else ""
+def _owner(subagent: str) -> str:
+    return f" for subagent {escaped_line(subagent)}" if subagent else ""
 
 
 def _indented(text: str) -> str:
-    return "\n".join("    " + line for line in printable(text).split("\n"))
+    return "\n".join("    " + line for line in escape_controls(text).split("\n"))
 
 
-def printable(text: str) -> str:
+def escape_controls(text: str) -> str:
     """A text with control characters made visible, so that it can't play with the terminal."""
     return _CONTROL.sub(lambda m: f"\\x{ord(m[0]):02x}", text)
 
 
-def one_line(text: str) -> str:
+def escaped_line(text: str) -> str:
     """The same on one line, so that it can't look like something that we say."""
-    return printable(text).replace("\n", "\\n")
+    return escape_controls(text).replace("\n", "\\n")
 
 
 def _needed(what: str) -> AnswerNeeded:

@@ -14,9 +14,16 @@ from hypothesis import strategies as st
 
 from opencode_magics.core.diffs import Diff
 from opencode_magics.core.model import FileDiff
-from opencode_magics.core.patches import Change, changes, parse
+from opencode_magics.core.patches import FileChange, changes_in, parse
 from opencode_magics.notebook import html, text
-from opencode_magics.notebook.diff import Row, emphasised, notes, rows, sides, visible
+from opencode_magics.notebook.diff_rows import (
+    DiffRow,
+    notes,
+    rows,
+    side_by_side,
+    visible_line,
+    with_emphasis,
+)
 
 CASES = Path(__file__).parents[1] / "data" / "cases"
 PATCHES = sorted(p.stem for p in CASES.glob("diff_*.patch"))
@@ -26,12 +33,12 @@ def patch(name: str) -> str:
     return (CASES / f"diff_{name}.patch").read_bytes().decode()
 
 
-def only(name: str) -> Change:
+def only(name: str) -> FileChange:
     (change,) = parse(patch(name))
     return change
 
 
-def shown(change: Change) -> list[str]:
+def shown(change: FileChange) -> list[str]:
     return [row.text for row in rows(change)]
 
 
@@ -109,7 +116,7 @@ def test_g5_10_one_long_line_is_cut_too() -> None:
 
 
 def test_g5_10_counts_without_a_patch_are_too_large_to_show() -> None:
-    (change,) = changes(FileDiff("mesh.obj", "", 61_000, 3, "modified"))
+    (change,) = changes_in(FileDiff("mesh.obj", "", 61_000, 3, "modified"))
     assert (change.counts, notes(change)) == ((61_000, 3), ("too large to show",))
 
 
@@ -174,12 +181,12 @@ def test_two_files_in_one_patch_are_two() -> None:
 
 
 def test_the_servers_own_name_counts_and_status_come_first() -> None:
-    (change,) = changes(FileDiff("a.txt", INDEX, 10, 20, "added"))
+    (change,) = changes_in(FileDiff("a.txt", INDEX, 10, 20, "added"))
     assert (change.name, change.counts, change.status) == ("a.txt", (10, 20), "added")
 
 
 def test_a_patch_of_hunks_alone_is_shown_under_the_given_name() -> None:
-    (change,) = changes(FileDiff("a.txt", "--- \n+++ \n@@ -1 +1 @@\n-x\n+y\n"))
+    (change,) = changes_in(FileDiff("a.txt", "--- \n+++ \n@@ -1 +1 @@\n-x\n+y\n"))
     assert (change.name, change.counts) == ("a.txt", (1, 1))
 
 
@@ -200,7 +207,7 @@ def test_a_changed_mode_is_told() -> None:
 
 def test_directions_and_controls_are_visible_marks() -> None:
     """Text that looks other than it is (CVE-2021-42574) is not hidden in a diff."""
-    assert visible("a\u202eb\x1b[0m\x7f\u200f\tc") == "a⟨U+202E⟩b␛[0m␡⟨U+200F⟩\tc"
+    assert visible_line("a\u202eb\x1b[0m\x7f\u200f\tc") == "a⟨U+202E⟩b␛[0m␡⟨U+200F⟩\tc"
 
 
 @given(st.text(st.sampled_from('-+ @\\/,1ab"\n\r\t'), max_size=60))
@@ -216,7 +223,7 @@ def test_rubbish_is_no_error(rubbish: str) -> None:
 def marked(old: str, new: str) -> tuple[list[str], list[str]]:
     """What stands out in two lines, one of which became the other."""
     (change,) = parse(f"--- a\n+++ a\n@@ -1 +1 @@\n-{old}\n+{new}\n")
-    before, after = ([r.text[b:e] for b, e in r.marks] for r in emphasised(rows(change))[1:])
+    before, after = ([r.text[b:e] for b, e in r.marks] for r in with_emphasis(rows(change))[1:])
     return before, after
 
 
@@ -249,13 +256,13 @@ def test_many_changed_lines_are_quick_to_mark() -> None:
     body += "".join(f"+{i} of some words in a line of prose\n" for i in range(n))
     (change,) = parse(f"--- a\n+++ a\n@@ -1,{n} +1,{n} @@\n{body}")
     began = time.thread_time()
-    assert all(row.marks for row in emphasised(rows(change, 2 * n))[1:])
+    assert all(row.marks for row in with_emphasis(rows(change, 2 * n))[1:])
     assert time.thread_time() - began < 2
 
 
 def sides_of(body: str, old: int, new: int) -> list[tuple[str | None, str | None]]:
     (change,) = parse(f"--- a\n+++ a\n@@ -1,{old} +1,{new} @@\n{body}")
-    return [(o and o.text, n and n.text) for o, n in sides(list(rows(change))[1:])]
+    return [(o and o.text, n and n.text) for o, n in side_by_side(list(rows(change))[1:])]
 
 
 def test_side_by_side_a_line_stands_beside_what_it_became() -> None:
@@ -274,13 +281,13 @@ def test_side_by_side_a_note_stays_on_its_side() -> None:
 
 @given(st.lists(st.sampled_from([" a b", "-a b", "+a c", "-x", "+y z", "\\ note"]), max_size=30))
 def test_side_by_side_no_row_is_lost_and_none_changes_its_order(lines: list[str]) -> None:
-    given_rows = [Row(line[0], line) for line in lines]
-    pairs = list(sides(given_rows))
+    given_rows = [DiffRow(line[0], line) for line in lines]
+    pairs = list(side_by_side(given_rows))
     left = [o for o, n in pairs if o is not None]
     right = [n for o, n in pairs if n is not None]
     assert [r for r in left if r.kind == "-"] == [r for r in given_rows if r.kind == "-"]
     assert [r for r in right if r.kind == "+"] == [r for r in given_rows if r.kind == "+"]
-    assert {r.text for r in emphasised(given_rows)} == set(lines)
+    assert {r.text for r in with_emphasis(given_rows)} == set(lines)
 
 
 def test_marks_are_seen_without_styles_and_text_is_escaped() -> None:
@@ -326,7 +333,7 @@ def test_every_case_is_shown_in_every_look(name: str) -> None:
     for drawn in (html.whole_diff(told), html.whole_diff(told.side_by_side())):
         assert "var(" not in drawn
         assert not re.search(r"[\x00-\x08\x0b-\x1f\u2028]", drawn)
-        assert all(escape(visible(f.name)) in drawn for f in told.files)
+        assert all(escape(visible_line(f.name)) in drawn for f in told.files)
 
 
 def test_a_note_on_the_last_line_stays_a_note() -> None:

@@ -10,23 +10,23 @@ from ..core.turn import Turn
 from ..errors import TurnInterrupted
 from ..sessions.replay import Replay
 from ..sessions.run import TICK
-from .ask import Asker
-from .blocks import Request, blocks
-from .desk import Desk, Ui
-from .interrupts import Held, interruptible
+from .answerer import Answerer
+from .blocks import RequestState, blocks
+from .interrupts import DeferredInterrupt, interruptible
 from .live import View, view
+from .prompter import Prompter, Ui
 from .pump import NoPump, Pump, pump_for
 
 
 def replay(
-    run: Replay, shell: Any, asker: Asker, ui: Ui = "auto", *, by_steps: bool = False
+    run: Replay, shell: Any, answerer: Answerer, ui: Ui = "auto", *, by_steps: bool = False
 ) -> Turn:
     """Play a replay to its end.
 
     Args:
         run: What is played.
         shell: The shell whose cell this is.
-        asker: Who answers, where the replay is interactive, and goes on, where it is by steps.
+        answerer: Who answers, where the replay is interactive, and goes on, where it is by steps.
         ui: How to ask: "auto", "widgets" or "text".
         by_steps: Wait for a person before everything that happens; where nobody is, play on.
 
@@ -38,7 +38,7 @@ def replay(
     """
     shown = view(shell)
     with interruptible(), pump_for(shell) as pump:
-        desk = Desk(run, shown, asker, ui, pump.reason)
+        desk = Prompter(run, shown, answerer, ui, pump.reason)
         try:
             if by_steps:
                 _step(run, shown, desk, pump)
@@ -50,20 +50,20 @@ def replay(
                 "The replay is stopped; nothing was running.", turn=run.turn
             ) from None
         finally:
-            with Held(spare=sys.exc_info()[0]):
+            with DeferredInterrupt(in_flight=sys.exc_info()[0]):
                 desk.close()
-                shown.close(run.turn, " ".join((*run.differs, *_cut(run))))
+                shown.close(run.turn, " ".join((*run.differences, *_cut(run))))
     return run.turn
 
 
-def _look(turn: Turn, run: Replay, shown: View, desk: Desk, pump: Pump | NoPump) -> None:
+def _look(turn: Turn, run: Replay, shown: View, desk: Prompter, pump: Pump | NoPump) -> None:
     shown.show(turn, run.note)
     pump.poll()
     if run.interactive:
-        desk.attend()
+        desk.handle_requests()
 
 
-def _step(run: Replay, shown: View, desk: Desk, pump: Pump | NoPump) -> None:
+def _step(run: Replay, shown: View, desk: Prompter, pump: Pump | NoPump) -> None:
     """Play one thing after another, each when a person wants it, until all or the rest is due."""
     run.start()
     number = 0
@@ -86,7 +86,7 @@ def _things(turn: Turn) -> object:
     return [
         (b.key, b.closed, getattr(b.value, "status", ""), getattr(b.value, "reply", ""))
         for b in blocks(turn)
-        if b.closed or isinstance(b.value, ToolCall | Request)
+        if b.closed or isinstance(b.value, ToolCall | RequestState)
     ]
 
 

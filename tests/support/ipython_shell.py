@@ -25,7 +25,7 @@ from opencode_magics.practice.world import Practice
 
 
 @dataclass(frozen=True)
-class Shown:
+class CellResult:
     """What came of a cell: the text on the screen, rich outputs, its value, its error."""
 
     text: str
@@ -50,14 +50,14 @@ class Terminal(io.StringIO):
 class Shell(InteractiveShell):  # type: ignore[misc]
     """A shell without history and colours. Nobody sits there unless somebody `types`."""
 
-    def run(self, cell: str) -> Shown:
+    def run(self, cell: str) -> CellResult:
         """Run a cell that has to work."""
         shown = self.see(cell)
         if shown.error is not None:
             raise shown.error
         return shown
 
-    def fails(self, cell: str) -> Shown:
+    def fails(self, cell: str) -> CellResult:
         """Run a cell that has to fail; tells what a person would see of it."""
         shown = self.see(cell)
         assert shown.error is not None, f"it did not fail:\n{shown.text}"
@@ -67,18 +67,18 @@ class Shell(InteractiveShell):  # type: ignore[misc]
         """Have a person sit there and type these lines from now on."""
         sys.stdin = Terminal("".join(f"{line}\n" for line in lines))
 
-    def see(self, cell: str) -> Shown:
+    def see(self, cell: str) -> CellResult:
         """Run a cell, whatever comes of it."""
         screen = io.StringIO()
         with capture_output() as captured:
             sys.stdout = sys.stderr = screen  # in one text, as a person reads it
             result = self.run_cell(cell, store_history=True)
         error = result.error_before_exec or result.error_in_exec
-        return Shown(screen.getvalue(), captured.outputs, result.result, error)
+        return CellResult(screen.getvalue(), captured.outputs, result.result, error)
 
 
 @contextmanager
-def lone_shell(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+def isolated_shell(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     """A shell of its own, in its own folder, with no server to be found.
 
     It leaves nothing of itself in this process, and nor does the extension when it was loaded.
@@ -106,7 +106,7 @@ def lone_shell(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
         Shell.clear_instance()
 
 
-def take_practice_server(
+def connect_to_practice(
     shell: Shell, practice: Practice | Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Go to the workspace of a practice world, load the extension, and connect."""
@@ -126,11 +126,11 @@ def until(true: Callable[[], Any], patience: float = 60.0) -> Any:
     return found
 
 
-def until_at_work(client: Client, session: Session) -> None:
+def wait_until_busy(client: Client, session: Session) -> None:
     """Wait until a session is listed as busy: 1.18.33 may take a moment after a prompt."""
     until(lambda: session.id in client.statuses(session.directory))
 
 
-def one_line_and_what_to_do(shown: Shown) -> bool:
+def is_short_error(shown: CellResult) -> bool:
     """Whether an error shows as a sentence or two, and no traceback."""
     return 1 <= len(shown.lines) <= 2 and "Traceback" not in shown.text

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from ..client.client import Client, aside
-from ..core.columns import Columns, built
-from ..core.formatting import counted
+from ..client.client import Client, optional
+from ..core.columns import Columns, frame_from_lists
+from ..core.formatting import pluralize
 from ..core.model import Session
-from ..sessions.lookup import find
+from ..sessions.lookup import find_session
 from . import frames
 from .cache import Cache
-from .collector import without_collector
-from .copies import Copies, Place, families, find_copies
-from .frames import KINDS
-from .load import Loaded, load
+from .fork_copies import Copies, CopyCandidate, find_fork_copies, fork_families
+from .frames import FRAME_KINDS
+from .gc_pause import gc_paused
+from .load import LoadedRows, load
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +47,7 @@ _ARGUMENTS = """
 """
 
 
-def described(columns: Columns, more: str = "") -> Callable[[F], F]:
+def documents_columns(columns: Columns, more: str = "") -> Callable[[F], F]:
     """Completes a docstring by what each column is."""
 
     def complete(function: F) -> F:
@@ -75,7 +75,7 @@ class Table(Protocol):
         """Load it."""
 
 
-@described(frames.SESSIONS)
+@documents_columns(frames.SESSIONS)
 def sessions(
     client: Client, *, directory: str | None = None, everywhere: bool = False
 ) -> pd.DataFrame:
@@ -102,7 +102,7 @@ def known_status(client: Client, directory: str, listed: Iterable[Session]) -> d
     Returns:
         By the id of a session "idle", "busy" or "retry"; of none in another directory.
     """
-    busy = aside(lambda: client.statuses(directory), None)
+    busy = optional(lambda: client.statuses(directory), None)
     here = (s.id for s in listed if s.directory == directory)
     return {} if busy is None else {s: busy[s].name if s in busy else "idle" for s in here}
 
@@ -136,14 +136,14 @@ def forks(client: Client, everyone: Sequence[Session], *, cache: Cache | bool = 
         KeyboardInterrupt: It was interrupted: what is not a fork then nobody knows.
         ServerConnectionError: The server went away; what was read is in the cache.
     """
-    members = families(everyone, everyone)
-    loaded = load(client, members, "messages", cache=kept_in(cache))
-    if loaded.stopped:
+    members = fork_families(everyone, everyone)
+    loaded = load(client, members, "messages", cache=resolve_cache(cache))
+    if loaded.not_loaded:
         raise KeyboardInterrupt
-    return Forks(copies_of(loaded, everyone).forks, loaded.warnings)
+    return Forks(fork_copies_in(loaded, everyone).forks, loaded.warnings)
 
 
-def kept_in(cache: Cache | bool) -> Cache | None:
+def resolve_cache(cache: Cache | bool) -> Cache | None:
     """The cache that is meant: True is the user's own, False none."""
     return Cache() if cache is True else cache or None
 
@@ -159,16 +159,18 @@ def _table(kind: str, what: str) -> Table:
         progress: bool = True,
     ) -> pd.DataFrame:
         chosen = (
-            client.sessions(everywhere=everywhere) if sessions is None else choose(client, sessions)
+            client.sessions(everywhere=everywhere)
+            if sessions is None
+            else resolve_sessions(client, sessions)
         )
         loaded = load(
-            client, chosen, kind, cache=kept_in(cache), refresh=refresh, progress=progress
+            client, chosen, kind, cache=resolve_cache(cache), refresh=refresh, progress=progress
         )
-        return finished(kind, loaded, chosen)
+        return history_frame(kind, loaded, chosen)
 
     table.__name__ = table.__qualname__ = kind
     table.__doc__ = what
-    return described(KINDS[kind].columns, _ARGUMENTS)(table)
+    return documents_columns(FRAME_KINDS[kind].columns, _ARGUMENTS)(table)
 
 
 messages = _table("messages", "Messages as a frame, one row each, those of a session oldest first.")
@@ -177,31 +179,35 @@ parts = _table("parts", "Parts of messages as a frame, one row each, in the orde
 tools = _table("tools", "Tool calls as a frame, one row each, in the order of the messages.")
 
 
-def choose(client: Client, sessions: Iterable[Session | str] | Session) -> tuple[Session, ...]:
+def resolve_sessions(
+    client: Client, sessions: Iterable[Session | str] | Session
+) -> tuple[Session, ...]:
     """The sessions that are meant, each once, by value, id or title; one may stand alone."""
     sessions = [sessions] if isinstance(sessions, str | Session) else sessions
-    chosen = (s if isinstance(s, Session) else find(client, s) for s in sessions)
+    chosen = (s if isinstance(s, Session) else find_session(client, s) for s in sessions)
     return tuple({s.id: s for s in chosen}.values())
 
 
-@without_collector()
-def finished(kind: str, loaded: Loaded, sessions: Sequence[Session]) -> pd.DataFrame:
+@gc_paused()
+def history_frame(kind: str, loaded: LoadedRows, sessions: Sequence[Session]) -> pd.DataFrame:
     """The frame of what was loaded, with its copies marked."""
-    copies = copies_of(loaded, sessions)
+    copies = fork_copies_in(loaded, sessions)
     warnings = loaded.warnings
     lists = loaded.lists
-    if alone := {(lists["session"][at], lists["message"][at]) for at in copies.lone}:
-        told = counted(len(alone), "message")
+    if alone := {(lists["session"][at], lists["message"][at]) for at in copies.orphans}:
+        told = pluralize(len(alone), "message")
         warnings.append(f"{told} older than the session: copied from one that is not here.")
     lists["duplicate_of"] = copies.originals
-    frame = built({n: c for n, c in KINDS[kind].columns.items() if n not in _HIDDEN}, lists)
+    frame = frame_from_lists(
+        {n: c for n, c in FRAME_KINDS[kind].columns.items() if n not in _HIDDEN}, lists
+    )
     frame.attrs["warnings"] = warnings
     frame.attrs["forks"] = copies.forks
     return frame
 
 
-def copies_of(loaded: Loaded, sessions: Sequence[Session]) -> Copies:
+def fork_copies_in(loaded: LoadedRows, sessions: Sequence[Session]) -> Copies:
     """Which rows are copies, of what was loaded."""
     lists = loaded.lists
-    places = map(Place, lists["session"], lists["message"], lists["created"], lists["key"])
-    return find_copies([*places], {s.id: s for s in sessions})
+    places = map(CopyCandidate, lists["session"], lists["message"], lists["created"], lists["key"])
+    return find_fork_copies([*places], {s.id: s for s in sessions})

@@ -23,15 +23,15 @@ class Copies(NamedTuple):
     Attributes:
         originals: Per row the message that it is a copy of, or None.
         forks: Which session is a fork of which: as the server tells, else as its copies do.
-        lone: Rows of copies whose original is not among the rows: older than their session.
+        orphans: Rows of copies whose original is not among the rows: older than their session.
     """
 
     originals: list[str | None]
     forks: dict[str, str]
-    lone: list[int]
+    orphans: list[int]
 
 
-class Place(NamedTuple):
+class CopyCandidate(NamedTuple):
     """Where a row stands: its session, its message, when that began, and what a copy keeps."""
 
     session: str
@@ -40,7 +40,7 @@ class Place(NamedTuple):
     key: str | None
 
 
-def find_copies(rows: Sequence[Place], sessions: Mapping[str, Session]) -> Copies:
+def find_fork_copies(rows: Sequence[CopyCandidate], sessions: Mapping[str, Session]) -> Copies:
     """Which rows belong to a copied message, and to which message of which session.
 
     The original is in the session that was made first. Rows of the same session are never copies
@@ -50,18 +50,18 @@ def find_copies(rows: Sequence[Place], sessions: Mapping[str, Session]) -> Copie
     forks = _mark(rows, sessions, originals) if _meet(rows) else {}
     forks |= {s.id: s.forked_from for s in sessions.values() if s.forked_from}
     made = {s.id: s.created or 0 for s in sessions.values()}
-    lone = [
+    orphans = [
         at
         for at, row in enumerate(rows)
         if originals[at] is None
         and row.created is not None
         and row.created < made.get(row.session, 0)
     ]
-    return Copies(originals, forks, lone)
+    return Copies(originals, forks, orphans)
 
 
 def _mark(
-    rows: Sequence[Place], sessions: Mapping[str, Session], originals: list[str | None]
+    rows: Sequence[CopyCandidate], sessions: Mapping[str, Session], originals: list[str | None]
 ) -> dict[str, str]:
     """Put the original of each copy into its place; which session is a fork of which."""
     firsts: dict[str, tuple[str, str | None]] = {}
@@ -80,13 +80,15 @@ def _mark(
     return {s: owners.most_common(1)[0][0] for s, owners in taken_from.items()}
 
 
-def _meet(rows: Iterable[Place]) -> bool:
+def _meet(rows: Iterable[CopyCandidate]) -> bool:
     """Whether any two sessions have something that a copy keeps: most histories have not."""
     owners: dict[str, str] = {}
     return any(owners.setdefault(r.key, r.session) != r.session for r in rows if r.key is not None)
 
 
-def _by_age(rows: Iterable[Place], sessions: Mapping[str, Session]) -> list[tuple[str, list[int]]]:
+def _by_age(
+    rows: Iterable[CopyCandidate], sessions: Mapping[str, Session]
+) -> list[tuple[str, list[int]]]:
     """Row numbers by session, the session that was made first at first."""
     places: dict[str, list[int]] = {}
     for at, row in enumerate(rows):
@@ -104,7 +106,7 @@ def is_fork(session: Session) -> bool:
     return session.forked_from is not None or _FORK.search(session.title) is not None
 
 
-def families(everyone: Iterable[Session], asked: Iterable[Session]) -> list[Session]:
+def fork_families(everyone: Iterable[Session], asked: Iterable[Session]) -> list[Session]:
     """Sessions that are forks, and what they are or may be forks of, if asked about.
 
     1.18.33 titles a fork of "work" "work (fork #1)", and a fork of that "work (fork #2)".

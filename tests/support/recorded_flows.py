@@ -10,8 +10,8 @@ from typing import Any
 
 import httpx_sse
 
-from opencode_magics.client.client import Heard, _decoded
-from opencode_magics.core.events import Event, Reread
+from opencode_magics.client.client import StreamItem, _decoded
+from opencode_magics.core.events import Event, StoreSnapshot
 from opencode_magics.core.model import Status
 from opencode_magics.core.turn import Turn
 from opencode_magics.dialects import v2_shapes as shapes
@@ -31,7 +31,7 @@ class Flow:
     """One recorded prompt."""
 
     events: tuple[Event, ...]
-    stored: Reread
+    stored: StoreSnapshot
     start: Turn
     raw: bytes
 
@@ -57,7 +57,7 @@ def flow(name: str) -> Flow:
     session = turn.head["session"]["id"]
     frames = (json.dumps(line["frame"]) for line in turn.lines if "frame" in line)
     raw = "".join(f"data: {frame}\n\n" for frame in frames).encode()
-    stored = Reread(
+    stored = StoreSnapshot(
         session,
         Status("idle"),
         tuple(_message_with_parts(m) for m in body(turn, f"/session/{session}/message")),
@@ -67,7 +67,7 @@ def flow(name: str) -> Flow:
 
 
 @dataclass(frozen=True)
-class Transcript:
+class RecordedSession:
     """What a client of 2.0.16 saw of a session: its frames, and the rows at the end.
 
     Shapes and order are those of real recordings; ids, texts, paths and numbers are our own.
@@ -78,33 +78,33 @@ class Transcript:
     frames: tuple[Any, ...]
     rows: tuple[Any, ...]
 
-    def stored(self) -> Reread:
+    def stored(self) -> StoreSnapshot:
         """What the store held at the end."""
-        why = dict(shapes.reasons(self.frames))
+        why = dict(shapes.interruption_reasons(self.frames))
         messages = shapes.messages(self.session, self.rows, why=why)
-        return Reread(self.session, Status("idle"), messages)
+        return StoreSnapshot(self.session, Status("idle"), messages)
 
     def heard(self) -> tuple[Event, ...]:
         """What the frames say."""
         return tuple(e for frame in self.frames for e in V2().events(frame))
 
 
-def transcript(name: str) -> Transcript:
+def transcript(name: str) -> RecordedSession:
     """A transcript of 2.0.16 by its name."""
     turn = recording(f"v2/{name}")
     session = turn.head["session"]["id"]
     frames = tuple(line["frame"] for line in turn.lines if "frame" in line)
     rows = tuple(body(turn, f"/api/session/{session}/message")["data"])
     prompts = tuple(row["id"] for row in rows if row["type"] == "user")
-    return Transcript(session, prompts, frames, rows)
+    return RecordedSession(session, prompts, frames, rows)
 
 
 def events(raw: bytes) -> Iterator[Any]:
     """What the frames in some bytes say."""
-    return heard_in([raw])
+    return events_in([raw])
 
 
-def heard_in(chunks: list[bytes]) -> Iterator[Heard]:
+def events_in(chunks: list[bytes]) -> Iterator[StreamItem]:
     """The same for bytes that come in any pieces."""
     import httpx
 

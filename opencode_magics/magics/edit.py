@@ -9,29 +9,35 @@ from IPython.core.error import UsageError
 from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
-from .options import a_session, arguments, in_session, parsed, split
+from .options import (
+    documented_arguments,
+    session_argument,
+    session_option,
+    split,
+    with_parsed_options,
+)
 from .topic import Topic
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ..core.model import Session
-    from ..sessions.edit import Change
+    from ..sessions.edit import EditResult
 
 _yes = argument("-y", "--yes", action="store_true", help="Do it without asking back.")
 
 
 @magics_class
-class SteeringMagics(Topic):
+class EditMagics(Topic):
     """Change a session, and see what belongs to it"""
 
     @no_var_expand
-    @arguments
-    @in_session
+    @documented_arguments
+    @session_option
     @argument("--before", metavar="MESSAGE", help="Copy only what is before this prompt.")
     @line_magic
-    @parsed
-    def oc_fork(self, options: Namespace) -> Change:
+    @with_parsed_options
+    def oc_fork(self, options: Namespace) -> EditResult:
         """A copy of a session, which becomes the current session.
 
         The files stay as they are. On 1.x the copy carries the cost of what was copied: %oc_usage
@@ -48,15 +54,15 @@ class SteeringMagics(Topic):
         return done
 
     @no_var_expand
-    @arguments
-    @in_session
+    @documented_arguments
+    @session_option
     @argument("message", nargs="?", help="Id of a prompt, or its beginning; default: the last.")
     @argument("--commit", action="store_true", help="Make a revert final (2.x).")
     @argument("--keep-files", action="store_true", help="Leave the files as they are (2.x).")
     @_yes
     @line_magic
-    @parsed
-    def oc_revert(self, options: Namespace) -> Change:
+    @with_parsed_options
+    def oc_revert(self, options: Namespace) -> EditResult:
         """A session and its files, taken back to before a prompt.
 
         %oc_unrevert brings it all back, until the next prompt deletes it. Files come back where
@@ -81,11 +87,11 @@ class SteeringMagics(Topic):
         return edit.commit(client, session)
 
     @no_var_expand
-    @arguments
-    @in_session
+    @documented_arguments
+    @session_option
     @line_magic
-    @parsed
-    def oc_unrevert(self, options: Namespace) -> Change:
+    @with_parsed_options
+    def oc_unrevert(self, options: Namespace) -> EditResult:
         """What %oc_revert took away, brought back: messages and files.
 
         Example::
@@ -98,12 +104,12 @@ class SteeringMagics(Topic):
         return edit.unrevert(self.state.client, self._session(options))
 
     @no_var_expand
-    @arguments
-    @in_session
+    @documented_arguments
+    @session_option
     @argument("-m", "--model", help="Who sums up, provider/model; default: the session's.")
     @line_magic
-    @parsed
-    def oc_compact(self, options: Namespace) -> Change:
+    @with_parsed_options
+    def oc_compact(self, options: Namespace) -> EditResult:
         """A session summed up, so that its next prompts take fewer tokens.
 
         It costs a model call, and isn't done where OpenCodeMagics.max_session_cost is spent. The
@@ -119,11 +125,11 @@ class SteeringMagics(Topic):
         return edit.compact(client, session, options.model, self.state.limits)
 
     @no_var_expand
-    @arguments
-    @in_session
+    @documented_arguments
+    @session_option
     @argument("title", nargs="*", help="The new title.")
     @line_magic
-    def oc_rename(self, line: str) -> Change | None:
+    def oc_rename(self, line: str) -> EditResult | None:
         """A session with another title.
 
         Example::
@@ -142,12 +148,12 @@ class SteeringMagics(Topic):
         return done
 
     @no_var_expand
-    @arguments
-    @a_session
+    @documented_arguments
+    @session_argument
     @argument("--undo", action="store_true", help="Bring it back.")
     @line_magic
-    @parsed
-    def oc_archive(self, options: Namespace) -> Change:
+    @with_parsed_options
+    def oc_archive(self, options: Namespace) -> EditResult:
         """A session put away, so that lists leave it out; it can still be prompted.
 
         Example::
@@ -162,13 +168,13 @@ class SteeringMagics(Topic):
         return done
 
     @no_var_expand
-    @arguments
-    @a_session
+    @documented_arguments
+    @session_argument
     @argument("--undo", action="store_true", help="Make it private again.")
     @_yes
     @line_magic
-    @parsed
-    def oc_share(self, options: Namespace) -> Change:
+    @with_parsed_options
+    def oc_share(self, options: Namespace) -> EditResult:
         """A session made public, at an address that anybody can open.
 
         Example::
@@ -183,10 +189,10 @@ class SteeringMagics(Topic):
         return edit.share(self.state.client, session, undo=options.undo)
 
     @no_var_expand
-    @arguments
-    @a_session
+    @documented_arguments
+    @session_argument
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_children(self, options: Namespace) -> pd.DataFrame:
         """The subagents of a session at any depth, as a DataFrame: a tree, parents first.
 
@@ -199,13 +205,13 @@ class SteeringMagics(Topic):
 
         client, top = self.state.client, self._session(options)
         below = tuple(store.descendants(client, top, 0))
-        return tables.children(top, status.read(client, below))
+        return tables.children(top, status.read_states(client, below))
 
     @no_var_expand
-    @arguments
-    @a_session
+    @documented_arguments
+    @session_argument
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_todo(self, options: Namespace) -> pd.DataFrame:
         """The list of things to do that a session's agent keeps, as a DataFrame.
 
@@ -219,7 +225,7 @@ class SteeringMagics(Topic):
 
     def _session(self, options: Namespace) -> Session:
         given = options.session or ""
-        return self.state.chosen(given if isinstance(given, str) else " ".join(given))
+        return self.state.resolve_session(given if isinstance(given, str) else " ".join(given))
 
     def _known(self, session: Session) -> None:
         """Keep what is known here of a session as it is now."""
@@ -234,7 +240,7 @@ class SteeringMagics(Topic):
         Raises:
             UsageError: Nobody can be asked, or somebody said no.
         """
-        from ..notebook.ask import can_ask
+        from ..notebook.answerer import can_ask
 
         if options.yes:
             return

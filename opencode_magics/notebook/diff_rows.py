@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ..core.diffs import ChangedFile, Diff, Source
 from ..core.model import FileDiff
-from ..core.patches import Change, Hunk, changes, narrowed
+from ..core.patches import FileChange, Hunk, changes_in, trim_context
 
 MAX_LINES = 400  # of one file
 MAX_WIDTH = 400  # characters of one line
@@ -24,7 +24,7 @@ MAX_FILES = 100  # of one Diff
 Marks = tuple[tuple[int, int], ...]
 
 
-class Row(NamedTuple):
+class DiffRow(NamedTuple):
     r"""A line to show.
 
     Attributes:
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 # -- what to say of a change -----------------------------------------------------------------------
 
 
-def notes(change: Change) -> tuple[str, ...]:
+def notes(change: FileChange) -> tuple[str, ...]:
     """What to say beside name and counts: `added`, `binary`, `too large to show`, ..."""
     what = () if change.status == "modified" else (change.status,)
     mode = (f"mode {change.mode}",) if change.mode else ()
@@ -54,7 +54,7 @@ def notes(change: Change) -> tuple[str, ...]:
     return (*what, *mode, *_missing(change))
 
 
-def _missing(change: Change) -> tuple[str, ...]:
+def _missing(change: FileChange) -> tuple[str, ...]:
     """Why there are no lines to show, if there are none."""
     if change.hunks:
         return _untold(change)
@@ -68,7 +68,7 @@ def _missing(change: Change) -> tuple[str, ...]:
     return ("too large to show" if edited > MAX_LINES else "no text",)
 
 
-def _untold(change: Change) -> tuple[str, ...]:
+def _untold(change: FileChange) -> tuple[str, ...]:
     """Where a patch has other lines than the server counts: it was cut, or isn't UTF-8."""
     signs = [line[0] for hunk in change.hunks for line in hunk.lines]
     plus, minus = signs.count("+"), signs.count("-")
@@ -77,7 +77,7 @@ def _untold(change: Change) -> tuple[str, ...]:
     )
 
 
-def line_endings(change: Change) -> str:
+def line_endings(change: FileChange) -> str:
     """`CRLF → LF` when line ends are all that changed, else ""."""
     before, after = (_texts(change, sign) for sign in "-+")
     kinds: tuple[set[str], set[str]] = (set(), set())
@@ -90,7 +90,7 @@ def line_endings(change: Change) -> str:
     return "" if told[0] == told[1] else " → ".join(told)
 
 
-def _texts(change: Change, sign: str) -> Iterator[str]:
+def _texts(change: FileChange, sign: str) -> Iterator[str]:
     return (line[1:] for hunk in change.hunks for line in hunk.lines if line[0] == sign)
 
 
@@ -131,32 +131,32 @@ def file_notes(file: ChangedFile) -> tuple[str, ...]:
 # -- which lines -----------------------------------------------------------------------------------
 
 
-def shown(diffs: Iterable[FileDiff]) -> Iterator[tuple[Change, list[Row]]]:
+def rows_by_change(diffs: Iterable[FileDiff]) -> Iterator[tuple[FileChange, list[DiffRow]]]:
     """All changes with the lines to show; the more there are, the fewer of each."""
     left = MAX_TOGETHER
-    for change in (c for d in diffs for c in changes(d)):
-        found = emphasised(rows(change, min(MAX_LINES, left)))
+    for change in (c for d in diffs for c in changes_in(d)):
+        found = with_emphasis(rows(change, min(MAX_LINES, left)))
         yield change, found
         left = max(0, left - len(found))
 
 
-def shown_files(diff: Diff) -> Iterator[tuple[ChangedFile, list[Row]]]:
+def rows_by_file(diff: Diff) -> Iterator[tuple[ChangedFile, list[DiffRow]]]:
     """The files of a Diff with the lines to show; a single file may have as many as all."""
     left, most = MAX_TOGETHER, MAX_LINES if len(diff.files) > 1 else MAX_TOGETHER
     for file in diff.files[:MAX_FILES]:
-        found: list[Row] = []
+        found: list[DiffRow] = []
         for n, change in enumerate(file.changes, 1):
             if len(file.changes) > 1:
                 counted = " ".join(f"{s}{c}" for s, c in zip("+-", change.counts, strict=True) if c)
                 told = [f"{n} of {len(file.changes)}", counted, *notes(change)]
-                found.append(Row("@", " · ".join(w for w in told if w)))
+                found.append(DiffRow("@", " · ".join(w for w in told if w)))
             room = max(0, min(most, left) - len(found))
-            found += emphasised(_rows(change, change.hunks, room))
+            found += with_emphasis(_rows(change, change.hunks, room))
         yield file, found
         left = max(0, left - len(found))
 
 
-def left_out(diff: Diff, found: Iterable[Row]) -> str:
+def omission_note(diff: Diff, found: Iterable[DiffRow]) -> str:
     """What is not among the rows shown of a Diff, and how to get it; "" if it is all there."""
     files = len(diff.files) - MAX_FILES
     if files <= 0 and not any(row.kind == "…" or len(row.text) > MAX_WIDTH for row in found):
@@ -166,12 +166,12 @@ def left_out(diff: Diff, found: Iterable[Row]) -> str:
     return f"{more}{one}All of it: diff.to_frame(lines=True), diff.patch"
 
 
-def rows(change: Change, limit: int = MAX_LINES) -> Iterator[Row]:
+def rows(change: FileChange, limit: int = MAX_LINES) -> Iterator[DiffRow]:
     """What to show of a change; strange characters are marks that one can see."""
-    return _rows(change, tuple(narrowed(change.hunks)), limit)
+    return _rows(change, tuple(trim_context(change.hunks)), limit)
 
 
-def _rows(change: Change, hunks: tuple[Hunk, ...], limit: int) -> Iterator[Row]:
+def _rows(change: FileChange, hunks: tuple[Hunk, ...], limit: int) -> Iterator[DiffRow]:
     if line_endings(change):
         return
     all_crlf = all(line.endswith("\r") for h in change.hunks for line in h.lines if line[0] != "\\")
@@ -179,16 +179,16 @@ def _rows(change: Change, hunks: tuple[Hunk, ...], limit: int) -> Iterator[Row]:
     for hunk in hunks:
         if left <= 0:
             break
-        yield Row("@", visible(hunk.header))
+        yield DiffRow("@", visible_line(hunk.header))
         for sign, old, new, text in hunk.numbered():
             if left <= 0:
                 break
             text = _narrow(sign + (text.removesuffix("\r") if all_crlf else text))
-            yield Row(sign, text, old, new)
+            yield DiffRow(sign, text, old, new)
             left -= 1
     more = sum(len(h.lines) for h in hunks) - limit
     if more > 0:
-        yield Row("…", f"… {more:,} more lines")
+        yield DiffRow("…", f"… {more:,} more lines")
 
 
 # -- what differs in them --------------------------------------------------------------------------
@@ -198,12 +198,12 @@ _TOKENS = 200  # of one line, to look into it at all
 _SEARCHED = 12  # lines on a side, to look which one became which
 _ALIKE = 0.5
 
-Pair = tuple[Row | None, Row | None]
+Pair = tuple[DiffRow | None, DiffRow | None]
 
 
-def emphasised(rows: Iterable[Row]) -> list[Row]:
+def with_emphasis(rows: Iterable[DiffRow]) -> list[DiffRow]:
     """The same rows, with marks where a line differs from the one it replaces."""
-    found: list[Row] = []
+    found: list[DiffRow] = []
     for pairs in _blocks(rows):
         told = [_marked(*pair) for pair in pairs]
         found += [old for old, _ in told if old is not None]
@@ -211,14 +211,14 @@ def emphasised(rows: Iterable[Row]) -> list[Row]:
     return found
 
 
-def sides(rows: Iterable[Row]) -> Iterator[Pair]:
+def side_by_side(rows: Iterable[DiffRow]) -> Iterator[Pair]:
     """Rows side by side: before and after, the same row twice where nothing changed."""
     return chain.from_iterable(_blocks(rows))
 
 
-def _blocks(rows: Iterable[Row]) -> Iterator[list[Pair]]:
+def _blocks(rows: Iterable[DiffRow]) -> Iterator[list[Pair]]:
     """Rows in pairs, a block of changed lines at a time."""
-    block: tuple[list[Row], list[Row]] = ([], [])
+    block: tuple[list[DiffRow], list[DiffRow]] = ([], [])
     side = 0
     for row in rows:
         if row.kind == "\\" and any(block):
@@ -238,7 +238,7 @@ def _blocks(rows: Iterable[Row]) -> Iterator[list[Pair]]:
         yield _paired(*block)
 
 
-def _paired(removed: list[Row], added: list[Row]) -> list[Pair]:
+def _paired(removed: list[DiffRow], added: list[DiffRow]) -> list[Pair]:
     """Which line became which: one by one if they are equally many, else those that are alike."""
     pairs: list[Pair] = []
     left = right = 0
@@ -251,7 +251,7 @@ def _paired(removed: list[Row], added: list[Row]) -> list[Pair]:
     return pairs + [(None, row) for row in added[right:]]
 
 
-def _matches(removed: list[Row], added: list[Row]) -> Iterator[tuple[int, int]]:
+def _matches(removed: list[DiffRow], added: list[DiffRow]) -> Iterator[tuple[int, int]]:
     plain = all(row.kind != "\\" for row in (*removed, *added))
     if plain and len(removed) == len(added):
         yield from ((n, n) for n in range(len(added)))
@@ -267,12 +267,12 @@ def _matches(removed: list[Row], added: list[Row]) -> Iterator[tuple[int, int]]:
                 break
 
 
-def _alike(old: Row, new: Row) -> bool:
+def _alike(old: DiffRow, new: DiffRow) -> bool:
     matcher = SequenceMatcher(None, old.text[1:], new.text[1:], autojunk=False)
     return matcher.quick_ratio() > _ALIKE and any(_marks(old.text, new.text))
 
 
-def _marked(old: Row | None, new: Row | None) -> Pair:
+def _marked(old: DiffRow | None, new: DiffRow | None) -> Pair:
     if old is None or new is None or (old.kind, new.kind) != ("-", "+"):
         return old, new
     before, after = _marks(old.text, new.text)
@@ -320,8 +320,8 @@ def _between(tokens: Sequence[str], same: list[tuple[int, int]]) -> Marks:
 
 def _narrow(line: str) -> str:
     if len(line) <= MAX_WIDTH:
-        return visible(line)
-    return f"{visible(line[:MAX_WIDTH])} … {len(line) - MAX_WIDTH:,} more characters"
+        return visible_line(line)
+    return f"{visible_line(line[:MAX_WIDTH])} … {len(line) - MAX_WIDTH:,} more characters"
 
 
 # Controls, line separators, directions, what takes no room (but not the joiners of scripts and
@@ -332,14 +332,14 @@ _STRANGE = re.compile(
 )
 
 
-def visible(text: str) -> str:
+def visible_line(text: str) -> str:
     """A line with its control, separator and direction characters as visible marks."""
     return _STRANGE.sub(_mark, text)
 
 
-def all_visible(text: str) -> str:
+def visible_lines(text: str) -> str:
     """The same for many lines: nothing is taken away, so it is what a shell would be given."""
-    return "\n".join(map(visible, text.split("\n")))
+    return "\n".join(map(visible_line, text.split("\n")))
 
 
 def _mark(match: re.Match[str]) -> str:

@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.notebook_turns import (
+from support.sample_turns import (
     CHILD,
     SESSION,
     USAGE,
@@ -31,14 +31,14 @@ from opencode_magics.core.model import (
     Usage,
 )
 from opencode_magics.core.turn import Retry
-from opencode_magics.notebook import words
-from opencode_magics.notebook.blocks import Request
+from opencode_magics.notebook import wording
+from opencode_magics.notebook.blocks import RequestState
 
 # -- the last line ---------------------------------------------------------------------------------
 
 
 def test_the_last_line_tells_outcome_agent_model_steps_tools_tokens_cost_and_time() -> None:
-    assert words.summary(says("Hi")) == (
+    assert wording.summary(says("Hi")) == (
         "succeeded · build · mock/m1 · 1 step · 0 tools · 1,050 tokens (600 in, 30 out, "
         "20 reasoning, 400 cache read) · $0.0027 · 3.2 s"
     )
@@ -46,47 +46,49 @@ def test_the_last_line_tells_outcome_agent_model_steps_tools_tokens_cost_and_tim
 
 def test_a_variant_is_told() -> None:
     model = ModelRef("mock", "m1", "high")
-    assert "mock/m1 · high" in words.summary(turn(answer(Text("a", "Hi", 0, 1), model=model)))
+    assert "mock/m1 · high" in wording.summary(turn(answer(Text("a", "Hi", 0, 1), model=model)))
 
 
 def test_what_nobody_told_is_unknown_and_not_zero() -> None:
     aborted = turn(answer(usage=None, error=Failure("MessageAbortedError", "Aborted"), finish=None))
-    assert "tokens unknown · cost unknown" in words.summary(aborted)
-    assert "0 tokens" not in words.summary(aborted)
+    assert "tokens unknown · cost unknown" in wording.summary(aborted)
+    assert "0 tokens" not in wording.summary(aborted)
 
 
 def test_zeros_of_a_server_that_never_counted_are_unknown() -> None:
     """1.18.33 stores zeros for an aborted message."""
     silent = turn(answer(Text("a", "Hi", 0, 1), usage=Usage(0, 0, 0, 0, 0, 0.0)))
-    assert "tokens unknown · cost unknown" in words.summary(silent)
+    assert "tokens unknown · cost unknown" in wording.summary(silent)
 
 
 def test_a_turn_that_is_known_in_part_has_a_least() -> None:
     told = answer(tool(), finish="tool-calls")
     cut = answer(usage=None, id="msg_2", error=Failure("MessageAbortedError", ""), finish=None)
-    assert "≥ 1,050 tokens" in words.summary(turn(told, cut))
-    assert "≥ $0.0027" in words.summary(turn(told, cut))
+    assert "≥ 1,050 tokens" in wording.summary(turn(told, cut))
+    assert "≥ $0.0027" in wording.summary(turn(told, cut))
 
 
 def test_a_single_unknown_count_is_a_question_mark() -> None:
     usage = Usage(600, 30, None, 400, None, 0.1)
-    assert "? reasoning, 400 cache read, ? cache write" in words.summary(turn(answer(usage=usage)))
+    assert "? reasoning, 400 cache read, ? cache write" in wording.summary(
+        turn(answer(usage=usage))
+    )
 
 
 def test_the_cost_of_subagents_is_in_it_and_told() -> None:
     child = Session(CHILD, "Help", parent=SESSION, created=1_200, usage=USAGE)
-    summary = words.summary(says("Hi", sessions=(child,)))
+    summary = wording.summary(says("Hi", sessions=(child,)))
     assert "2,100 tokens" in summary
     assert "$0.0053 (incl. 1 subagent)" in summary
 
 
 def test_a_free_turn_costs_nothing() -> None:
     free = turn(answer(Text("a", "Hi", 0, 1), usage=Usage(5, 5, 0, 0, 0, 0.0)))
-    assert " · $0 · " in words.summary(free)
+    assert " · $0 · " in wording.summary(free)
 
 
 def test_a_running_turn_says_so_and_guesses_nothing() -> None:
-    assert words.summary(running()) == "running · build · mock/m1 · 0 steps · 0 tools"
+    assert wording.summary(running()) == "running · build · mock/m1 · 0 steps · 0 tools"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def test_a_running_turn_says_so_and_guesses_nothing() -> None:
     ],
 )
 def test_durations_are_readable(seconds: float, text: str) -> None:
-    assert words.seconds(seconds) == text
+    assert wording.seconds(seconds) == text
 
 
 # -- one line each ---------------------------------------------------------------------------------
@@ -110,70 +112,79 @@ def test_durations_are_readable(seconds: float, text: str) -> None:
 
 def test_a_shell_call_is_told_by_its_command_and_not_by_what_it_calls_itself() -> None:
     lying = tool(title="List files", input={"command": "rm -rf /", "description": "List files"})
-    assert words.subject(lying) == "rm -rf /"
+    assert wording.tool_subject(lying) == "rm -rf /"
 
 
 def test_other_calls_are_told_by_their_title_or_a_telling_input() -> None:
-    assert words.subject(tool("read", title="a.txt", input={"filePath": "/ws/a.txt"})) == "a.txt"
-    assert words.subject(tool("glob", title="", input={"pattern": "*.py"})) == "*.py"
-    assert words.subject(tool("thing", input={})) == ""
+    assert (
+        wording.tool_subject(tool("read", title="a.txt", input={"filePath": "/ws/a.txt"}))
+        == "a.txt"
+    )
+    assert wording.tool_subject(tool("glob", title="", input={"pattern": "*.py"})) == "*.py"
+    assert wording.tool_subject(tool("thing", input={})) == ""
 
 
 def test_a_line_is_cut_and_shows_it() -> None:
-    assert words.one_line("first\nsecond") == "first …"
-    assert words.one_line("x" * 200) == "x" * (words.LIMIT - 1) + "…"
-    assert words.one_line("\n  only\n") == "only"
+    assert wording.first_line("first\nsecond") == "first …"
+    assert wording.first_line("x" * 200) == "x" * (wording.LIMIT - 1) + "…"
+    assert wording.first_line("\n  only\n") == "only"
 
 
 def test_a_long_text_says_how_much_is_left_out() -> None:
-    short = words.shorten("a" * 30_000)
+    short = wording.shorten("a" * 30_000)
     assert "… 10,000 characters left out …" in short
     assert len(short) < 20_100
-    assert words.shorten("a" * 20_000) == "a" * 20_000
+    assert wording.shorten("a" * 20_000) == "a" * 20_000
 
 
 def test_a_permission_is_told_as_a_line() -> None:
     asked = permission()
-    assert words.request_line(Request(asked)) == "Waiting for permission: bash 'git push'"
-    assert words.request_line(Request(asked, "once")) == "Permission: bash 'git push' → once"
-    refused = Request(asked, "reject", "use stash", "Look around (@general subagent)")
-    assert words.request_line(refused) == (
+    assert wording.request_line(RequestState(asked)) == "Waiting for permission: bash 'git push'"
+    assert wording.request_line(RequestState(asked, "once")) == "Permission: bash 'git push' → once"
+    refused = RequestState(asked, "reject", "use stash", "Look around (@general subagent)")
+    assert wording.request_line(refused) == (
         "Permission for subagent 'Look around': bash 'git push' → reject (use stash)"
     )
 
 
 def test_a_permission_without_a_command_is_told_by_its_patterns() -> None:
     asked = permission(action="edit", command=None, patterns=("app.py", "b.py"))
-    assert words.request_line(Request(asked, "always")) == "Permission: edit app.py, b.py → always"
+    assert (
+        wording.request_line(RequestState(asked, "always"))
+        == "Permission: edit app.py, b.py → always"
+    )
 
 
 def test_a_question_is_told_as_a_line() -> None:
     asked = Question("q", SESSION, (QuestionItem("Which?", options=(Option("A"),)),))
-    assert words.request_line(Request(asked)) == "Waiting for an answer: Which?"
-    assert words.request_line(Request(asked, "answered", "A")) == "Question: Which? → answered (A)"
+    assert wording.request_line(RequestState(asked)) == "Waiting for an answer: Which?"
+    assert (
+        wording.request_line(RequestState(asked, "answered", "A"))
+        == "Question: Which? → answered (A)"
+    )
 
 
 def test_a_retry_tells_attempt_reason_and_when() -> None:
     at = datetime(2026, 1, 2, 3, 4, 5).timestamp() * 1000
-    line = words.retry_line(Retry(2, "Too many requests", int(at), None))
+    line = wording.retry_line(Retry(2, "Too many requests", int(at), None))
     assert line == "Retry 2: Too many requests · next try at 03:04:05"
-    assert words.retry_line(Retry(None, "", None, None)) == "Retry: the provider failed"
+    assert wording.retry_line(Retry(None, "", None, None)) == "Retry: the provider failed"
 
 
 def test_a_failure_is_told_in_the_servers_words() -> None:
     failure = Failure("APIError", "bad key", 401, "mock")
-    assert words.failure_line(failure) == "APIError: mock: bad key (status 401)"
-    assert words.failure_line(Failure("MessageAbortedError", "Aborted")) == "Aborted"
+    assert wording.failure_line(failure) == "APIError: mock: bad key (status 401)"
+    assert wording.failure_line(Failure("MessageAbortedError", "Aborted")) == "Aborted"
 
 
 def test_edits_of_one_file_are_added_up() -> None:
     diffs = [FileDiff("a", "", 1, 0), FileDiff("b"), FileDiff("a", "", 2, 3)]
-    assert words.changed_files(diffs) == {"a": (3, 3), "b": (None, None)}
+    assert wording.changed_files(diffs) == {"a": (3, 3), "b": (None, None)}
 
 
 def test_lines_that_nobody_counted_are_counted() -> None:
     diff = FileDiff("a", "--- a\n+++ a\n@@ -1 +1,2 @@\n-x\n+y\n+z\n")
-    assert words.changed_files([diff]) == {"a": (2, 1)}
+    assert wording.changed_files([diff]) == {"a": (2, 1)}
 
 
 # -- cleaning --------------------------------------------------------------------------------------
@@ -193,7 +204,7 @@ def test_lines_that_nobody_counted_are_counted() -> None:
     ],
 )
 def test_nothing_that_a_terminal_obeys_is_left(raw: str, text: str) -> None:
-    assert words.clean(raw) == text
+    assert wording.clean(raw) == text
 
 
 NASTY = st.text(st.sampled_from("ab \n\r\t\x1b[]0;31m\x07\\\x9b\ud83d\ude00"), max_size=40)
@@ -201,7 +212,7 @@ NASTY = st.text(st.sampled_from("ab \n\r\t\x1b[]0;31m\x07\\\x9b\ud83d\ude00"), m
 
 @given(NASTY)
 def test_clean_text_has_no_controls_and_is_utf8(raw: str) -> None:
-    text = words.clean(raw)
+    text = wording.clean(raw)
     assert not any(ord(c) < 32 and c not in "\n\t" for c in text)
     text.encode()
 
@@ -209,4 +220,4 @@ def test_clean_text_has_no_controls_and_is_utf8(raw: str) -> None:
 @given(NASTY, NASTY)
 def test_what_is_kept_of_a_growing_text_only_grows(start: str, rest: str) -> None:
     """A terminal can't take back what it printed."""
-    assert words.clean(start + rest).startswith(words.clean(start))
+    assert wording.clean(start + rest).startswith(wording.clean(start))

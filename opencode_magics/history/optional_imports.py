@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import MissingPackageError
 
 
-def need(module: str, purpose: str, extra: str) -> Any:
+def import_extra(module: str, purpose: str, extra: str) -> Any:
     """A module of an extra.
 
     Args:

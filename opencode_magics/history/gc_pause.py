@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def without_collector() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Values made in this block, or by a function decorated so, are not searched for cycles.
 
     The search goes through all of them again and again: a fifth of the time in which a cached

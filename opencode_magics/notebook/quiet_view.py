@@ -7,8 +7,8 @@ from typing import Any
 from uuid import uuid4
 
 from ..core.turn import Turn
-from . import words
-from .blocks import Request
+from . import wording
+from .blocks import RequestState
 
 
 class QuietView:
@@ -31,9 +31,11 @@ class QuietView:
             asked = settled.request
             if asked.id not in self._told:
                 self._told.add(asked.id)
-                whose = titles.get(asked.session, "")
+                subagent = titles.get(asked.session, "")
                 self._write(
-                    words.request_line(Request(asked, settled.reply, settled.message, whose))
+                    wording.request_line(
+                        RequestState(asked, settled.reply, settled.message, subagent)
+                    )
                 )
 
     @property
@@ -41,7 +43,7 @@ class QuietView:
         """None of its own; None where there can't be any."""
         return 0 if self._live else None
 
-    def lend(self) -> str:
+    def lend_output(self) -> str:
         """A display id to show something with."""
         return f"opencode-{uuid4().hex[:12]}"
 

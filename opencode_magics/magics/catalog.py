@@ -10,7 +10,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
-from .options import arguments, parsed
+from .options import documented_arguments, with_parsed_options
 from .topic import Topic
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 @magics_class
-class OfferMagics(Topic):
+class CatalogMagics(Topic):
     """What a directory offers to agents"""
 
-    @arguments
+    @documented_arguments
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_commands(self, options: Namespace) -> pd.DataFrame:
         """The commands that a session can be given, as a DataFrame.
 
@@ -35,9 +35,9 @@ class OfferMagics(Topic):
 
         return tables.commands(self.state.client.commands())
 
-    @arguments
+    @documented_arguments
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_skills(self, options: Namespace) -> pd.DataFrame:
         """The skills that agents can read when they need them, as a DataFrame.
 
@@ -49,13 +49,13 @@ class OfferMagics(Topic):
 
         return tables.skills(self.state.client.skills())
 
-    @arguments
+    @documented_arguments
     @argument("--add", metavar="NAME", help="Add a server, until OpenCode restarts.")
     @argument("--url", help="With --add: the address of a remote one.")
     @argument("--command", help='With --add: the program of a local one, as "npx tools".')
     @argument("--remove", metavar="NAME", help="Take one away that was added (2.x).")
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_mcp(self, options: Namespace) -> pd.DataFrame:
         """The MCP servers and how they stand, as a DataFrame; and one more, for now.
 
@@ -77,9 +77,9 @@ class OfferMagics(Topic):
             client.remove_mcp(options.remove)
         return tables.mcp(client.mcp())
 
-    @arguments
+    @documented_arguments
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_integrations(self, options: Namespace) -> pd.DataFrame:
         """The accounts that the server can use and those that it has, as a DataFrame.
 

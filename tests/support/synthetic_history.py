@@ -40,7 +40,7 @@ class Corpus(NamedTuple):
     parts: int
 
 
-def fill(database: Path, sessions: int, messages: int, seed: int = 7) -> Corpus:
+def fill_database(database: Path, sessions: int, messages: int, seed: int = 7) -> Corpus:
     """Add sessions to the one project with version control.
 
     Args:
@@ -225,7 +225,7 @@ def _source() -> str:
 # -- what the database says ------------------------------------------------------------------------
 
 
-class Call(NamedTuple):
+class ModelCall(NamedTuple):
     """A call of a model: whose, of what, when (ms), for how much (USD), copied by a fork or not."""
 
     session: str
@@ -235,7 +235,7 @@ class Call(NamedTuple):
     copied: bool
 
 
-def calls(database: Path) -> Iterator[Call]:
+def calls(database: Path) -> Iterator[ModelCall]:
     """Every call that the database has."""
     query = """
         select s.id, json_extract(m.data, '$.modelID'), m.time_created,
@@ -245,7 +245,7 @@ def calls(database: Path) -> Iterator[Call]:
     """
     with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as db:
         for session, model, time, cost, copied in db.execute(query):
-            yield Call(session, model, time, Decimal(repr(cost)), bool(copied))
+            yield ModelCall(session, model, time, Decimal(repr(cost)), bool(copied))
     db.close()
 
 

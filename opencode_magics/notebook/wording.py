@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Literal
 
-from ..core.formatting import counted, money, took
+from ..core.formatting import format_usd, pluralize, seconds_between
 from ..core.model import (
     Failure,
     FileDiff,
@@ -22,13 +22,13 @@ from ..core.model import (
     Usage,
     total_usage,
 )
-from ..core.patches import changes
+from ..core.patches import changes_in
 from ..core.turn import Retry, Turn
-from ..sessions.transcript import Conversation
-from .blocks import Request
-from .diff import all_visible
+from ..sessions.transcript import Transcript
+from .blocks import RequestState
+from .diff_rows import visible_lines
 
-State = Literal["pending", "running", "ok", "nonzero", "failed", "declined", "unfinished"]
+DisplayState = Literal["pending", "running", "ok", "nonzero", "failed", "declined", "unfinished"]
 LIMIT = 110  # characters of a one-line subject
 
 # -- text ------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def clean(text: str) -> str:
     return text
 
 
-def one_line(text: str, limit: int = LIMIT) -> str:
+def first_line(text: str, limit: int = LIMIT) -> str:
     """The first line of a text, cut to a limit; what is left out is shown as an ellipsis."""
     lines = clean(text).strip().split("\n", 1)
     line = lines[0].replace("\t", " ").rstrip()
@@ -94,17 +94,17 @@ def clock(moment: int) -> str:
     return f"{datetime.fromtimestamp(moment / 1000):%H:%M:%S}"
 
 
-def between(start: int | None, end: int | None) -> str:
+def elapsed(start: int | None, end: int | None) -> str:
     """The time from start to end (ms); "" while it is unknown."""
-    spent = took(start, end)
+    spent = seconds_between(start, end)
     return "" if spent is None else seconds(spent)
 
 
 def at_least(cost: float | None, complete: bool) -> str:
     """What is known of a cost: `$0.0139`, `≥ $0.0139` where that is not all; of 0 nothing is."""
     if complete or not cost:
-        return money(cost if complete else None)
-    return f"≥ {money(cost)}"
+        return format_usd(cost if complete else None)
+    return f"≥ {format_usd(cost)}"
 
 
 # -- tool calls ------------------------------------------------------------------------------------
@@ -112,13 +112,15 @@ def at_least(cost: float | None, complete: bool) -> str:
 _TOLD_BY = ("filePath", "path", "pattern", "url", "query", "description", "name", "tool", "id")
 
 
-def subject(tool: ToolCall) -> str:
+def tool_subject(tool: ToolCall) -> str:
     """What a tool call is about, in one line: its command, else its title, else a telling input."""
     told = [tool.input.get("command"), tool.title, *(tool.input.get(k) for k in _TOLD_BY)]
-    return one_line(all_visible(next((t for t in told if isinstance(t, str) and t.strip()), "")))
+    return first_line(
+        visible_lines(next((t for t in told if isinstance(t, str) and t.strip()), ""))
+    )
 
 
-def state(tool: ToolCall, closed: bool = True) -> State:
+def tool_state(tool: ToolCall, closed: bool = True) -> DisplayState:
     """How a tool call went. A server that was killed leaves its tools running for ever."""
     if tool.status in ("pending", "running"):
         return "unfinished" if closed else "running" if tool.status == "running" else "pending"
@@ -129,11 +131,11 @@ def state(tool: ToolCall, closed: bool = True) -> State:
     return "nonzero" if tool.exit else "ok"
 
 
-def aside(tool: ToolCall, closed: bool = True) -> tuple[str, ...]:
+def tool_notes(tool: ToolCall, closed: bool = True) -> tuple[str, ...]:
     """What stands behind a tool's line: how it ended where that isn't plain, and how long."""
-    how = state(tool, closed)
+    how = tool_state(tool, closed)
     words = {"nonzero": f"exit {tool.exit}", "declined": "declined", "unfinished": "not finished"}
-    return tuple(w for w in (words.get(how, ""), between(tool.start, tool.end)) if w)
+    return tuple(w for w in (words.get(how, ""), elapsed(tool.start, tool.end)) if w)
 
 
 # -- requests, retries, failures -------------------------------------------------------------------
@@ -142,61 +144,61 @@ def aside(tool: ToolCall, closed: bool = True) -> tuple[str, ...]:
 def asked(request: Permission | Question) -> str:
     """What a request asks, in one line."""
     if isinstance(request, Question):
-        return one_line(" / ".join(i.question or i.header for i in request.items))
-    action, what = one_line(request.action), one_line(all_visible(request.subject))
+        return first_line(" / ".join(i.question or i.header for i in request.items))
+    action, what = first_line(request.action), first_line(visible_lines(request.subject))
     return f"{action} '{what}'" if request.command else f"{action} {what}".rstrip()
 
 
-def request_line(request: Request) -> str:
+def request_line(request: RequestState) -> str:
     """A request as one static line: `Permission: bash 'git push' → once`."""
     if not request.reply:
         noun = "permission" if isinstance(request.request, Permission) else "an answer"
         return f"Waiting for {noun}{_whose(request)}: {asked(request.request)}"
-    said = f" ({one_line(request.message)})" if request.message.strip() else ""
-    return f"{request_title(request)} → {one_line(request.reply)}{said}"
+    said = f" ({first_line(request.message)})" if request.message.strip() else ""
+    return f"{request_title(request)} → {first_line(request.reply)}{said}"
 
 
-def request_title(request: Request) -> str:
+def request_title(request: RequestState) -> str:
     """What is asked, and for whom: `Permission for subagent 'Tests': bash 'git push'`."""
     noun = "Permission" if isinstance(request.request, Permission) else "Question"
     return f"{noun}{_whose(request)}: {asked(request.request)}"
 
 
-def always(permission: Permission, means: str) -> str:
+def always_scope(permission: Permission, means: str) -> str:
     """What "always" allows, the patterns or every action of the kind, and how far it reaches."""
     if not permission.saves:
         return "no more than this once, since there is nothing to save"
     patterns = ", ".join(permission.always) or permission.subject
-    what = f"every {permission.action}" if patterns == "*" else all_visible(patterns)
+    what = f"every {permission.action}" if patterns == "*" else visible_lines(patterns)
     return f"{what} {means}".rstrip()
 
 
-def rejection(whose: str, also: int) -> tuple[str, str]:
+def rejection_effects(subagent: str, also: int) -> tuple[str, str]:
     """What follows a rejection without and with a message.
 
     Args:
-        whose: The subagent that asks; "" for the agent itself.
+        subagent: The subagent that asks; "" for the agent itself.
         also: How many other permissions of its session wait. They are rejected, too; its questions
             are not (1.18.33).
     """
-    more = f"; {counted(also, 'other waiting permission')} of it rejected too" if also else ""
-    return f"{stop(whose)}{more}", f"the agent reads it and goes on{more}"
+    more = f"; {pluralize(also, 'other waiting permission')} of it rejected too" if also else ""
+    return f"{stop_effect(subagent)}{more}", f"the agent reads it and goes on{more}"
 
 
-def stop(whose: str) -> str:
+def stop_effect(subagent: str) -> str:
     """What follows when nothing is allowed or answered."""
-    return "that subagent's task fails, and the parent goes on" if whose else "the turn stops"
+    return "that subagent's task fails, and the parent goes on" if subagent else "the turn stops"
 
 
-def _whose(request: Request) -> str:
-    title = re.sub(r" \(@[\w-]+ subagent\)$", "", one_line(request.whose, 80))
+def _whose(request: RequestState) -> str:
+    title = re.sub(r" \(@[\w-]+ subagent\)$", "", first_line(request.subagent, 80))
     return f" for subagent '{title}'" if title else ""
 
 
 def retry_line(retry: Retry) -> str:
     """A retry: which, why, and when the next try comes (by this machine's clock)."""
     which = "Retry" if retry.attempt is None else f"Retry {retry.attempt}"
-    why = one_line(retry.message, 300) or "the provider failed"
+    why = first_line(retry.message, 300) or "the provider failed"
     when = datetime.fromtimestamp(retry.next / 1000) if retry.next else None
     return f"{which}: {why}" + (f" · next try at {when:%H:%M:%S}" if when else "")
 
@@ -213,7 +215,7 @@ def failure_line(failure: Failure) -> str:
 # -- files -----------------------------------------------------------------------------------------
 
 
-def signed(additions: int | None, deletions: int | None) -> str:
+def signed_counts(additions: int | None, deletions: int | None) -> str:
     """Counts of lines: `+3 -1`; "" where nobody counted."""
     told = (("+", additions), ("-", deletions))
     return " ".join(f"{sign}{n}" for sign, n in told if n is not None)
@@ -222,7 +224,7 @@ def signed(additions: int | None, deletions: int | None) -> str:
 def changed_files(diffs: Iterable[FileDiff]) -> dict[str, tuple[int | None, int | None]]:
     """Counts of lines by file, several edits of a file added up."""
     files: dict[str, tuple[int | None, int | None]] = {}
-    for change in (c for d in diffs for c in changes(d)):
+    for change in (c for d in diffs for c in changes_in(d)):
         plus, minus = files.get(change.name, (None, None))
         files[change.name] = (_sum(plus, change.additions), _sum(minus, change.deletions))
     return files
@@ -249,7 +251,7 @@ def summary_parts(turn: Turn) -> tuple[str, ...]:
     took = () if turn.duration is None or running else (seconds(turn.duration),)
     model = (clean(str(turn.model)), turn.model.variant) if turn.model else ()
     who = (turn.agent, *model)
-    done = (counted(turn.steps, "step"), counted(len(turn.tools), "tool"))
+    done = (pluralize(turn.steps, "step"), pluralize(len(turn.tools), "tool"))
     state = "waiting for you" if running and turn.waiting else turn.outcome
     replay = ("replay",) if turn.replayed else ()
     return (state, *replay, *(clean(w) for w in who if w), *done, *spent, *took)
@@ -272,28 +274,28 @@ def _tokens(usage: Usage | None, least: str) -> str:
     told = ", ".join(
         f"{'?' if n is None else f'{n:,}'} {kind}" for kind, n in kinds.items() if n != 0
     )
-    return f"{least}{counted(usage.total, 'token')} ({told})"
+    return f"{least}{pluralize(usage.total, 'token')} ({told})"
 
 
 def _cost(turn: Turn, usage: Usage | None, least: str) -> str:
     text = at_least(usage.cost if usage else None, not least)
     helped = len(turn.subagents)
-    return f"{text} (incl. {counted(helped, 'subagent')})" if helped else text
+    return f"{text} (incl. {pluralize(helped, 'subagent')})" if helped else text
 
 
-def prompt(turn: Turn) -> str:
+def prompt_text(turn: Turn) -> str:
     """The prompt of a turn, in full."""
     return clean(turn.question_text).strip() or "(a prompt without text)"
 
 
-def left_out(told: Conversation) -> str:
+def omitted_turns(told: Transcript) -> str:
     """That earlier turns are not shown, and how to have them."""
     everything = told.left_out + len(told.turns)
-    return f"{counted(told.left_out, 'earlier turn')} left out: --last {everything} shows all."
+    return f"{pluralize(told.left_out, 'earlier turn')} left out: --last {everything} shows all."
 
 
 def session_line(session: Session) -> str:
     """A session in one line, without its title and id."""
     spent = session.usage.cost if session.usage else None
     parts = [session.directory, session.agent, str(session.model) if session.model else None]
-    return " · ".join([*(one_line(p) for p in parts if p), money(spent)])
+    return " · ".join([*(first_line(p) for p in parts if p), format_usd(spent)])

@@ -39,7 +39,7 @@ def ascending(prefix: str) -> str:
 
 
 @dataclass
-class Recording:
+class ScenarioRun:
     """One scenario while it runs: a session, its stream, and the ways to act on it."""
 
     client: httpx.Client
@@ -183,7 +183,7 @@ class Recording:
 
 
 @contextmanager
-def listening(recording: Recording) -> Iterator[None]:
+def listening(recording: ScenarioRun) -> Iterator[None]:
     """Read the event stream into the recording for as long as the block runs."""
     connected = threading.Event()
     with recording.client.stream("GET", "/event") as response:
@@ -208,7 +208,7 @@ def listening(recording: Recording) -> Iterator[None]:
         reader.join(5)
 
 
-Scenario = Callable[[Recording], object]
+Scenario = Callable[[ScenarioRun], object]
 
 
 def just(text: str) -> Scenario:
@@ -219,7 +219,7 @@ def just(text: str) -> Scenario:
 def permitted(text: str, *replies: tuple[str, ...]) -> Scenario:
     """A prompt whose permissions are answered in turn."""
 
-    def run(r: Recording) -> None:
+    def run(r: ScenarioRun) -> None:
         r.prompt(text)
         for reply in replies:
             r.permit(*reply)
@@ -227,13 +227,13 @@ def permitted(text: str, *replies: tuple[str, ...]) -> Scenario:
     return run
 
 
-def two_turns(r: Recording) -> None:
+def two_turns(r: ScenarioRun) -> None:
     r.prompt("#text 3")
     r.finish()
     r.prompt("#text 4")
 
 
-def person_shell(r: Recording) -> None:
+def person_shell(r: ScenarioRun) -> None:
     """A person runs commands when the turn is over: one to its end, and one that is stopped."""
     r.prompt("#text 3")
     r.finish()
@@ -247,14 +247,14 @@ def person_shell(r: Recording) -> None:
     stopped.join()
 
 
-def bash_always(r: Recording) -> None:
+def bash_always(r: ScenarioRun) -> None:
     r.prompt("#bash uname")
     r.permit("always")
     r.finish()
     r.prompt("#bash uname")
 
 
-def two_one_rejected(r: Recording) -> None:
+def two_one_rejected(r: ScenarioRun) -> None:
     """Both calls wait; the first is allowed, then the second rejected."""
     r.prompt("#two")
     first, second = (r.wait_event("permission.asked") for _ in range(2))
@@ -263,7 +263,7 @@ def two_one_rejected(r: Recording) -> None:
     r.post(f"/permission/{second['id']}/reply", {"reply": "reject"})
 
 
-def two_both_rejected(r: Recording) -> None:
+def two_both_rejected(r: ScenarioRun) -> None:
     """One rejection rejects the other request of the session, too."""
     r.prompt("#two")
     for _ in range(2):
@@ -271,68 +271,68 @@ def two_both_rejected(r: Recording) -> None:
     r.post(f"/permission/{asked['id']}/reply", {"reply": "reject"})
 
 
-def question_answered(r: Recording) -> None:
+def question_answered(r: ScenarioRun) -> None:
     r.prompt("#question")
     asked = r.wait_event("question.asked")
     r.post(f"/question/{asked['id']}/reply", {"answers": [["Red"], ["S", "extra large"]]})
 
 
-def question_dismissed(r: Recording) -> None:
+def question_dismissed(r: ScenarioRun) -> None:
     r.prompt("#question")
     r.post(f"/question/{r.wait_event('question.asked')['id']}/reject")
 
 
-def err500_abort(r: Recording) -> None:
+def err500_abort(r: ScenarioRun) -> None:
     r.prompt("#err500")
     r.wait_retry(2)
     r.abort()
 
 
-def abort_streaming(r: Recording) -> None:
+def abort_streaming(r: ScenarioRun) -> None:
     r.prompt("#slow 40 0.1")
     r.wait_delta(6)
     r.abort()
 
 
-def abort_tool(r: Recording) -> None:
+def abort_tool(r: ScenarioRun) -> None:
     r.prompt("#bash echo begun; sleep 20")
     r.permit("once")
     time.sleep(1.0)
     r.abort()
 
 
-def abort_permission(r: Recording) -> None:
+def abort_permission(r: ScenarioRun) -> None:
     r.prompt("#bash echo hi")
     r.wait_event("permission.asked")
     r.abort()
 
 
-def abort_question(r: Recording) -> None:
+def abort_question(r: ScenarioRun) -> None:
     r.prompt("#question")
     r.wait_event("question.asked")
     r.abort()
 
 
-def abort_hang(r: Recording) -> None:
+def abort_hang(r: ScenarioRun) -> None:
     r.prompt("#hang")
     time.sleep(1.5)
     r.abort()
 
 
-def abort_subagent(r: Recording) -> None:
+def abort_subagent(r: ScenarioRun) -> None:
     r.prompt("#task #slow 40 0.1")
     r.wait_delta(4)
     r.abort()
 
 
-def queued(r: Recording) -> None:
+def queued(r: ScenarioRun) -> None:
     """The second prompt comes while the first is streaming."""
     r.prompt("#slow 12 0.1")
     r.wait_delta(3)
     r.prompt("#text 3 second")
 
 
-def queued_during_tool(r: Recording) -> None:
+def queued_during_tool(r: ScenarioRun) -> None:
     """The second prompt comes while a tool of the first runs, and takes over."""
     r.prompt("#bash sleep 2")
     r.permit("once")
@@ -340,7 +340,7 @@ def queued_during_tool(r: Recording) -> None:
     r.prompt("#text 3 second")
 
 
-def queued_aborted(r: Recording) -> None:
+def queued_aborted(r: ScenarioRun) -> None:
     """An abort ends the running prompt; the queued one stays without an answer."""
     r.prompt("#slow 40 0.1")
     r.wait_delta(3)
@@ -349,7 +349,7 @@ def queued_aborted(r: Recording) -> None:
     r.abort()
 
 
-def page_abort(r: Recording) -> None:
+def page_abort(r: ScenarioRun) -> None:
     """OpenCode 1.18.33 takes a web page for an empty step, and goes on until it is stopped."""
     r.prompt("#page")
     for _ in range(3):
@@ -357,11 +357,11 @@ def page_abort(r: Recording) -> None:
     r.abort()
 
 
-def unknown_model(r: Recording) -> None:
+def unknown_model(r: ScenarioRun) -> None:
     r.prompt("#text 3", model={"providerID": "practice", "modelID": "nope"})
 
 
-def unknown_agent(r: Recording) -> None:
+def unknown_agent(r: ScenarioRun) -> None:
     r.prompt("#text 3", agent="nope")
 
 
@@ -429,7 +429,7 @@ def record(practice: Practice, client: httpx.Client, name: str) -> None:
     """Run one scenario in a session of its own and write its file."""
     reset_workspace(practice.directory)
     session = client.post("/session", json={"title": name}).raise_for_status().json()
-    recording = Recording(client, session)
+    recording = ScenarioRun(client, session)
     with listening(recording):
         SCENARIOS[name](recording)
         recording.finish()
