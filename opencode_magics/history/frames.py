@@ -32,6 +32,7 @@ from ..core.model import (
     ToolCall,
     Usage,
 )
+from ..core.outcome import UNFINISHED, of_message
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,7 +162,7 @@ def _speed(message: Message, usage: Usage | None) -> _Speed:
     if message.role != "assistant":
         return _Speed()
     if message.completed is None or message.created is None:
-        return _Speed(why="unfinished")
+        return _Speed(why=UNFINISHED)
     said = [p for p in message.parts if isinstance(p, Text | Reasoning) and p.start is not None]
     starts = [p.start for p in said if p.start is not None]
     if not starts:
@@ -178,31 +179,6 @@ def _speed(message: Message, usage: Usage | None) -> _Speed:
     if end - begin < _TOO_SHORT:
         return _Speed(first, why="too short to tell")
     return _Speed(first, (usage.output + (usage.reasoning or 0)) * 1000 / (end - begin))
-
-
-SHELL = "shell"
-
-
-def outcome(message: Message) -> str | None:
-    """How an answer ended: succeeded, rejected, aborted, failed, interrupted or unfinished.
-
-    Or "shell": a command that a person ran, which is no answer and no call of a model.
-    """
-    if message.role != "assistant":
-        return None
-    if message.shell:
-        return SHELL
-    if message.error is not None:
-        if message.error.interrupted:
-            return "interrupted"
-        return "aborted" if message.error.aborted else "failed"
-    if message.completed is None:
-        return "unfinished"
-    if any(t.declined for t in message.tools):
-        return "rejected"
-    if message.finish in ("error", "content-filter"):
-        return "failed"
-    return "succeeded" if message.finish else "interrupted"
 
 
 def _total(usage: Usage | None) -> int | None:
@@ -281,7 +257,7 @@ MESSAGES: Columns = {
     "text": Column(TEXT, _message(lambda m: m.text), "Text of the message.", long=True),
     "outcome": Column(
         CATEGORY,
-        _message(outcome),
+        _message(of_message),
         "succeeded, rejected, aborted, failed, interrupted, unfinished, or shell for a command "
         "that a person ran. NA for prompts.",
     ),
@@ -383,7 +359,7 @@ class StepRow(NamedTuple):
 def step_rows(messages: Iterable[Message]) -> Iterator[StepRow]:
     """Rows of the steps frame; an answer that tells no step counts as one."""
     for message in messages:
-        if message.role != "assistant" or outcome(message) == SHELL:
+        if message.role != "assistant" or message.shell:
             continue
         ends = [p for p in message.parts if isinstance(p, StepEnd)]
         usage = message.usage
@@ -460,7 +436,7 @@ _COPY: Columns = {"duplicate_of": Column(TEXT, lambda r: None, _ABOUT_DUPLICATE)
 
 STEPS: Columns = {
     "created": Column(TIME, _message(lambda m: m.created), "Start of the message."),
-    "outcome": Column(CATEGORY, _message(outcome), "Outcome of the message."),
+    "outcome": Column(CATEGORY, _message(of_message), "Outcome of the message."),
     "finish": Column(
         CATEGORY, lambda r: r.reason, "Why the model stopped, as the provider reports it."
     ),

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from string import Formatter
-from textwrap import shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.columns import CATEGORY, COUNT, FLAG, NUMBER, TEXT, Column, Columns, frame_from_rows
+from ..core.formatting import in_one_line
 from ..core.limits import TotalCost, total_cost
 from ..core.model import total_usage
 from ..core.turn import Turn
@@ -167,7 +167,7 @@ def _prompt(
     except Exception as error:  # a format that is none for this value, or the value's own code
         raise OpenCodeError(
             f"The template can't be filled in for row {label}: "
-            f"{shorten(f'{type(error).__name__}: {error}', 200)}.",
+            f"{in_one_line(f'{type(error).__name__}: {error}', 200)}.",
             "Nothing was sent.",
         ) from error
 

@@ -18,6 +18,7 @@ from itertools import takewhile
 from typing import Any, TypeVar
 
 from ..client.client import Client, Stream
+from ..core.formatting import in_one_line
 from ..core.limits import Limits
 from ..core.model import LogEntry, Message, Session
 from ..core.retry_safety import (
@@ -26,6 +27,7 @@ from ..core.retry_safety import (
     SafetyLevel,
     assess_turn,
     assess_unanswered_request,
+    of_match,
 )
 from ..core.turn import Turn
 from ..dialects.base import Prompt, SessionOptions
@@ -41,12 +43,12 @@ from ..errors import (
 from ..recording.format import Recorder
 from .correlate import (
     DELIVERY,
+    SHORT,
     AdmittedInput,
     ChildSession,
     Correlation,
     CorrelationStatus,
     Invocation,
-    abbreviate,
     admitted_inputs,
     agent_was_busy,
     correlate,
@@ -54,9 +56,11 @@ from .correlate import (
     is_admitted,
     subagent_source,
 )
+from .deliver import send_in_thread
+from .follow import open_stream
 from .lookup import choose_command, resolve_model_and_agent
 from .metadata import load_records, save_record, with_records
-from .run import Run, open_stream, send_in_thread
+from .run import Run
 from .store import add_session_ceiling, is_busy
 
 Thing = TypeVar("Thing", "AdmittedInput", "ChildSession")
@@ -117,10 +121,7 @@ class CommandReceipt:
         """Whether it can be given again, as far as that is known."""
         if self.turn is not None:
             return assess_turn(self.turn)
-        if self.status == "matched":
-            return RetrySafety("running", "inspect", self.evidence)
-        safety: SafetyLevel = "inspect" if self.status == "ambiguous" else "unknown"
-        return RetrySafety("unknown", safety, self.evidence)
+        return of_match(self.status, self.evidence)
 
     @property
     def resend_safety(self) -> SafetyLevel:
@@ -236,7 +237,7 @@ def _new_id(prefix: str) -> str:
 
 
 def _title(name: str, text: str) -> str:
-    return f"/{name} {abbreviate(text)}".rstrip()
+    return f"/{name} {in_one_line(text, SHORT)}".rstrip()
 
 
 def _give_named(

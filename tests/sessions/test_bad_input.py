@@ -227,7 +227,7 @@ def test_an_image_that_is_none_is_told_with_the_servers_reason(
 def test_a_server_that_is_killed_leaves_what_was_received(
     alone: Shell, opencode: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("opencode_magics.sessions.run._RESTART", 2.0)
+    monkeypatch.setattr("opencode_magics.sessions.follow._RESTART", 2.0)
     with Practice(command=opencode) as world:
         connect_to_practice(alone, world, monkeypatch)
         killer = threading.Thread(target=kill_when_it_writes, args=(world,))
