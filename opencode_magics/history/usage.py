@@ -169,7 +169,7 @@ def _prices(client: Client, unpriced: list[str]) -> tuple[Model, ...]:
     def tell(what: str) -> None:
         unpriced.append(f"No list price is known, since the server's list can't be read: {what}")
 
-    return optional(client.prices, (), tell)
+    return optional(lambda: client.run(client.dialect.prices(client.directory)), (), tell)
 
 
 @gc_paused()

@@ -14,7 +14,7 @@ from ..core.formatting import in_one_line
 from ..core.limits import TotalCost, total_cost
 from ..core.model import total_usage
 from ..core.turn import Turn
-from ..dialects.base import clean_text
+from ..dialects.jsonwire import clean_text
 from ..errors import OpenCodeError, UnfitAnswer, UnknownNameError
 from .schema import Schema
 
