@@ -1,6 +1,6 @@
 """Configure the site that Sphinx builds from the lessons and the pages beside them.
 
-    python -m sphinx --fail-on-warning --keep-going notebooks build/site
+python -m sphinx --fail-on-warning --keep-going notebooks build/site
 """
 
 from __future__ import annotations
