@@ -442,7 +442,7 @@ def test_help_and_page_tell_every_column_of_spans(name: str) -> None:
     column = SPANS[name]
     told = (Path(__file__).parents[2] / "notebooks" / "columns.md").read_text(encoding="utf-8")
     assert f"{name} ({column.dtype}): {column.about}" in str(history.spans.__doc__)
-    assert f"| spans | `{name}` | {column.dtype} | {column.about} |" in told
+    assert f"| `{name}` | {column.dtype} | {column.about} |" in told
 
 
 # -- everywhere the same ---------------------------------------------------------------------------
