@@ -1,8 +1,8 @@
-"""Tables of columns, and values as DataFrames by them: one loop for every frame of the house.
+"""Column definitions, and the one place where DataFrames are built from them.
 
-A column is its dtype, how a value is read from a row, and what it means; docstrings and the page
-of columns tell the same. Rows become lists column by column (`taken`), so that nothing but the
-columns is kept of a long history; pandas is imported when the first frame is built.
+A column has a dtype, a function that reads its value from a row, and a description. Rows are
+converted to lists column by column (`lists_from_rows`), so that the rows of a long history can be
+freed early. pandas is imported when the first frame is built.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class Column(NamedTuple):
-    """A column: dtype, how it is read from a row, what it is (unit and source).
+    """A column: dtype, function that reads it from a row, description (with unit and source).
 
-    `long` says that its texts are worth packing away while others are still read.
+    `long` marks a column of long texts, which are packed while more rows are read.
     """
 
     dtype: str
@@ -28,7 +28,7 @@ class Column(NamedTuple):
 
 
 Columns = Mapping[str, Column]
-ColumnLists = dict[str, Any]  # columns: lists, or `Packed` texts
+ColumnLists = dict[str, Any]  # column name: a list, or `PackedTexts`
 
 TIME = "datetime64[ms, UTC]"
 DAY = "datetime64[ms]"
@@ -44,31 +44,31 @@ OBJECT = "object"
 
 
 def lists_from_rows(columns: Columns, rows: Iterable[Any]) -> ColumnLists:
-    """The values of rows, column by column."""
+    """Return the values of rows, column by column."""
     rows = list(rows)
     return {name: [column.read(row) for row in rows] for name, column in columns.items()}
 
 
 class PackedTexts:
-    """A growing column of texts, packed as pandas keeps them: so they are never held twice."""
+    """A growing column of texts in pandas' own storage, so that no text is in memory twice."""
 
     def __init__(self) -> None:
         self._packed: list[pd.Series] = []
         self._new: list[str | None] = []
 
     def extend(self, values: Iterable[str | None]) -> None:
-        """Add texts at the end."""
+        """Append texts."""
         self._new.extend(values)
-        if len(self._new) > _AT_ONCE:
+        if len(self._new) > _PACK_SIZE:
             self._pack()
 
     def cut(self, rows: int) -> None:
-        """Keep only so many."""
+        """Truncate to the first `rows` texts."""
         self._pack()
         self._packed = [self.series().iloc[:rows]]
 
     def series(self) -> pd.Series:
-        """The column."""
+        """Return the column."""
         import pandas as pd
 
         self._pack()
@@ -82,27 +82,27 @@ class PackedTexts:
         import pandas as pd
 
         packed = pd.Series(self._new, dtype=TEXT)
-        # No interrupt comes in between these two.
+        # One statement, so that no interrupt can come between the two assignments.
         self._packed, self._new = [*self._packed, packed], []
 
 
-_AT_ONCE = 2_000
+_PACK_SIZE = 2_000
 
 
 def empty_lists(columns: Columns) -> ColumnLists:
-    """Columns without rows, to be extended."""
+    """Return empty columns, to be extended."""
     return {name: PackedTexts() if column.long else [] for name, column in columns.items()}
 
 
 def frame_from_lists(columns: Columns, lists: ColumnLists) -> pd.DataFrame:
-    """A frame of columns; the lists are emptied on the way, so that nothing is held twice."""
+    """Build a frame from column lists; empties `lists` as it goes to save memory."""
     import pandas as pd
 
     return pd.DataFrame({n: _array(c.dtype, lists.pop(n)) for n, c in columns.items()}, copy=False)
 
 
 def frame_from_rows(columns: Columns, rows: Iterable[Any]) -> pd.DataFrame:
-    """A frame with one row per value, in the order given."""
+    """Build a frame with one row per value, in the same order."""
     return frame_from_lists(columns, lists_from_rows(columns, rows))
 
 
@@ -114,11 +114,11 @@ def _array(dtype: str, values: Any) -> Any:
         return values.series().array
     match dtype:
         case "datetime64[ms, UTC]":
-            times, missing = _whole_numbers(values)
+            times, missing = _integers(values)
             times[missing] = np.iinfo(np.int64).min  # NaT
             return pd.DatetimeIndex(times.view("datetime64[ms]")).tz_localize("UTC")
         case "Int64":
-            return pd.arrays.IntegerArray(*_whole_numbers(values))
+            return pd.arrays.IntegerArray(*_integers(values))
         case "Float64":
             numbers = np.array(values, dtype=np.float64)  # None becomes NaN
             return pd.arrays.FloatingArray(numbers, np.isnan(numbers))
@@ -126,26 +126,26 @@ def _array(dtype: str, values: Any) -> Any:
             names = [v for v in dict.fromkeys(values) if v is not None]
             code = {None: -1} | {name: n for n, name in enumerate(names)}
             codes = np.fromiter(map(code.__getitem__, values), np.int32, len(values))
-            # Categories are strings even where there are none.
+            # Categories are strings even if the column is empty.
             return pd.Categorical.from_codes(codes, pd.Index(names, dtype=TEXT))
         case "object":
-            return pd.Series(values, dtype=dtype)  # an array of dicts would be taken for columns
+            return pd.Series(values, dtype=dtype)  # pd.array would read dicts as columns
         case _:
             return pd.array(values, dtype=dtype)
 
 
-def _whole_numbers(values: Sequence[int | None]) -> tuple[Any, Any]:
-    """Whole numbers as an array, and where there are none; absurd ones count as none."""
+def _integers(values: Sequence[int | None]) -> tuple[Any, Any]:
+    """Return integers as an array and the mask of missing ones; beyond 64 bits is missing."""
     import numpy as np
 
     with suppress(OverflowError):
-        read = np.array(values, dtype=np.float64)  # the fastest way past None, which becomes NaN
-        missing = np.isnan(read)
-        if np.abs(read[~missing]).max(initial=0) < 2**53:  # up to there they are exact
-            read[missing] = 0
-            return read.astype(np.int64), missing
-    fitting = [None if v is None or abs(v) >= 2**63 else v for v in values]
+        floats = np.array(values, dtype=np.float64)  # fast, and None becomes NaN
+        missing = np.isnan(floats)
+        if np.abs(floats[~missing]).max(initial=0) < 2**53:  # exact below this
+            floats[missing] = 0
+            return floats.astype(np.int64), missing
+    integers = [None if v is None or abs(v) >= 2**63 else v for v in values]
     return (
-        np.array([v or 0 for v in fitting], dtype=np.int64),
-        np.array([v is None for v in fitting], dtype=bool),
+        np.array([v or 0 for v in integers], dtype=np.int64),
+        np.array([v is None for v in integers], dtype=bool),
     )

@@ -28,7 +28,7 @@ from ..core.retry_safety import (
     SafetyLevel,
     assess_turn,
     assess_unanswered_request,
-    of_match,
+    assess_match,
 )
 from ..core.turn import Turn
 from ..dialects.base import Prompt, SessionOptions
@@ -122,7 +122,7 @@ class CommandReceipt:
         """Whether it can be given again, as far as that is known."""
         if self.turn is not None:
             return assess_turn(self.turn)
-        return of_match(self.status, self.evidence)
+        return assess_match(self.status, self.evidence)
 
     @property
     def resend_safety(self) -> SafetyLevel:

@@ -286,7 +286,7 @@ def test_an_answer_that_its_field_cannot_take_is_told_in_the_form(front: FrontEn
         running.step()
         front.click("answer", answers=[["many"]])
         running.step()
-        assert front.asks["note"] == "How many?: 'many' is no number."
+        assert front.asks["note"] == "How many?: 'many' is not a number."
         assert running.sent == []
         front.click("answer", answers=[["7"]])
         running.step()
