@@ -26,9 +26,9 @@ from ..core.retry_safety import (
     GATEWAY_STATUSES,
     RetrySafety,
     SafetyLevel,
+    assess_match,
     assess_turn,
     assess_unanswered_request,
-    assess_match,
 )
 from ..core.turn import Turn
 from ..dialects.base import Prompt, SessionOptions
