@@ -130,7 +130,7 @@ def _copy_notebooks(world: AnyWorld) -> Path:
     Their text names the server of the world.
     """
     for notebook in sorted(notebooks().glob("*.ipynb")):
-        text = notebook.read_text(encoding="utf-8").replace(Practice.what, world.what)
+        text = notebook.read_text(encoding="utf-8").replace(Practice.description, world.description)
         (world.directory / notebook.name).write_text(text, encoding="utf-8")
     return world.directory / TOUR
 

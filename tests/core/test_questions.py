@@ -225,13 +225,13 @@ def _posted(session: Session, fields: list[dict[str, Any]]) -> Any:
 
 
 def test_the_simulator_judges_forms_itself(simulator: Simulator) -> None:
-    from opencode_magics.practice.simulator.server import _complaints
+    from opencode_magics.practice.simulator.server import _form_errors
 
-    assert list(_complaints(EVERY, {"name": "Ada", "kinds": ["a"]})) == []
+    assert list(_form_errors(EVERY, {"name": "Ada", "kinds": ["a"]})) == []
     more = {"key": "why", "type": "string", "required": True, "when": when("sure", False)}
-    assert list(_complaints([*EVERY, more], {"name": "Ada", "sure": True})) == []
-    assert list(_complaints([*EVERY, more], {"name": "Ada", "sure": False})) == ["why is required"]
-    assert list(_complaints(EVERY, {"age": -1, "other": 1})) == [
+    assert list(_form_errors([*EVERY, more], {"name": "Ada", "sure": True})) == []
+    assert list(_form_errors([*EVERY, more], {"name": "Ada", "sure": False})) == ["why is required"]
+    assert list(_form_errors(EVERY, {"age": -1, "other": 1})) == [
         "Unknown form field: other",
         "name is required",
         "age: expected 0 to -1",

@@ -321,7 +321,7 @@ def receipt_of(
 
 
 def posts(world: Simulator, session: str) -> int:
-    return world.asked.count(f"POST /api/session/{session}/command")
+    return world.requests.count(f"POST /api/session/{session}/command")
 
 
 def test_what_a_command_became_is_followed_as_its_turn(client: Client, session: Session) -> None:
