@@ -42,7 +42,7 @@ def test_the_tour_succeeds_headless(opencode: Path, tmp_path: Path) -> None:
     assert "All 3 tests pass." in (tmp_path / "tour.html").read_text(encoding="utf-8")
 
 
-def test_the_tour_on_2x_says_that_it_is_the_simulator(
+def test_the_tour_on_2x_says_that_it_uses_the_simulator(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["demo", "--api", "2", "--headless", "--output", str(tmp_path)]) == 0
@@ -106,7 +106,7 @@ def test_the_kernel_works_in_the_workspace(
     assert main(["demo", "--headless", "--output", str(tmp_path / "out")]) == 0
 
 
-def test_what_is_missing_is_named_with_what_brings_it() -> None:
+def test_a_missing_package_is_named_with_its_extra() -> None:
     with pytest.raises(OpenCodeError, match=r"needs no_such_module\.") as caught:
         cli._require("json", "no_such_module")
     assert caught.value.todo == "Install it with: pip install 'opencode_magics[demo]'"
@@ -136,7 +136,7 @@ def test_a_program_runs_in_a_practice_world(
     assert capfd.readouterr().out == "1.18.33 True True\n"
 
 
-def test_a_program_that_is_not_there_is_told_in_one_line(
+def test_a_missing_program_is_reported_in_one_line(
     notebook_of: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     notebook_of("1 + 1")

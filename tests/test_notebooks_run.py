@@ -77,10 +77,13 @@ def notebook(world: World, workspace: Path, tmp_path: Path) -> Notebook:
     return Notebook(world, tmp_path)
 
 
-def test_g3_04_a_permission_that_nobody_can_give_is_rejected_and_said(
+def test_a_permission_that_nobody_can_answer_is_rejected_with_a_message(
     notebook: Notebook, world: World, bash: str
 ) -> None:
-    """The file holds the answer as text and as HTML, and no widget that would be dead."""
+    """The file holds the answer as text and as HTML, and no widget that would be dead.
+
+    Case G3-04.
+    """
     answer, command, after, edit, question, text = notebook.run(
         "%%oc_prompt -o turn\n#text 3",
         "%%oc_prompt -o refused\n#bash touch made",
@@ -122,8 +125,11 @@ def test_a_subagents_permission_is_answered_as_well(
     assert (world.directory / "allowed").is_dir()
 
 
-def test_g1_18_g4_02_a_turn_that_fails_stops_the_run(notebook: Notebook) -> None:
-    """What was received stands in the file, and the cells behind it were not run."""
+def test_a_turn_that_fails_stops_the_run(notebook: Notebook) -> None:
+    """What was received stands in the file, and the cells behind it were not run.
+
+    Cases G1-18, G4-02.
+    """
     with pytest.raises(CellExecutionError, match=r"TurnError: The turn failed: .* JSON"):
         notebook.run("%%oc_prompt\n#garbage", "%%oc_prompt\n#err400", "print('went on')")
     failed, *after = notebook.cells
@@ -134,9 +140,7 @@ def test_g1_18_g4_02_a_turn_that_fails_stops_the_run(notebook: Notebook) -> None
     assert all(cell.execution_count is None and cell.outputs == [] for cell in after)
 
 
-def test_where_answers_are_needed_the_run_stops_and_says_which(
-    notebook: Notebook, client: Client
-) -> None:
+def test_the_run_stops_at_a_needed_answer_and_names_it(notebook: Notebook, client: Client) -> None:
     with pytest.raises(CellExecutionError, match=r"AnswerNeeded: .* question: 'Which colour\?'"):
         notebook.run(
             "%config OpenCodeMagics.noninteractive = 'error'",
@@ -145,7 +149,8 @@ def test_where_answers_are_needed_the_run_stops_and_says_which(
     assert client.questions() == ()
 
 
-def test_g3_01_a_kernel_sends_what_is_typed_as_well(notebook: Notebook) -> None:
+def test_a_kernel_also_sends_typed_input(notebook: Notebook) -> None:
+    """Case G3-01."""
     body = ">>> f({x!r}, $HOME)\n... g\n\nWhy?"
     *_, sent, line = notebook.run(
         f"%%oc_prompt --no-wait --title x -o turn\n{body}",
@@ -157,7 +162,8 @@ def test_g3_01_a_kernel_sends_what_is_typed_as_well(notebook: Notebook) -> None:
     assert line == "What does f(x) do with x?"
 
 
-def test_g3_07_a_turn_in_the_background_writes_under_no_other_cell(notebook: Notebook) -> None:
+def test_a_background_turn_does_not_write_under_another_cell(notebook: Notebook) -> None:
+    """Case G3-07."""
     sent, meanwhile, later, answer = notebook.run(
         "%%oc_prompt --no-wait -o turn\n#slow 10 .1",
         "import time\ntime.sleep(2)",
@@ -171,8 +177,11 @@ def test_g3_07_a_turn_in_the_background_writes_under_no_other_cell(notebook: Not
     assert "slow" not in answer
 
 
-def test_g3_08_magics_work_inside_of_async_code(notebook: Notebook, world: World) -> None:
-    """A kernel's event loop runs all the time; the client is synchronous and needs none."""
+def test_magics_work_inside_of_async_code(notebook: Notebook, world: World) -> None:
+    """A kernel's event loop runs all the time; the client is synchronous and needs none.
+
+    Case G3-08.
+    """
     answer, connected = notebook.run(
         "async def ask():\n"
         "    %oc_prompt --title x #text 2\n"
@@ -188,9 +197,8 @@ def test_g3_08_magics_work_inside_of_async_code(notebook: Notebook, world: World
 
 
 @pytest.mark.parametrize("text", ["/etc/hostname", "http://example.invalid/x"])
-def test_g4_05_an_answer_that_is_a_path_or_an_address_is_shown_as_text(
-    notebook: Notebook, text: str
-) -> None:
+def test_an_answer_that_is_a_path_or_a_url_is_shown_as_text(notebook: Notebook, text: str) -> None:
+    """Case G4-05."""
     (answer,) = notebook.run(f'%%oc_prompt\n#plan [{{"text": "{text}"}}]')
     assert text in answer
     assert text in html(notebook.cells[0])
@@ -231,9 +239,7 @@ def run_again(path: Path, opencode: Path, home: Path) -> list[list[str]]:
     return lines
 
 
-def test_the_lesson_about_costs_says_what_its_stored_copy_says(
-    opencode: Path, tmp_path: Path
-) -> None:
+def test_the_lesson_about_costs_matches_its_stored_output(opencode: Path, tmp_path: Path) -> None:
     """And its figures are those of the server."""
     with Practice(command=opencode) as world:
         lines = said(run_lessons.execute(world, tmp_path, run_lessons.COSTS))
@@ -247,14 +253,14 @@ def test_the_lesson_about_costs_says_what_its_stored_copy_says(
     assert total["duplicates"] == 4
 
 
-def test_the_lesson_about_steering_says_what_its_stored_copy_says(
+def test_the_lesson_about_steering_matches_its_stored_output(
     opencode: Path, tmp_path: Path
 ) -> None:
     lines = run_again(run_lessons.STEERING, opencode, tmp_path)
     assert ["('ended', 'delete', True, 'complete')"] in lines
 
 
-def test_the_lesson_about_approvals_says_what_its_stored_copy_says(
+def test_the_lesson_about_approvals_matches_its_stored_output(
     opencode: Path, tmp_path: Path
 ) -> None:
     lines = run_again(run_lessons.APPROVALS, opencode, tmp_path)
@@ -262,16 +268,12 @@ def test_the_lesson_about_approvals_says_what_its_stored_copy_says(
     assert ["('succeeded', ())"] in lines
 
 
-def test_the_lesson_about_a_turn_says_what_its_stored_copy_says(
-    opencode: Path, tmp_path: Path
-) -> None:
+def test_the_lesson_about_a_turn_matches_its_stored_output(opencode: Path, tmp_path: Path) -> None:
     lines = run_again(run_lessons.ANATOMY, opencode, tmp_path)
     assert ["computed $0.04524, stored $0.04524"] in lines
 
 
-def test_the_lesson_for_teachers_says_what_its_stored_copy_says(
-    opencode: Path, tmp_path: Path
-) -> None:
+def test_the_lesson_for_teachers_matches_its_stored_output(opencode: Path, tmp_path: Path) -> None:
     lines = run_again(run_lessons.CLASSROOM, opencode, tmp_path)
     assert ["True"] in lines
     assert any("The turn was stopped: cost $0.029 passed max_cost $0.01." in x for x in lines)

@@ -84,7 +84,7 @@ OUTSIDE = [path for path in FILES if module_of(path).split(".")[0] not in ("dial
 
 
 @pytest.mark.parametrize("path", OUTSIDE, ids=module_of)
-def test_only_dialects_know_one_generation_from_another(path: Path) -> None:
+def test_only_dialects_distinguish_the_generations(path: Path) -> None:
     """What differs between them is asked of the dialect, never decided by its name."""
     asked = re.compile(
         r"(generation|version)\b[^\n]{0,20}(==|!=|\bin\b|startswith)[^\n]{0,9}[\"'][12]\."
@@ -92,7 +92,7 @@ def test_only_dialects_know_one_generation_from_another(path: Path) -> None:
     assert not asked.search(path.read_text(encoding="utf-8"))
 
 
-def test_every_module_has_its_floor() -> None:
+def test_every_module_has_a_layer() -> None:
     assert {module_of(path).split(".")[0] for path in FILES} <= FLOOR.keys()
 
 
@@ -124,13 +124,13 @@ def test_the_network_is_reached_through_the_client_alone() -> None:
 
 
 @pytest.mark.parametrize("module", [opencode_magics, history], ids=lambda m: m.__name__)
-def test_all_names_what_is_there(module: object) -> None:
+def test_all_lists_only_existing_names(module: object) -> None:
     names = module.__all__  # type: ignore[attr-defined]
     assert sorted(names) == list(names)
     assert all(getattr(module, name) is not None for name in names)
 
 
-def test_the_package_hands_out_no_other_name() -> None:
+def test_the_package_exports_no_other_name() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Server'"):
         _ = opencode_magics.Server  # type: ignore[attr-defined]
 

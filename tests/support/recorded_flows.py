@@ -81,8 +81,8 @@ class RecordedSession:
 
     def stored(self) -> StoreSnapshot:
         """What the store held at the end."""
-        why = dict(shapes.interruption_reasons(self.frames))
-        messages = shapes.messages(self.session, self.rows, why=why)
+        reasons = dict(shapes.interruption_reasons(self.frames))
+        messages = shapes.messages(self.session, self.rows, reasons=reasons)
         return StoreSnapshot(self.session, Status("idle"), messages)
 
     def heard(self) -> tuple[Event, ...]:
