@@ -135,7 +135,7 @@ def test_an_invalid_no_proxy_affects_only_remote_servers(monkeypatch, value):
 
 
 def remote_trouble() -> str:
-    """What a client for a remote server says; newer transports may say nothing."""
+    """The messages logged for a remote server; newer versions of httpx log none."""
     try:
         Client("http://example.org").close()
     except ServerConnectionError as error:
@@ -211,7 +211,7 @@ def test_a_password_that_the_server_repeats_is_masked(password):
 
 @pytest.mark.parametrize("password", ["opencode", "assistant", "Session", "abc"])
 def test_a_password_that_is_a_word_is_masked_only_after_a_label(password):
-    """A directory without it would be another one, where nothing is at work."""
+    """A masked directory would be another one, for which the server reports nothing busy."""
     told = (
         f'OPENCODE_SERVER_PASSWORD={password}\n{{"password": "{password}"}} http://me:{password}@a'
     )
@@ -357,7 +357,7 @@ def test_silence_longer_than_heartbeats_counts_as_a_broken_stream():
 
 
 def test_closing_the_client_ends_its_stream_with_a_message():
-    """Its thread, too: pytest fails for one that raises."""
+    """Its thread ends, too: pytest fails if a thread raises."""
     with FakeServer(v1_routes(), [[DISCONNECT]] * 20) as fake:
         client = Client(fake.url)
         stream = client.stream()

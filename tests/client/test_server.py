@@ -1,4 +1,4 @@
-"""A server of our own starts, tells of trouble in sentences, and never outlives us unasked."""
+"""Starting a server: errors are sentences, and it ends with this process unless it is kept."""
 
 import os
 import re
@@ -55,7 +55,7 @@ STUBBORN = (
 
 
 def program(folder: Path, source: str) -> Path:
-    """An `opencode` of a few lines of Python."""
+    """Write an `opencode` of a few lines of Python."""
     path = folder / "opencode"
     path.write_text(f"#!{sys.executable}\n{textwrap.dedent(source)}")
     path.chmod(0o755)
@@ -240,7 +240,7 @@ def test_an_address_is_recognized_in_every_spelling(typed: str) -> None:
 def test_a_password_in_the_address_overrides_the_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It is meant for that server, and the other one is none of its business."""
+    """The password in the environment can belong to another server."""
     monkeypatch.setenv("OPENCODE_SERVER_PASSWORD", "of-another-server")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     with FakeServer(v1_routes()) as fake:

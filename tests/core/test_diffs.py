@@ -1,4 +1,4 @@
-"""A `Diff`: what a server tells of changes, put together file by file, and handed on."""
+"""`Diff`: merging the changes that a server reports, file by file, and exporting them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ ROOT = Session("ses_root01", "root", "/work/p")
 
 
 def case(name: str) -> Diff:
-    """The Diff of a patch among the cases."""
+    """Return the Diff of a patch in the cases."""
     return Diff.of([("msg_1", FileDiff("", (CASES / f"{name}.patch").read_bytes().decode()))])
 
 
 def whole(before: str, after: str, file: str = "a.txt", **told: Any) -> FileDiff:
-    """What a prompt of 1.18.33 tells: the whole file in one hunk."""
+    """Return a change as 1.18.33 reports it: the complete file in one hunk."""
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     lines = [f"-{line}" for line in old] + [f"+{line}" for line in new]
     same = [line for line in old if line in new]
@@ -45,7 +45,7 @@ def whole(before: str, after: str, file: str = "a.txt", **told: Any) -> FileDiff
 
 
 def turns(*told: FileDiff) -> Diff:
-    """A Diff of one turn each."""
+    """Return a Diff with one turn per change."""
     return Diff.of((f"msg_{n}", diff) for n, diff in enumerate(told, 1))
 
 
@@ -97,7 +97,7 @@ def test_a_missing_newline_at_the_end_survives_merging_turns() -> None:
 
 
 def test_turns_with_counted_lines_missing_from_the_patch_are_not_merged() -> None:
-    """Bytes of Latin-1 come as U+FFFD, so that two patches may seem to meet."""
+    """Latin-1 bytes arrive as U+FFFD, so that two patches can seem to follow each other."""
     first = whole("gr\ufffdn\na\n", "gr\ufffdn\nb\n", additions=2, deletions=2)
     second = whole("gr\ufffdn\nb\n", "gr\ufffdn\nc\n", additions=1, deletions=1)
     (file,) = turns(first, second).files
@@ -144,7 +144,7 @@ def test_names_are_relative_to_the_directory() -> None:
 
 
 def test_the_servers_quoting_of_a_name_is_undone() -> None:
-    """As 1.18.33 tells it of a file named `sp "ä.txt`."""
+    """1.18.33 quotes the name of a file like `sp "ä.txt`."""
     assert list(turns(FileDiff('"sp \\"ä.txt"', "", 1, 0, "added"))) == ['sp "ä.txt']
 
 
@@ -256,7 +256,7 @@ def test_a_frame_has_all_lines_of_a_huge_diff() -> None:
     assert time.perf_counter() - began < 5
 
 
-# -- what a server tells ---------------------------------------------------------------------------
+# -- diffs of a server -----------------------------------------------------------------------------
 
 DIFF, MESSAGES = "GET /session/ses_root01/diff", "GET /session/ses_root01/message"
 PATCH = "--- a.py\n+++ a.py\n@@ -1 +1 @@\n-x\n+y\n"
@@ -264,14 +264,14 @@ WIRE = {"file": "a.py", "patch": PATCH, "additions": 1, "deletions": 1, "status"
 
 
 def told(message: str, *diffs: Any) -> dict[str, Any]:
-    """A stored prompt whose turn changed something."""
+    """Return a stored prompt whose turn changed files."""
     stored = user(message)
     stored["info"]["summary"] = {"diffs": list(diffs)}
     return stored
 
 
 def used(message: str, parent: str, **state: Any) -> dict[str, Any]:
-    """A stored answer with one completed tool call."""
+    """Return a stored answer with one completed tool call."""
     state = {"status": "completed", "input": {}, **state}
     part = {"id": f"prt_{message}", "type": "tool", "tool": "edit", "callID": "c", "state": state}
     return {**assistant(message, parent), "parts": [part]}

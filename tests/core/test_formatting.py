@@ -1,4 +1,4 @@
-"""Figures as people read them, wherever they stand."""
+"""Formatting of numbers and texts for people."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_tiny_cost_is_shown() -> None:
 
 
 def test_dollars_are_written_in_one_place() -> None:
-    """And along an axis, where all have the same digits."""
+    """The axes of plots are an exception: all their labels have the same digits."""
     package = Path(opencode_magics.__file__).parent
     places = [p for p in package.rglob("*.py") if re.search(r"\$\{", p.read_text("utf-8"))]
     assert {p.name for p in places} == {"formatting.py"}

@@ -1,4 +1,4 @@
-"""What stops a turn: a cost that is passed, a model that says the same for ever."""
+"""Limits that stop a turn: cost ceilings, and the guard against repeated answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ READ = {"calls": [["read", {"filePath": "notes.txt"}]]}
 
 
 def steps(*costs: float | None, goes_on: bool = True) -> Turn:
-    """A turn that runs, with a finished step for each cost; None is unknown."""
+    """Return a running turn with a finished step for each cost; None is unknown."""
     usages = [None if c is None else Usage(10, 1, 0, 0, 0, c) for c in costs]
     done = [
         answer(tool(), id=f"msg_{n}", usage=u, finish="tool-calls" if goes_on else "stop")
@@ -155,7 +155,7 @@ def test_the_guard_can_be_turned_off() -> None:
 
 
 def looping(n: int) -> str:
-    """A prompt for so many equal steps, slow enough that somebody can stop it in between."""
+    """Return a prompt for `n` identical steps, slow enough to be stopped in between."""
     step = READ | {"text": "Again.", "deltas": 1, "delay": 0.05}
     return f"#plan {json.dumps([step] * n + [{'text': 'Done.'}])}"
 
@@ -184,7 +184,7 @@ def test_a_model_that_repeats_itself_is_stopped(client: Client, session: Session
 
 
 def test_web_pages_instead_of_answers_do_not_loop_forever(client: Client, session: Session) -> None:
-    """1.18.33 takes it for an empty step with the finish "unknown", and goes on."""
+    """1.18.33 treats a page as an empty step with the finish "unknown", and continues."""
     told = prompted(client, session, "#page")
     assert told.outcome == "aborted"
     assert "6 equal answers" in told.stopped

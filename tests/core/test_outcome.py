@@ -1,4 +1,4 @@
-"""What is over, and how it ended, decided from plain values."""
+"""Outcomes of tool calls, answers, turns and sessions, decided from plain values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forms of 2.x: fields become questions, answers become values, and what is wrong is said."""
+"""Forms of 2.x: reading fields as questions, validating and encoding answers."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_condition_compares_values(
 
 
 def test_a_field_that_does_not_apply_counts_as_unanswered() -> None:
-    """Also in a circle, and nothing of what is hidden is sent."""
+    """Conditions can be circular, and answers to hidden fields are not sent."""
     question = conditional(
         {"key": "sure", "type": "boolean"},
         {"key": "kind", "type": "string", "when": when("sure", True)},

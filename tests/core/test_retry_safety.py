@@ -1,4 +1,4 @@
-"""Whether something can be sent again, and prompts that are not sent again at all."""
+"""Advice on sending requests again, and prompts whose answer is taken from history."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def tool(name: str, status: str = "completed") -> ToolCall:
     return ToolCall("prt_1", "call_1", name, status)
 
 
-# -- what is concluded -----------------------------------------------------------------------------
+# -- assessments -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_evidence_names_the_tools_and_the_files() -> None:
     assert str(told).startswith("Check its effects before")
 
 
-# -- what errors carry -----------------------------------------------------------------------------
+# -- advice in errors ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_failed_read_has_no_resend_advice() -> None:
 
 @pytest.fixture
 def shell(shell: Shell) -> Shell:
-    """With a session of its own, where all is allowed."""
+    """Use a new session, and allow every permission."""
     shell.run("%config OpenCodeMagics.noninteractive = 'once'")
     shell.run("%oc_new once")
     return shell

@@ -1,4 +1,4 @@
-"""Permission rules decide as OpenCode documents it."""
+"""Permission rules are evaluated as OpenCode documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fold and its laws, on flows that a real 1.18.33 sent."""
+"""The fold and its invariants, on flows recorded from 1.18.33."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_retry_is_remembered_with_its_attempt_and_reason():
     assert "429" in turn.retries[0].message
 
 
-# -- small laws, on plain values -------------------------------------------------------------------
+# -- invariants on plain values --------------------------------------------------------------------
 
 
 def message(number: int, **fields: object) -> Message:
@@ -437,7 +437,7 @@ def test_a_prompt_has_its_text_while_it_waits_in_the_inbox() -> None:
     assert turn.question_text == "Why?"
 
 
-# -- a turn that no server ends --------------------------------------------------------------------
+# -- turns whose end no server reports -------------------------------------------------------------
 
 WAITED = Message("msg_1", "ses_1", "user", created=1)
 HALF = Message("msg_2", "ses_1", "assistant", created=2, parent="msg_1")

@@ -1,4 +1,4 @@
-"""OpenCode 2.x: what 2.0.16 sent, what it is asked, and how servers in between differ."""
+"""The dialect of OpenCode 2.x: recordings of 2.0.16, requests, and misbehaving servers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ EVERY = [(name, n) for name in V2_FLOWS for n in range(len(transcript(name).prom
 
 
 def whole(name: str, prompt: int) -> Turn:
-    """A turn as the stream and then the store tell it."""
+    """Return a turn after its stream and its store."""
     recorded = transcript(name)
     start = Turn(recorded.session, recorded.prompts[prompt])
     return advance(advance_all(start, recorded.heard()), recorded.stored())
@@ -105,9 +105,9 @@ def test_a_stream_cut_at_any_frame_and_reread_ends_in_the_same_turn(name: str, p
 
 @pytest.mark.parametrize("name", V2_FLOWS)
 def test_a_complete_stream_gives_the_same_messages_as_the_store(name: str) -> None:
-    """Apart from what 2.0.16 doesn't store: the times of texts, why a turn failed.
+    """Except for data that 2.0.16 doesn't store (times of texts, reasons of failures).
 
-    And from a step that was refused: only the store, with all of it, tells that from an abort.
+    Also except for a refused step, which only the store distinguishes from an abort.
     """
     recorded = transcript(name)
     turn = advance_all(Turn(recorded.session, recorded.prompts[0]), recorded.heard())
@@ -129,7 +129,7 @@ def comparable(log: tuple[Message, ...]) -> list[Message]:
 
 
 def test_only_the_log_says_who_stopped_a_turn() -> None:
-    """Where there is none, nobody says that a person did it."""
+    """Without the log, an interruption is not attributed to a person."""
     told = transcript("interrupt")
     start = Turn(told.session, told.prompts[0])
 
@@ -146,7 +146,7 @@ def test_only_the_log_says_who_stopped_a_turn() -> None:
     early = [r for r in told.rows if r["type"] != "assistant"]
     assert outcome(early, told.frames) == ("aborted", "Aborted: somebody stopped the turn")
     assert outcome(early, ()) == ("interrupted", nobody)
-    # What was heard stays, whatever the store can tell.
+    # A reason from the stream is kept if the store has none.
     heard = advance_all(start, told.heard())
     bare = StoreSnapshot(told.session, Status("idle"), shapes.messages(told.session, told.rows))
     assert advance(heard, bare).outcome == "aborted"
@@ -159,7 +159,7 @@ MISSING = (404, {"content-type": "application/json"}, b'{"_tag":"MessageNotFound
 
 
 def frames_of(name: str) -> list[Any]:
-    """The frames of a case."""
+    """Return the frames of a case."""
     lines = (DATA / "cases" / name).read_text(encoding="utf-8").splitlines()
     return [json.loads(line.removeprefix("data: ")) for line in lines if line]
 
@@ -246,15 +246,15 @@ def test_unknown_kinds_are_ignored_and_malformed_known_ones_are_named() -> None:
 
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where something stands in a wire value."""
-    held = dict(enumerate(value)) if isinstance(value, list) else value
-    for key, inner in held.items() if isinstance(held, dict) else ():
+    """Yield the paths of all values in a wire value."""
+    items = dict(enumerate(value)) if isinstance(value, list) else value
+    for key, inner in items.items() if isinstance(items, dict) else ():
         yield (*at, key)
         yield from places(inner, (*at, key))
 
 
 def spoilt(frame: Any) -> Iterator[Any]:
-    """A frame with one value after the other gone or replaced."""
+    """Yield copies of a frame in which one value is removed or replaced."""
     for place in places(frame):
         for other in (None, 7, "x", [7], {"a": 1}, True, math.inf, ...):
             changed = copy.deepcopy(frame)
@@ -267,7 +267,7 @@ def spoilt(frame: Any) -> Iterator[Any]:
 
 
 def test_no_malformed_frame_breaks_a_turn() -> None:
-    """It is named, or folded, twice as well as once; each shape of the transcripts is tried."""
+    """It is reported or folded, once and twice; every kind of frame in a transcript is tried."""
     tried = set()
     for name in V2_FLOWS:
         told = transcript(name)
@@ -286,7 +286,7 @@ def test_no_malformed_frame_breaks_a_turn() -> None:
 
 
 def test_no_malformed_row_breaks_a_turn_or_a_frame() -> None:
-    """A turn can be strict; a history keeps what can be read."""
+    """Reading a turn can fail; a history includes every readable field."""
     tried = set()
     kept: list[Message] = []
     for name in V2_FLOWS:
@@ -378,7 +378,7 @@ def test_placeholder_zeros_are_unknown() -> None:
 
 
 def test_any_progress_after_a_retry_means_busy() -> None:
-    """No status says so."""
+    """No status event follows the retry."""
     told = [
         ("session.inbox.delivered", {"inboxID": "msg_1"}),
         ("session.step.started", {"assistantMessageID": "m", "agent": "build", "model": None}),
@@ -395,7 +395,7 @@ def test_any_progress_after_a_retry_means_busy() -> None:
     assert [(r.attempt, r.message, r.next) for r in turn.retries] == [(2, "busy", 9)]
 
 
-# -- what 2.x is sent ------------------------------------------------------------------------------
+# -- requests --------------------------------------------------------------------------------------
 
 
 def sent(flow: Any, answer: Any = None) -> list[Request]:
@@ -489,7 +489,7 @@ def rows(*listed: Any) -> Any:
 def test_the_error_about_archived_sessions_names_the_generation_that_lists_them(
     status: int,
 ) -> None:
-    """Else they would be missing from every sum. One before 2.1 may not know the parameter."""
+    """Otherwise they would be missing from totals. Servers before 2.1 may ignore the parameter."""
 
     def listed(seen: Any) -> Any:
         refused = (status, {}, b'{"_tag": "UnknownError"}')
@@ -620,11 +620,11 @@ EVERYTHING: dict[str, Any] = {
 }
 VERBS = ["sessions", "permissions", "questions", "statuses", "models", "agents", "commands"]
 OF_A_DIRECTORY = ["prices", "skills", "mcp", "integrations"]
-OF_A_SESSION = ["children", "inbox", "instructions", "diffs", "delete", "fork", "retry"]
+OF_A_SESSION = ["children", "inbox", "instructions", "diffs", "delete", "fork", "pending_retry"]
 
 
 def operation(name: str, *args: Any) -> Any:
-    """A call of an operation that the client has no method for."""
+    """Call an operation that the client has no method for."""
     return lambda c: c.run(getattr(c.dialect, name)(*args))
 
 
@@ -649,7 +649,7 @@ CALLS |= {
 
 
 class Always(dict[str, Any]):
-    """Routes that all answer the same, but for the one that tells who answers."""
+    """Routes that all give the same reply, except for the one that identifies the server."""
 
     def __init__(self, answer: Any) -> None:
         super().__init__({"GET /api/info": {"version": "2.0.16", "pid": 1}})
@@ -668,7 +668,7 @@ def test_a_call_succeeds_or_raises_our_error_whatever_the_reply(answer: str) -> 
                 call(client)
 
 
-# The answers that are no receipt, with status 200.
+# Replies with status 200 that are not receipts.
 NONSENSE = [True, [], {"data": True}, {"data": {"id": 7}}, {"data": {"payload": True}}, "<html>"]
 
 
@@ -686,7 +686,7 @@ def test_a_prompt_with_an_unreadable_receipt_is_followed_if_it_arrived(nonsense:
         assert len(fake.asked(POST)) == 1
 
 
-# -- what a result can do without ------------------------------------------------------------------
+# -- optional requests -----------------------------------------------------------------------------
 
 BAD: dict[str, Any] = {
     "no such route": (404, {}, b""),
@@ -726,7 +726,7 @@ def bad(request: pytest.FixtureRequest) -> Any:
 
 @contextmanager
 def spoilt_for(use: str, bad: Any, *stored: Any) -> Iterator[Client]:
-    """A client of a server with a session, of which all that a use can do without is bad."""
+    """A client of a server with a session, whose optional routes all fail."""
     done = v2_routes(sessions=rows(STORED), message=rows(*stored or (USER, ANSWER)))
     done |= {"GET /api/model": {"data": []}, "GET /api/agent": {"data": []}}
     done |= {route: bad for route, uses in ASIDE.items() if use in uses}

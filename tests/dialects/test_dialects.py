@@ -1,4 +1,4 @@
-"""Telling servers apart, reading their errors, and what 1.x is sent."""
+"""Detecting the generation, reading error replies, and the dialect of 1.x."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_a_lone_surrogate_is_replaced_in_both_directions():
     assert clean_text("plain") == "plain"
 
 
-# -- what 1.x is sent ------------------------------------------------------------------------------
+# -- requests of 1.x -------------------------------------------------------------------------------
 
 
 def sent(flow, answer=None):
@@ -256,7 +256,7 @@ def test_a_long_list_of_messages_is_complete():
     assert "limit" not in asked[0].query
 
 
-# -- what 1.x says ---------------------------------------------------------------------------------
+# -- replies of 1.x --------------------------------------------------------------------------------
 
 
 def test_unknown_kinds_are_ignored_and_malformed_known_ones_are_named():
@@ -269,7 +269,7 @@ def test_unknown_kinds_are_ignored_and_malformed_known_ones_are_named():
 
 @pytest.mark.parametrize("answer", [{}, "", {"error": "no"}])
 def test_a_reply_that_is_not_a_list_is_not_an_empty_list(answer):
-    """Nothing is known then: not that no permission waits, nor that a turn is over."""
+    """It must not be read as "no permission is pending" or "the turn is over"."""
     with pytest.raises(OpenCodeError, match="expected a list"):
         decode_list("a permission", dict, answer)
 

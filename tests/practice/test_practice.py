@@ -1,4 +1,4 @@
-"""The practice model keeps to its scripts, and the practice world keeps to itself."""
+"""The practice model follows its scripts, and the practice world is isolated."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def test_every_keyword_has_a_script(keyword: str) -> None:
 
 
 def test_a_keyword_is_found_in_a_queued_prompt() -> None:
-    """OpenCode 1.18.33 wraps a prompt that comes while it works."""
+    """OpenCode 1.18.33 wraps a prompt that arrives while it is busy."""
     assert keyword_script("<user>\n#text 2</user>") == (Step("word0 word1", deltas=2),)
 
 
@@ -219,14 +219,14 @@ def executable(path: Path, source: str) -> Path:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with an empty PATH and an empty cache; programs go into its `bin`."""
+    """Use an empty PATH and an empty cache; programs can be put into its `bin`."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path
 
 
 def fake_npm(machine: Path, fate: str = "") -> None:
-    """An npm that installs the package as npm does when it runs no install scripts."""
+    """Write an npm that installs the package without running install scripts."""
     source = f"""\
 #!{sys.executable}
 import pathlib, sys
@@ -264,7 +264,7 @@ def test_another_version_on_path_is_ignored(machine: Path) -> None:
 def test_asking_for_the_version_leaves_the_home_alone(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`opencode --version` of 1.18.33 makes folders in its home."""
+    """`opencode --version` of 1.18.33 creates folders in its home."""
     monkeypatch.setenv("HOME", str(machine))
     executable(machine / "bin" / "opencode", SAYS_VERSION + 'echo mark > "$HOME/mark"\n')
     install.opencode()

@@ -1,4 +1,4 @@
-"""What the simulated 2.x does as the contract says it, and what a client makes of its faults."""
+"""The simulated 2.x follows the protocol, and a client copes with its faults."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_wrong_password_is_not_taken_for_a_starting_server(simulator: Simulato
 
 @pytest.fixture
 def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of its own, where no server is named."""
+    """Use a home of its own without a configured server."""
     for name in [n for n in os.environ if n.startswith("OPENCODE_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -308,7 +308,7 @@ def test_a_parked_prompt_is_told_apart_from_a_lost_one(client: Client, session: 
 
 
 def test_an_abort_withdraws_pending_requests(client: Client, session: Session) -> None:
-    """The server drops the request without a word."""
+    """The server drops the request without an event."""
     with prepare(client, session, "#bash touch never") as run:
         run.start()
         until(lambda: next(iter(run)).waiting)
@@ -494,7 +494,7 @@ def test_a_stream_cut_at_any_frame_ends_in_the_same_turn(
 def test_a_request_made_in_a_gap_is_shown_although_the_log_says_busy(
     faulty: Simulator, client: Client, session: Session
 ) -> None:
-    """A request is in no log, and a session that is said to be busy is not read for a while."""
+    """Requests are not in the log, and a session that is listed as busy is not read at once."""
     faulty.faults.append(Fault(cut=1))
     began = time.monotonic()
     turn = prompted(client, session, "#bash echo hi")
@@ -553,7 +553,7 @@ def test_ending_a_session_ends_its_tree_leaves_first(
     method = "PATCH" if action == "archive" else "DELETE"
     done = [r.partition(" ") for r in simulator.requests if r.startswith(method)]
     order = "".join(names[path] for _, _, path in done)
-    # The server deletes what is below by itself.
+    # The server deletes child sessions itself.
     assert order in ("G12R", "21GR", "2G1R") if action == "archive" else order == "R"
     if action == "archive":
         assert all(client.session(s.id).archived for s in made.values())
@@ -728,7 +728,7 @@ def test_changes_are_reported_by_the_server_or_by_the_tools(
         client.run(client.dialect.diffs(session, "msg_nowhere"))
 
 
-# -- surroundings ----------------------------------------------------------------------------------
+# -- environment, instructions, catalog, rules -----------------------------------------------------
 
 
 def test_shells_have_the_environment_of_their_session(client: Client, session: Session) -> None:
@@ -814,7 +814,7 @@ def test_the_output_of_a_shell_is_read_by_bytes(
         )
 
 
-# -- what 1.x has not ------------------------------------------------------------------------------
+# -- operations missing in 1.x ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
