@@ -508,9 +508,9 @@ def test_what_a_real_server_did_is_exported_with_its_magic(
     ("line", "told"),
     [
         ("", "required: path"),
-        ("/dev/null/out --all", "can't be written"),
+        ("/dev/null/out --all", "Can't write /dev/null/out"),
         ("out", "There is no current session"),
-        ("out --all ses_1", "one of these"),
+        ("out --all ses_1", "Give either sessions, --all or --everywhere"),
     ],
 )
 def test_what_cannot_be_meant_is_a_sentence(shell: Shell, line: str, told: str) -> None:

@@ -579,7 +579,7 @@ def test_usage_is_shown_and_returned(shell: Shell) -> None:
     shell.run("%oc_prompt --new #text 3")
     session = shell.run("%oc_session").value
     seen = shell.run(f"frame = %oc_usage --by model --session {session.id} --plot")
-    assert "deleted ones are not in it" in seen.text
+    assert "without deleted sessions" in seen.text
     (output,) = seen.outputs
     assert output.data["image/png"]
     assert output.data["text/plain"].startswith("<Picture: Cost by model. $0.0")

@@ -202,11 +202,11 @@ def test_nor_is_it_when_a_start_is_interrupted(
     alone.run("%xmode Context")
     assert isinstance(shown.error, KeyboardInterrupt)
     assert "KeyboardInterrupt" in shown.text
-    password = state_of(alone).own.password
+    password = state_of(alone).own_server.password
     assert len(password) > 20
     assert password not in shown.text
     assert b64encode(f"opencode:{password}".encode()).decode() not in shown.text
-    assert alone.run("%oc_stop").lines == ["The server is stopped."]
+    assert alone.run("%oc_stop").lines == ["The server stopped."]
 
 
 # -- a server of our own ---------------------------------------------------------------------------
@@ -240,16 +240,16 @@ def test_a_server_is_started_used_and_stopped(on_path: Shell, practice: Practice
     assert client.directory == str(practice.directory)
     assert "Starting OpenCode" in shown.text
     assert answers(client.url)
-    assert "runs already" in on_path.fails("%oc_start").text
+    assert "already runs a server" in on_path.fails("%oc_start").text
     assert ask(on_path, "--title own").outcome == "succeeded"
-    assert on_path.run("%oc_stop").lines == ["The server is stopped."]
+    assert on_path.run("%oc_stop").lines == ["The server stopped."]
     assert not answers(client.url)
     assert is_short_error(on_path.fails("%oc_stop"))
 
 
 def test_what_a_server_leaves_that_ended_by_itself_is_put_away(on_path: Shell) -> None:
     on_path.run("%oc_start --keep")
-    first = state_of(on_path).own
+    first = state_of(on_path).own_server
     first._signal(signal.SIGKILL)
     first._process.wait()
     on_path.run("%oc_start")
@@ -261,7 +261,7 @@ def test_what_a_server_leaves_that_ended_by_itself_is_put_away(on_path: Shell) -
 def test_a_server_that_is_kept_outlives_the_extension(on_path: Shell) -> None:
     shown = on_path.run("client = %oc_start --keep")
     client: Client = on_path.user_ns["client"]
-    server = state_of(on_path).own
+    server = state_of(on_path).own_server
     try:
         assert f"%oc_connect {client.url}" in shown.text
         on_path.run("%reload_ext opencode_magics")
@@ -702,9 +702,9 @@ def test_unknown_names_are_told_before_anything_is_sent(
         ("%oc_prompt --nope hi", "has no option --nope"),
         ("%oc_sessions --nope", "has no option --nope"),
         ("%oc_sessions --limit ten", "invalid int value: 'ten'"),
-        ("%oc_sessions --limit 0", "--limit takes a number from 1 on"),
+        ("%oc_sessions --limit 0", "--limit takes a number of at least 1"),
         ("%oc_sessions --limit", "--limit needs a value"),
-        ("%oc_sessions --all --directory /x", "give one of them"),
+        ("%oc_sessions --all --directory /x", "Give either --all or --directory"),
         ("%oc_sessions x", "unrecognized arguments: x"),
         ("%oc_connect one two", "unrecognized arguments: two"),
         ("%oc_models x", "unrecognized arguments: x"),

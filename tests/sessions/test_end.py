@@ -280,7 +280,7 @@ def test_what_could_not_be_ended_stays_tracked_and_says_so(
 
     session = current(shell)
     monkeypatch.setattr(ending, "end", unproved)
-    assert shell.run("%oc_end").value.todo == "It stays tracked as ending. Again."
+    assert shell.run("%oc_end").value.todo == "The session stays `ending`. Again."
     (row,) = shell.run(f"%oc_status {session.id}").value.to_dict("records")
     assert row["state"] == "ending"
 
