@@ -158,7 +158,7 @@ class ControlMagics(Topic):
         if not options.timeout:  # the server would not be asked, and the stop look unconfirmed
             raise UsageError("--timeout takes a number above 0")
         session = self.state.resolve_session(" ".join(options.session))
-        message = f"Interrupted; %oc_status shows whether {_name(session)} stopped."
+        message = f"Interrupted; it is not known whether {_name(session)} stopped. See %oc_status."
         with _report_interrupt(lambda: message):
             return end.stop(self.state.client, session, options.timeout)
 

@@ -262,5 +262,5 @@ def test_what_is_recorded_into_is_checked_first(alone: Shell, tmp_path: Path) ->
     assert alone.fails("%oc_record --raw").lines
     assert alone.fails(f"%oc_record --stop {tmp_path}/it.jsonl").lines
     assert "Not recording." in alone.run("%oc_record").text
-    assert "secrets included" in alone.run(f"%oc_record --raw {tmp_path}/it.jsonl").text
+    assert "unredacted, including secrets" in alone.run(f"%oc_record --raw {tmp_path}/it.jsonl").text
     assert not list(tmp_path.glob("*.jsonl"))

@@ -408,7 +408,7 @@ def test_two_clients_at_once_end_a_session_once_and_agree_that_it_is_gone(
 
 @pytest.mark.parametrize("line", ["--delete --archive"])
 def test_what_can_not_be_meant_is_said(alone: Shell, line: str) -> None:
-    with pytest.raises(UsageError, match="one of them"):
+    with pytest.raises(UsageError, match="either --delete or --archive"):
         alone.run(f"%oc_end {line}")
 
 

@@ -305,8 +305,8 @@ def test_a_notebook_records_and_replays(shell: Shell, tmp_path: Path, bash: str)
     shell.types("1")
     shell.run("%oc_new lesson;\n%oc_prompt #bash echo hi")
     shell.run("%oc_prompt #text 2")
-    assert "2 so far" in shell.run("%oc_record").text
-    assert "has ended" in shell.run("%oc_record --stop").text
+    assert "2 recorded so far" in shell.run("%oc_record").text
+    assert "The recording stopped." in shell.run("%oc_record --stop").text
     shell.run("%oc_prompt #text 3")
     assert "Not recording" in shell.run("%oc_record").text
     turn, session = shell.run("%oc_turn").value, shell.run("%oc_session").value
