@@ -181,6 +181,18 @@ def test_a_user_in_the_address_goes_with_the_password():
         assert {s.headers["authorization"] for s in fake.seen} == {basic}
 
 
+def test_a_redirect_is_not_followed_with_the_password():
+    with FakeServer(v1_routes()) as elsewhere:
+        routes = {"GET /session/ses_root01": (302, {"location": f"{elsewhere.url}/session"}, b"")}
+        with (
+            FakeServer(v1_routes() | routes) as fake,
+            Client(fake.url, password="hunter2") as client,
+            pytest.raises(StatusError),
+        ):
+            client.session("ses_root01")
+        assert elsewhere.seen == []
+
+
 @pytest.mark.parametrize("password", ["hunter2", 'se"cr\\et9', "geh\teim-\u00fc"])
 def test_a_password_that_the_server_repeats_is_masked(password):
     told = {**SESSION, "title": f"it is {password}!"}

@@ -612,7 +612,7 @@ def operation(name: str, *args: Any) -> Any:
 
 
 CALLS: dict[str, Any] = {name: operator.methodcaller(name) for name in VERBS}
-CALLS |= {name: operator.methodcaller(name, ROOT) for name in ("messages", "transcript")}
+CALLS |= {name: operator.methodcaller(name, ROOT) for name in ("messages", "readable_messages")}
 CALLS |= {name: operation(name, "/work/p") for name in OF_A_DIRECTORY}
 CALLS |= {name: operation(name, ROOT) for name in OF_A_SESSION}
 CALLS |= {
@@ -627,7 +627,7 @@ CALLS |= {
     "status": lambda c: status.read_states(c, [ROOT]),
     "rules": lambda c: store.session_rules(c, ROOT),
     "attach": lambda c: attach(c, ROOT),
-    "show": lambda c: transcripts.read(c, ROOT),
+    "show": lambda c: transcripts.read_transcript(c, ROOT),
 }
 
 
@@ -759,5 +759,5 @@ def test_a_session_is_shown_without_its_status_and_log(bad: Any) -> None:
     stopped = ANSWER | {"finish": "error", "error": {"type": "aborted", "message": "x"}}
     end = {"id": "msg_z", "type": "idle", "outcome": "interrupted", "time": {"created": 9}}
     with spoilt_for("show", bad, USER, stopped, end) as client:
-        (turn,) = transcripts.read(client, ROOT).turns
+        (turn,) = transcripts.read_transcript(client, ROOT).turns
     assert (turn.text, turn.outcome) == ("done", "unknown")
