@@ -143,7 +143,8 @@ def add_session_ceiling(client: Client, session: Session | None, limits: Limits)
     ceiling = Ceiling("max_session_cost", limits.session, (usage and usage.cost) or 0.0)
     if ceiling.exceeded_by(0.0):
         raise CostLimitError(
-            f"Nothing was sent: session {known[0].id}, cost {ceiling.describe()}.",
+            f"Nothing was sent: session {known[0].id} is over its limit, "
+            f"cost {ceiling.describe()}.",
             "Continue in a new session (%oc_new), or raise the limit: %config "
             f"OpenCodeMagics.max_session_cost = {limits.session * 2:g}",
         )
