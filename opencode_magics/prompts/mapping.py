@@ -1,4 +1,4 @@
-"""One prompt for each row of a table: what is sent, and what came of it as a DataFrame."""
+"""Sends one prompt for each row of a table, and collects the results in a DataFrame."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RowResult:
-    """What came of one row.
+    """The result of one row.
 
     Attributes:
-        prompt: What was sent, or was to be sent.
-        turns: Its turn, after those whose answers did not fit a schema; none if nothing was sent.
-        outcome: That of its turn; "unfit" where the answer did not fit; "not_sent".
-        value: What the answer says, where it was asked to fit a schema.
-        recalled: Nothing was sent: the answer is from history.
-        error: Why there is no answer, "" if there is one.
+        prompt: The prompt that was sent, or would have been sent.
+        turns: Its turns, more than one after retries for a schema; empty if nothing was sent.
+        outcome: The outcome of the last turn, or "unfit" (no valid answer), or "not_sent".
+        value: The answer as a value, if a schema was given.
+        recalled: Whether the answer was reused from history and nothing was sent.
+        error: Why there is no answer; "" if there is one.
     """
 
     prompt: str
@@ -44,17 +44,17 @@ class RowResult:
 
     @property
     def turn(self) -> Turn | None:
-        """The last of its turns."""
+        """The last turn."""
         return self.turns[-1] if self.turns else None
 
     @property
     def spent(self) -> TotalCost:
-        """What all its turns cost, as far as it is known."""
+        """The known cost of all turns."""
         return total_cost(self.turns)
 
     @property
     def tokens(self) -> int | None:
-        """Tokens of all its turns, subagents included."""
+        """Tokens of all turns, including subagents."""
         usages = [u for t in self.turns for u in (t.usage, *(s.usage for s in t.subagents))]
         usage = total_usage(usages)
         return usage.total if usage else None
@@ -63,7 +63,7 @@ class RowResult:
 def failed_row(
     prompt: str, turns: tuple[Turn, ...], error: BaseException, *, recalled: bool = False
 ) -> RowResult:
-    """What came of a row that has no answer, and why."""
+    """Make the result of a row without an answer."""
     unfit = isinstance(error, UnfitAnswer) and turns[-1].outcome == "succeeded"
     outcome = "unfit" if unfit else turns[-1].outcome if turns else "not_sent"
     why = error.what if isinstance(error, OpenCodeError) else str(error) or "interrupted"
@@ -94,11 +94,11 @@ COLUMNS: Columns = {
 }
 
 
-# -- what is sent ----------------------------------------------------------------------------------
+# -- filling in templates --------------------------------------------------------------------------
 
 
 def fill_template(table: pd.DataFrame, template: str, row: str | None = None) -> list[str]:
-    """A prompt for each row of a table.
+    """Fill in a template for each row of a table.
 
     Args:
         table: The rows.
@@ -107,8 +107,8 @@ def fill_template(table: pd.DataFrame, template: str, row: str | None = None) ->
 
     Raises:
         UnknownNameError: The table has no such column.
-        OpenCodeError: It is no template, there is nothing in it to fill in, it isn't clear with
-            what, or a value can't be written so.
+        OpenCodeError: The template is invalid or has no fields, a column is ambiguous, or a value
+            can't be formatted.
     """
     pieces = _pieces(template)
     columns = {str(c): place for place, c in enumerate(table.columns)}
@@ -116,28 +116,28 @@ def fill_template(table: pd.DataFrame, template: str, row: str | None = None) ->
     named = [p for p in pieces if p.name is not None]
     if not named:
         raise OpenCodeError(
-            "Every row would get the same prompt: the template has no {column} in it.",
+            "Every row would get the same prompt: the template contains no {column}.",
             f"The columns are: {', '.join(columns)}.",
         )
     if row is not None and row in columns:
-        raise OpenCodeError(f"--as {row}: the table has a column of that name. Take another.")
+        raise OpenCodeError(f"--as {row}: the table has a column with that name. Choose another.")
     for name in (p.name for p in named):
         twice = several if name == row else several & {_column(name, row)}
         if twice:
             raise OpenCodeError(
-                f"The table has several columns called {min(twice)!r}.", "Rename all but one."
+                f"The table has several columns named {min(twice)!r}.", "Rename all but one."
             )
         if name != row and _column(name, row) not in columns:
             raise UnknownNameError(
                 f"The table has no column {name!r}. It has: {', '.join(columns)}.",
-                "Braces that are none of its columns are written {{ and }}.",
+                "For literal braces write {{ and }}.",
             )
     rows = zip(table.index, table.itertuples(False), strict=True)
     return [_prompt(pieces, columns, values, row, label) for label, values in rows]
 
 
 class Piece(NamedTuple):
-    """A stretch of text, and the name that follows it, with its format and conversion."""
+    """A piece of text and the field name after it, with its format and conversion."""
 
     text: str
     name: str | None
@@ -150,7 +150,7 @@ def _pieces(template: str) -> list[Piece]:
         parsed = list(Formatter().parse(template))
     except ValueError as error:
         raise OpenCodeError(
-            f"The template can't be read: {error}.", "Write {{ and }} for braces."
+            f"The template is invalid: {error}.", "For literal braces write {{ and }}."
         ) from None
     return [Piece(text, name, form or "", conversion) for text, name, form, conversion in parsed]
 
@@ -164,7 +164,7 @@ def _prompt(
 ) -> str:
     try:
         return clean_text("".join(_filled(pieces, columns, values, row)))
-    except Exception as error:  # a format that is none for this value, or the value's own code
+    except Exception as error:  # a format that doesn't suit the value, or the value's own code
         raise OpenCodeError(
             f"The template can't be filled in for row {label}: "
             f"{in_one_line(f'{type(error).__name__}: {error}', 200)}.",
@@ -186,22 +186,22 @@ def _filled(
 
 
 def _known(value: Any) -> Any:
-    """A value for JSON, which has no NaN: what is missing is null."""
+    """Convert a missing value to None, since JSON has no NaN."""
     import pandas as pd
 
     return None if pd.api.types.is_scalar(value) and pd.isna(value) else value
 
 
-# -- what came of it -------------------------------------------------------------------------------
+# -- results ---------------------------------------------------------------------------------------
 
 
 def results_frame(
     table: pd.DataFrame, answers: list[RowResult], schema: Schema | None = None
 ) -> pd.DataFrame:
-    """What came of the rows of a table: one row each, under the index of the table.
+    """Collect the results of a table's rows in a DataFrame with the table's index.
 
-    Where the answers had to fit the schema of an object, each of its fields is a column behind
-    `answer`; what they say is in the column `value` where it is anything else.
+    With the schema of an object, each of its fields is a column after `answer`; with any other
+    schema the values are in the column `value`.
     """
     frame_ = frame_from_rows(COLUMNS, answers)
     if schema is not None:
@@ -213,7 +213,7 @@ def results_frame(
 
 
 def _free(name: str, names: Collection[str]) -> str:
-    """What the column of a field is called: nothing else is called so."""
+    """A column name for a field that is not in use: the field's name, prefixed if necessary."""
     column = name
     while column in COLUMNS or (column != name and column in names):
         column = f"answer_{column}"
