@@ -65,7 +65,7 @@ def make_recording(turn: Turn, redactor: Redactor | None = None) -> Recording:
     """
     capture = turn.local.capture
     if turn.replayed:
-        raise RecordingError("This turn is itself a replay.", "Copy the file that it came from.")
+        raise RecordingError("This turn is a replay itself.", "Copy the file that it came from.")
     if not isinstance(capture, Capture) or not capture.head:
         raise RecordingError(
             "This turn was not followed live, so it can't be recorded.",
@@ -83,7 +83,7 @@ def make_recording(turn: Turn, redactor: Redactor | None = None) -> Recording:
     except RecursionError:
         raise RecordingError(
             "A value in this turn is nested too deeply to be searched for secrets.",
-            "Save it with raw=True, if that is safe.",
+            "Save it without redaction (raw), if that is safe.",
         ) from None
 
 
