@@ -477,7 +477,14 @@ def test_every_operation_of_a_new_dialect_refuses_or_has_a_default(name):
     needed = [p for p in inspect.signature(operation).parameters.values() if p.default is p.empty]
     values = {"now": 1, "prompt": Prompt("msg_1", "hi", delivery="steer"), "log": "", "frame": {}}
     arguments = {p.name: values.get(p.name, "x") for p in needed}
-    if name in ("new_prompt_id", "changed", "retry", "position", "entry", "excerpt"):
+    if name in (
+        "new_prompt_id",
+        "turn_diffs",
+        "pending_retry",
+        "position",
+        "log_entry",
+        "log_excerpt",
+    ):
         operation(**arguments)
     else:
         with pytest.raises(UnsupportedOperation, match=r"OpenCode 3\.x doesn't support"):

@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.fake_server import FakeServer, v1_routes
+from support.fake_server import v1_routes
 from support.generations import both_generations
 from support.ipython_shell import Shell, is_short_error
 from support.sample_turns import CHILD, SESSION, answer, running, says, tool, turn
+from support.transport import CannedTransport
 from support.turns import prompted
 from traitlets import TraitError
 
@@ -102,7 +103,10 @@ def test_what_a_ceiling_could_not_see_is_said(client: Client, session: Session) 
 
 
 def test_a_session_of_unknown_cost_is_said_to_be_one(caplog: pytest.LogCaptureFixture) -> None:
-    with FakeServer(v1_routes()) as fake, Client(fake.url, directory="/work/p") as client:
+    with (
+        CannedTransport(v1_routes()) as fake,
+        Client(fake.url, transport=fake, directory="/work/p") as client,
+    ):
         (session,) = client.sessions()
         limits = add_session_ceiling(client, session, Limits(session=0.01))
     assert limits.ceilings[0].spent == 0
