@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
-from ..errors import TurnError, TurnInterrupted
-from .context import check_schema_options, followed_up
+from ..errors import TurnInterrupted
 from .options import arguments, check_turn_options, parse, permission, variant
-from .prompt import PromptMagics
 from .state import OpenCodeMagics
-from .topic import Topic
+from .turns import TurnMagics, attachments, check_retries
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..core.limits import Limits
-    from ..core.turn import Turn
-    from ..prompts.mapping import RowResult
+    from ..prompts.ask import PromptRequest
     from ..prompts.schema import Schema
 
 
 @magics_class
-class MapMagics(Topic):
+class MapMagics(TurnMagics):
     """Ask for each row of a table"""
 
     def __init__(self, shell: object, state: OpenCodeMagics) -> None:
         super().__init__(shell, state)
-        self._prompts = PromptMagics(shell, state)
         self._last: pd.DataFrame | None = None
 
     @no_var_expand
@@ -102,7 +93,7 @@ class MapMagics(Topic):
         from ..prompts import schema as schemas
 
         check_turn_options(options)
-        check_schema_options(options)
+        check_retries(options)
         if options.max_cost is not None and not options.max_cost >= 0:  # NaN would be no ceiling
             raise UsageError("--max-cost takes USD, a number from 0 on")
         if options.session and not options.same_session:
@@ -117,20 +108,31 @@ class MapMagics(Topic):
     def _run(
         self, options: Namespace, table: pd.DataFrame, prompts: list[str], schema: Schema | None
     ) -> pd.DataFrame:
+        from ..notebook.rows import RowsBar, summary
         from ..prompts import mapping
 
-        rows = _Rows(self._prompts, options, schema)
+        title = options.title or options.table
+        request, client = self._row_request(options, title, schema), self.state.client
         stopped: BaseException | None = None
-        with self._current_session_kept():
+        with RowsBar(self.shell, title, len(prompts)) as bar:
+            rows = mapping.Rows(
+                client,
+                request,
+                lambda label: self._follower(options.permission, shown=bar.view(label)),
+                self._note,
+                same_session=options.same_session,
+                max_cost=options.max_cost,
+            )
             try:
-                rows.answer([str(label) for label in table.index], prompts)
+                for _ in rows.ask([str(label) for label in table.index], prompts):
+                    bar.advance(rows)
             except (KeyboardInterrupt, Exception) as error:  # whatever it is, rows were paid
                 stopped = error
         done = rows.done + [mapping.RowResult(p) for p in prompts[len(rows.done) :]]
         self._last = mapping.results(table, done, schema)
         if options.out:
             self.shell.user_ns[options.out] = self._last
-        print(rows.told(len(prompts)))
+        print(summary(rows, len(prompts)))
         if isinstance(stopped, KeyboardInterrupt):
             where = options.out or "%oc_map"
             raise TurnInterrupted(f"Stopped; what is done is in {where}.") from None
@@ -138,106 +140,20 @@ class MapMagics(Topic):
             raise stopped
         return self._last
 
-    @contextmanager
-    def _current_session_kept(self) -> Iterator[None]:
-        before = self.state.session
-        try:
-            yield
-        finally:
-            self.state.session = before
+    def _row_request(self, options: Namespace, title: str, schema: Schema | None) -> PromptRequest:
+        """What the requests of all rows have in common."""
+        from ..prompts.ask import PromptRequest
 
-
-class _Rows:
-    """The rows of a map that are done, and what they took so far."""
-
-    def __init__(self, prompts: PromptMagics, options: Namespace, schema: Schema | None) -> None:
-        more = {"expand": False, "no_wait": False, "out": None, "queue": False, "steer": False}
-        more |= {"new": False, "timeout": None}
-        self._prompts = prompts
-        self._options = Namespace(**(vars(options) | more))
-        self._schema = schema
-        self._title = options.title or options.table
-        self._sent: list[Turn] = []
-        self._why = ""
-        self.done: list[RowResult] = []
-
-    def answer(self, labels: list[str], prompts: list[str]) -> None:
-        """Have one row after the other answered, until nothing may be spent any more."""
-        from tqdm import tqdm
-
-        # On a notebook's stderr it would stand on red, as if something had failed. No row is too
-        # quick to be shown: the next one may take minutes.
-        with tqdm(
-            total=len(prompts), desc=self._title, unit="row", file=sys.stdout, mininterval=0
-        ) as bar:
-            for label, prompt in zip(labels, prompts, strict=True):
-                limits = self._limits()
-                self._why = limits.overspent_before()
-                if self._why:
-                    return
-                self._answer(label, prompt, limits, bar)
-                bar.set_postfix_str(self._cost, refresh=False)
-                bar.update()
-
-    @property
-    def _cost(self) -> str:
-        from ..core.limits import spent
-        from ..notebook.words import at_least
-
-        return at_least(*spent(self._sent)) if self._sent else "nothing was sent"
-
-    def _limits(self) -> Limits:
-        from ..core.limits import Ceiling, spent
-
-        limits, most = self._prompts.state.limits, self._options.max_cost
-        if most is None:
-            return limits
-        ceiling = Ceiling("--max-cost", most, spent(self._sent).known or 0.0)
-        return replace(limits, ceilings=(*limits.ceilings, ceiling))
-
-    def _answer(self, label: str, prompt: str, limits: Limits, bar: Any) -> None:
-        """Have one row answered; what became of it is kept whatever comes."""
-        from ..notebook.quiet import QuietView
-        from ..prompts import mapping
-
-        shown = QuietView(self._prompts.shell, lambda said: bar.write(f"{label}: {said}"))
-        options, before = self._in_session(label), len(self._sent)
-        try:
-            turn = self._prompts.answered(
-                options, prompt, self._schema, limits=limits, shown=shown, sent=self._sent
-            )
-        except (KeyboardInterrupt, Exception) as error:
-            sent = tuple(self._sent[before:])
-            turns = getattr(error, "turns", None) or sent
-            self.done.append(
-                mapping.failed(prompt, turns, error, recalled=bool(turns and not sent))
-            )
-            if not isinstance(error, TurnError):
-                raise
-        else:
-            turns, recalled = (*turn.earlier, turn), len(self._sent) == before
-            self.done.append(mapping.RowResult(prompt, turns, turn.outcome, turn.value, recalled))
-
-    def _in_session(self, label: str) -> Namespace:
-        """The options of a row: where it goes."""
-        options = self._options
-        if not options.same_session:
-            return Namespace(**(vars(options) | {"title": f"{self._title} {label}"}))
-        known = next((a.turn.session for a in self.done if a.turn), options.session)
-        if known:
-            return Namespace(**(vars(followed_up(options, known)) | {"file": options.file}))
-        return Namespace(**(vars(options) | {"title": self._title}))
-
-    def told(self, count: int) -> str:
-        """What came of it, in one line."""
-        from collections import Counter
-
-        from ..core.formatting import counted
-
-        outcomes = Counter(a.outcome for a in self.done)
-        outcomes["not_sent"] += count - len(self.done)
-        recalled = sum(a.recalled for a in self.done)
-        told = [counted(count, "row"), *(f"{n:,} {what}" for what, n in outcomes.items() if n)]
-        told += [f"{recalled:,} from history"] * bool(recalled)
-        why = f" Stopped: {self._why}." if self._why else ""
-        return f"{' · '.join([*told, self._cost])}.{why}"
+        return PromptRequest(
+            "",
+            session=options.session,
+            title=None if options.session else title,
+            model=options.model or self.state.model or None,
+            agent=options.agent or self.state.agent or None,
+            variant=options.variant,
+            files=attachments(options.file),
+            schema=schema,
+            retries=options.retries,
+            limits=self.state.limits,
+            once=options.once,
+        )

@@ -220,10 +220,19 @@ def check_turn_options(options: argparse.Namespace) -> None:
     Raises:
         UsageError: They can't be what was meant.
     """
-    if options.out and (not options.out.isidentifier() or iskeyword(options.out)):
-        raise UsageError(f"-o takes the name of a variable, not {options.out!r}")
+    check_out(options)
     if options.permission not in (None, "ask", "once", "reject"):
         raise UsageError(f"--permission takes ask, once or reject, not {options.permission!r}")
+
+
+def check_out(options: argparse.Namespace) -> None:
+    """Check -o.
+
+    Raises:
+        UsageError: It is no name of a variable.
+    """
+    if options.out and (not options.out.isidentifier() or iskeyword(options.out)):
+        raise UsageError(f"-o takes the name of a variable, not {options.out!r}")
 
 
 def each_session(names: list[str]) -> list[str]:

@@ -10,7 +10,7 @@ from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
 from .options import a_session, arguments, check_turn_options, parsed, played
-from .topic import Topic
+from .turns import TurnMagics
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @magics_class
-class PermissionMagics(Topic):
+class PermissionMagics(TurnMagics):
     """What waits for you"""
 
     @no_var_expand
@@ -44,16 +44,15 @@ class PermissionMagics(Topic):
             %oc_prompt --no-wait Explain greet.py
             %oc_attach -o turn
         """
-        from ..notebook.cell import conclude, play
+        from ..prompts.follow import conclude
         from ..sessions.run import attach
 
         check_turn_options(options)
         session = self.state.chosen(" ".join(options.session))
         run = attach(self.state.client, session, self.state.limits)
         self.state.session = self.state.track(session, "chosen")
-        asker = self.state.asker(options.permission)
         try:
-            play(run, self.shell, asker, options.timeout, self.state.ui)
+            self._follower(options.permission, options.timeout)(run)
         finally:
             self.state.keep(run.turn, options.out)
         conclude(run.turn)
