@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
@@ -10,15 +11,12 @@ from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
 from ..errors import TurnInterrupted
-from .options import arguments, check_turn_options, parse, permission, variant
+from .options import arguments, check_turn_options, files, parse, permission, schema, variant
 from .state import OpenCodeMagics
-from .turns import TurnMagics, attachments, check_retries
+from .turns import TurnMagics, check_retries
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from ..prompts.ask import PromptRequest
-    from ..prompts.schema import Schema
 
 
 @magics_class
@@ -39,9 +37,8 @@ class MapMagics(TurnMagics):
     @argument("-m", "--model", help="provider/model; default: OpenCodeMagics.model.")
     @argument("--agent", help="Who answers; default: OpenCodeMagics.agent.")
     @variant
-    @argument("--file", action="append", default=[], help="File to attach; may be repeated.")
-    @argument("--schema", metavar="MODEL", help="What answers have to look like, as %%oc_prompt.")
-    @argument("--retries", type=int, default=2, help="With --schema, as %%oc_prompt; default 2.")
+    @files
+    @schema
     @argument("--max-cost", type=float, metavar="USD", help="What all rows may cost together.")
     @permission
     @argument("--once", action="store_true", help="Send only what has no answer yet.")
@@ -71,8 +68,8 @@ class MapMagics(TurnMagics):
             return None
         if cell is None:
             return self._again(options)
-        table, prompts, schema = self._read(options, cell.removesuffix("\n"))
-        return self._run(options, table, prompts, schema)
+        table, prompts = self._read(options, cell.removesuffix("\n"))
+        return self._run(options, table, prompts)
 
     def _again(self, options: Namespace) -> pd.DataFrame:
         if options.table == "%%oc_map":
@@ -83,14 +80,11 @@ class MapMagics(TurnMagics):
             raise UsageError("No %%oc_map ran yet. See %oc_map -h")
         return self._last
 
-    def _read(
-        self, options: Namespace, template: str
-    ) -> tuple[pd.DataFrame, list[str], Schema | None]:
-        """The table, its prompts and the schema: all that can be wrong before anything is sent."""
+    def _read(self, options: Namespace, template: str) -> tuple[pd.DataFrame, list[str]]:
+        """The table and its prompts, checked as far as that goes without a server."""
         import pandas as pd
 
         from ..prompts import mapping
-        from ..prompts import schema as schemas
 
         check_turn_options(options)
         check_retries(options)
@@ -102,17 +96,18 @@ class MapMagics(TurnMagics):
         if not isinstance(table, pd.DataFrame):
             named = f"{options.table!r} is none" if options.table else "none is named"
             raise UsageError(f"%%oc_map takes the variable of a DataFrame, and {named}.")
-        schema = schemas.named(options.schema, self.shell.user_ns) if options.schema else None
-        return table, mapping.prompts(table, template, options.row), schema
+        return table, mapping.prompts(table, template, options.row)
 
-    def _run(
-        self, options: Namespace, table: pd.DataFrame, prompts: list[str], schema: Schema | None
-    ) -> pd.DataFrame:
+    def _run(self, options: Namespace, table: pd.DataFrame, prompts: list[str]) -> pd.DataFrame:
         from ..notebook.rows import RowsBar, summary
         from ..prompts import mapping
 
         title = options.title or options.table
-        request, client = self._row_request(options, title, schema), self.state.client
+        request = self._with_answer(self._base_request(options, ""), options)
+        request = replace(
+            request, session=options.session, title=None if options.session else title
+        )
+        client = self.state.client
         stopped: BaseException | None = None
         with RowsBar(self.shell, title, len(prompts)) as bar:
             rows = mapping.Rows(
@@ -128,8 +123,7 @@ class MapMagics(TurnMagics):
                     bar.advance(rows)
             except (KeyboardInterrupt, Exception) as error:  # whatever it is, rows were paid
                 stopped = error
-        done = rows.done + [mapping.RowResult(p) for p in prompts[len(rows.done) :]]
-        self._last = mapping.results(table, done, schema)
+        self._last = rows.results(table, prompts)
         if options.out:
             self.shell.user_ns[options.out] = self._last
         print(summary(rows, len(prompts)))
@@ -139,21 +133,3 @@ class MapMagics(TurnMagics):
         if stopped is not None:
             raise stopped
         return self._last
-
-    def _row_request(self, options: Namespace, title: str, schema: Schema | None) -> PromptRequest:
-        """What the requests of all rows have in common."""
-        from ..prompts.ask import PromptRequest
-
-        return PromptRequest(
-            "",
-            session=options.session,
-            title=None if options.session else title,
-            model=options.model or self.state.model or None,
-            agent=options.agent or self.state.agent or None,
-            variant=options.variant,
-            files=attachments(options.file),
-            schema=schema,
-            retries=options.retries,
-            limits=self.state.limits,
-            once=options.once,
-        )

@@ -59,6 +59,21 @@ in_any_session = _together(
     argument("--title", help="Make a new session with this title, as --new does."),
 )
 variant = argument("--variant", help="Variant of the model, such as high or low.")
+files = argument("--file", action="append", default=[], help="File to attach; may be repeated.")
+schema = _together(
+    argument(
+        "--schema",
+        metavar="MODEL",
+        help="Variable or .json file with what the answer has to look like: a JSON Schema, a "
+        "dataclass, an example.",
+    ),
+    argument(
+        "--retries",
+        type=int,
+        default=2,
+        help="With --schema: how often to ask again for an answer that fits; default 2.",
+    ),
+)
 permission = argument(
     "--permission", help="ask, once or reject; default: OpenCodeMagics.permission."
 )

@@ -12,16 +12,18 @@ from IPython.core.magic_arguments import argument
 
 from .options import (
     arguments,
+    files,
     in_any_session,
     no_wait,
     parse,
     parsed,
     played,
     queue,
+    schema,
     split,
     variant,
 )
-from .turns import TurnMagics, attachments, check, check_retries
+from .turns import TurnMagics, check, check_retries
 
 if TYPE_CHECKING:
     from ..core.turn import Turn
@@ -38,7 +40,7 @@ class PromptMagics(TurnMagics):
     @argument("-m", "--model", help="provider/model; default: the session's.")
     @argument("--agent", help="Who answers; default: the session's agent.")
     @variant
-    @argument("--file", action="append", default=[], help="File to attach; may be repeated.")
+    @files
     @argument(
         "--var",
         action="append",
@@ -46,18 +48,7 @@ class PromptMagics(TurnMagics):
         metavar="NAME",
         help="Variable to tell of: a DataFrame, an array, a figure, text; may be repeated.",
     )
-    @argument(
-        "--schema",
-        metavar="MODEL",
-        help="Variable or .json file with what the answer has to look like: a JSON Schema, a "
-        "dataclass, an example.",
-    )
-    @argument(
-        "--retries",
-        type=int,
-        default=2,
-        help="With --schema: how often to ask again for an answer that fits; default 2.",
-    )
+    @schema
     @played
     @queue
     @argument(
@@ -157,7 +148,6 @@ class PromptMagics(TurnMagics):
 
     def _whole_request(self, options: Namespace, text: str) -> PromptRequest:
         """The request of a line; what goes along of variables is said in the cell."""
-        from ..prompts import schema as schemas
         from ..prompts import variables
 
         names = self.shell.user_ns
@@ -168,12 +158,5 @@ class PromptMagics(TurnMagics):
             described = [variables.describe(name, names) for name in dict.fromkeys(options.var)]
             request = variables.take_along(self.state.client, request, described)
             print("\n".join(map(str, described)))
-        schema = schemas.named(options.schema, names) if options.schema else None
-        return replace(
-            request,
-            files=(*attachments(options.file), *request.files),
-            schema=schema,
-            retries=options.retries,
-            delivery="steer" if options.steer else request.delivery,
-            once=options.once,
-        )
+        delivery = "steer" if options.steer else request.delivery
+        return replace(self._with_answer(request, options), delivery=delivery)

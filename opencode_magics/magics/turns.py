@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,19 +26,38 @@ if TYPE_CHECKING:
 class TurnMagics(Topic):
     """Magics that send something to a session and play the turn that comes of it."""
 
-    def _prompt_request(self, options: Namespace, text: str) -> PromptRequest:
-        """Return the request of a line, as far as all of these magics have the options for it."""
+    def _base_request(self, options: Namespace, text: str) -> PromptRequest:
+        """Return the request of a line without where it goes: a text, and who answers it."""
         from ..prompts.ask import PromptRequest
 
         return PromptRequest(
             text,
-            session=options.session or self._current(options),
-            title=options.title,
             model=options.model or self.state.model or None,
             agent=options.agent or self.state.agent or None,
             variant=options.variant,
             limits=self.state.limits,
+        )
+
+    def _prompt_request(self, options: Namespace, text: str) -> PromptRequest:
+        """Return the request of a line that names a session, or means the current one."""
+        return replace(
+            self._base_request(options, text),
+            session=options.session or self._current(options),
+            title=options.title,
             delivery="queue" if options.queue else None,
+        )
+
+    def _with_answer(self, request: PromptRequest, options: Namespace) -> PromptRequest:
+        """Return a request with the files of a line, and with what it says about the answer."""
+        from ..prompts import schema as schemas
+
+        names = self.shell.user_ns
+        return replace(
+            request,
+            schema=schemas.named(options.schema, names) if options.schema else None,
+            files=(*attachments(options.file), *request.files),
+            retries=options.retries,
+            once=options.once,
         )
 
     def _current(self, options: Namespace) -> Session | None:

@@ -68,8 +68,8 @@ class PromptRequest:
     once: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.session, str) and not self.session.strip():
-            raise ValueError("The name of a session is empty. Give an id or a title.")
+        if isinstance(self.session, str):
+            _check_name(self.session)
         if self.session is not None and (self.title or self.directory):
             raise ValueError("session is an existing one; title and directory are for a new one")
         if self.retries < 0:
@@ -249,7 +249,30 @@ def existing_session(client: Client, request: PromptRequest) -> Session | None:
     Raises:
         UnknownNameError: No session fits, or more than one does.
     """
-    return find(client, request.session) if isinstance(request.session, str) else request.session
+    return None if request.session is None else named_session(client, request.session)
+
+
+def named_session(client: Client, session: Session | str) -> Session:
+    """Return the session of an id, the beginning of an id, or a title; a session is itself.
+
+    Raises:
+        UnknownNameError: No session fits, or more than one does.
+        ValueError: The name is empty.
+    """
+    if not isinstance(session, str):
+        return session
+    _check_name(session)
+    return find(client, session)
+
+
+def _check_name(session: str) -> None:
+    """Check the name of a session: an empty one, as of an unset variable, would fit every one.
+
+    Raises:
+        ValueError: It is empty.
+    """
+    if not session.strip():
+        raise ValueError("The name of a session is empty. Give an id or a title.")
 
 
 def unmade_session(client: Client, request: PromptRequest) -> Session:

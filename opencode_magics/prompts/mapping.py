@@ -248,6 +248,11 @@ class Rows:
             self._ask(label, prompt, limits)
             yield self.done[-1]
 
+    def results(self, table: pd.DataFrame, prompts: Sequence[str]) -> pd.DataFrame:
+        """Return the results under the index of the table, with rows that were not sent."""
+        unsent = [RowResult(prompt) for prompt in prompts[len(self.done) :]]
+        return results(table, [*self.done, *unsent], self._request.schema)
+
     def _limits(self) -> Limits:
         limits = self._request.limits
         if self._max_cost is None:
