@@ -396,12 +396,14 @@ def unload_ipython_extension(shell: Any) -> None:
     unload(shell)
 
 
-def __getattr__(name: str) -> Any:
-    if name == "history":
-        return importlib.import_module(".history", __name__)
-    if name in _LAZY:
-        return getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # else a type checker would accept any name
+
+    def __getattr__(name: str) -> Any:
+        if name == "history":
+            return importlib.import_module(".history", __name__)
+        if name in _LAZY:
+            return getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -10,6 +10,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import line_cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
+from ..errors import UnknownNameError
 from .options import (
     arguments,
     files,
@@ -152,7 +153,10 @@ class PromptMagics(TurnMagics):
 
         names = self.shell.user_ns
         if options.expand:
-            text = variables.expand(text, names)
+            try:
+                text = variables.expand(text, names)
+            except UnknownNameError as error:
+                raise UsageError(error.what) from None
         request = self._prompt_request(options, text)
         if options.var:
             described = [variables.describe(name, names) for name in dict.fromkeys(options.var)]
