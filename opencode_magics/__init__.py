@@ -134,9 +134,9 @@ def connect(
         AuthenticationError: A password is missing or wrong.
         UnsupportedServerError: What answers can't be spoken to.
     """
-    from .client.server import find
+    from .client.server import connect_to
 
-    return find(url, directory=directory, password=password)
+    return connect_to(url, directory=directory, password=password)
 
 
 def ask(
@@ -223,7 +223,7 @@ def ask(
     from .prompts import schema as schemas
     from .prompts.answering import Callbacks
     from .prompts.files import attachment
-    from .prompts.follow import caller
+    from .prompts.runner import callback_runner
 
     if not text.strip():
         raise ValueError("The prompt is empty.")
@@ -236,14 +236,14 @@ def ask(
         agent=agent,
         variant=variant,
         files=tuple(f if isinstance(f, Attachment) else attachment(f) for f in files),
-        schema=None if schema is None else schemas.of(schema),
+        schema=None if schema is None else schemas.schema_from(schema),
         retries=retries,
         limits=limits or Limits(),
         delivery=delivery,
         once=once,
     )
-    follower = caller(Callbacks(on_permission, on_question), on_update, timeout)
-    return asking.ask(client, request, follower)
+    runner = callback_runner(Callbacks(on_permission, on_question), on_update, timeout)
+    return asking.ask(client, request, runner)
 
 
 def follow(
@@ -285,12 +285,12 @@ def follow(
     """
     from .prompts.answering import Callbacks
     from .prompts.ask import named_session
-    from .prompts.follow import caller, conclude
+    from .prompts.runner import callback_runner, raise_for_outcome
     from .sessions.run import attach
 
-    follower = caller(Callbacks(on_permission, on_question), on_update, timeout)
-    turn = follower(attach(client, named_session(client, session), limits))
-    conclude(turn)
+    runner = callback_runner(Callbacks(on_permission, on_question), on_update, timeout)
+    turn = runner(attach(client, named_session(client, session), limits))
+    raise_for_outcome(turn)
     return turn
 
 

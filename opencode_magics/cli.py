@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from .client.client import Client
 from .core.events import PermissionAsked
-from .core.formatting import money
+from .core.formatting import format_usd
 from .core.model import Session, total_usage
 from .errors import OpenCodeError
 from .practice.simulator.server import Simulator
@@ -30,7 +30,7 @@ from .practice.world import Practice
 TOUR = "tour.ipynb"
 CELL_TIMEOUT = 300
 
-World = Practice | Simulator
+AnyWorld = Practice | Simulator
 WORLDS: dict[str, type[Practice] | type[Simulator]] = {"1": Practice, "2": Simulator}
 OUR_KERNEL = {"JUPYTER_PREFER_ENV_PATH": "1"}  # not a kernel of that name in the user's home
 
@@ -125,7 +125,7 @@ def notebooks() -> Path:
     return inside if inside.is_dir() else package.parent / "notebooks"
 
 
-def _copy_notebooks(world: World) -> Path:
+def _copy_notebooks(world: AnyWorld) -> Path:
     """Put writable copies into the workspace (whose git ignores them); returns the tour.
 
     They say what the server is.
@@ -215,11 +215,11 @@ def _headless(options: argparse.Namespace) -> None:
     print(line)
 
 
-def _client(practice: World) -> Client:
+def _client(practice: AnyWorld) -> Client:
     return Client(practice.url, directory=str(practice.directory), password=practice.password)
 
 
-def _execute(tour: Path, practice: World) -> None:
+def _execute(tour: Path, practice: AnyWorld) -> None:
     """Execute the notebook in its own file, permissions being allowed once by policy."""
     import nbformat
     from nbclient import NotebookClient
@@ -258,7 +258,7 @@ def _result(client: Client, permissions: int, name: str) -> str:
     sessions = client.sessions()
     turns = sum(_turns(client, session) for session in sessions if session.parent is None)
     usage = total_usage(session.usage for session in sessions)
-    cost, version = money(usage.cost if usage else None), client.server.version
+    cost, version = format_usd(usage.cost if usage else None), client.server.version
     return f"demo: ok, {name} {version}, {turns} turns, {permissions} permissions, {cost}"
 
 

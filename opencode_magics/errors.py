@@ -28,7 +28,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .core.retry_safety import Resend
+    from .core.retry_safety import RetrySafety
     from .core.turn import Turn
 
 
@@ -42,7 +42,7 @@ class OpenCodeError(Exception):
         todo: One sentence: what to do about it. Empty if there is nothing to do.
     """
 
-    resend: Resend | None = None
+    resend: RetrySafety | None = None
 
     def __init__(self, what: str, todo: str = "") -> None:
         super().__init__(what, todo)
@@ -165,7 +165,7 @@ class TurnInterrupted(KeyboardInterrupt):
     whether its prompt can be sent again (`sys.last_value.resend`).
     """
 
-    resend: Resend | None = None
+    resend: RetrySafety | None = None
 
     def __init__(self, what: str, *, turn: Turn | None = None) -> None:
         super().__init__(what)

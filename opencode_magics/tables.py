@@ -8,7 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from .core.columns import COUNT, FLAG, NUMBER, OBJECT, TEXT, TIME, WORD, Column, Columns, frame
+from .core.columns import (
+    CATEGORY,
+    COUNT,
+    FLAG,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    TIME,
+    Column,
+    Columns,
+    frame_from_rows,
+)
 from .core.model import (
     Agent,
     Command,
@@ -25,8 +36,8 @@ from .core.model import (
 )
 from .sessions.correlate import Invocation
 from .sessions.end import EndResult
-from .sessions.feed import Noted
-from .sessions.status import Standing
+from .sessions.feed import FeedRow
+from .sessions.status import SessionState
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,42 +48,42 @@ if TYPE_CHECKING:
 
 def models(values: Iterable[Model]) -> pd.DataFrame:
     """Models as a frame, one row each."""
-    return frame(_MODEL, values)
+    return frame_from_rows(_MODEL, values)
 
 
 def agents(values: Iterable[Agent]) -> pd.DataFrame:
     """Agents as a frame, one row each."""
-    return frame(_AGENT, values)
+    return frame_from_rows(_AGENT, values)
 
 
 def requests(values: Iterable[tuple[Permission | Question, Session]]) -> pd.DataFrame:
     """Permissions and questions that wait, one row each."""
-    return frame(_REQUEST, values)
+    return frame_from_rows(_REQUEST, values)
 
 
 def commands(values: Iterable[Command]) -> pd.DataFrame:
     """Commands, one row each: command, description, agent and model (their own, else NA)."""
-    return frame(_COMMAND, values)
+    return frame_from_rows(_COMMAND, values)
 
 
 def skills(values: Iterable[Skill]) -> pd.DataFrame:
     """Skills, one row each: skill (its id), name, description, path."""
-    return frame(_SKILL, values)
+    return frame_from_rows(_SKILL, values)
 
 
 def mcp(values: Iterable[McpServer]) -> pd.DataFrame:
     """MCP servers, one row each: server, status, error."""
-    return frame(_MCP, values)
+    return frame_from_rows(_MCP, values)
 
 
 def integrations(values: Iterable[Integration]) -> pd.DataFrame:
     """Integrations, one row each: integration, name, methods and connections (listed)."""
-    return frame(_INTEGRATION, values)
+    return frame_from_rows(_INTEGRATION, values)
 
 
 def inbox(values: Iterable[InboxItem]) -> pd.DataFrame:
     """What waits in an inbox, one row each: id, kind, delivery, text, created (UTC, ms)."""
-    return frame(_INBOX, values)
+    return frame_from_rows(_INBOX, values)
 
 
 def rules(values: Iterable[tuple[str, Rule, str]]) -> pd.DataFrame:
@@ -81,7 +92,7 @@ def rules(values: Iterable[tuple[str, Rule, str]]) -> pd.DataFrame:
     Returns:
         Columns origin (agent, session, saved), effect, action, resource, and id (of a saved rule).
     """
-    return frame(_RULE, values)
+    return frame_from_rows(_RULE, values)
 
 
 def _asks(request: Permission | Question) -> str:
@@ -115,17 +126,17 @@ _MODEL: Columns = {
 
 _AGENT: Columns = {
     "agent": Column(TEXT, lambda a: a.name, "Its name, as prompts take it."),
-    "mode": Column(WORD, lambda a: a.mode, "primary, subagent or all."),
+    "mode": Column(CATEGORY, lambda a: a.mode, "primary, subagent or all."),
     "model": Column(TEXT, lambda a: str(a.model) if a.model else None, "Its own model, if any."),
     "description": Column(TEXT, lambda a: a.description, "What it is for."),
 }
 
 _REQUEST: Columns = {
     "id": Column(TEXT, lambda r: r[0].id, "The request, for %oc_reply."),
-    "kind": Column(WORD, lambda r: type(r[0]).__name__.lower(), "permission or question."),
+    "kind": Column(CATEGORY, lambda r: type(r[0]).__name__.lower(), "permission or question."),
     "session": Column(TEXT, lambda r: r[0].session, "Who asks."),
     "title": Column(TEXT, lambda r: r[1].title, "The title of that session."),
-    "action": Column(WORD, lambda r: getattr(r[0], "action", None), "bash, edit, ..."),
+    "action": Column(CATEGORY, lambda r: getattr(r[0], "action", None), "bash, edit, ..."),
     "asks": Column(TEXT, lambda r: _asks(r[0]), "The command, the files, the question."),
     "always": Column(
         TEXT,
@@ -152,7 +163,7 @@ _SKILL: Columns = {
 _MCP: Columns = {
     "server": Column(TEXT, lambda m: m.name, "Its name."),
     "status": Column(
-        WORD, lambda m: m.status or None, "connected, disabled, failed, needs_auth, ..."
+        CATEGORY, lambda m: m.status or None, "connected, disabled, failed, needs_auth, ..."
     ),
     "error": Column(TEXT, lambda m: m.error or None, "Why it failed."),
 }
@@ -168,15 +179,15 @@ _INTEGRATION: Columns = {
 
 _INBOX: Columns = {
     "id": Column(TEXT, lambda i: i.id, "Its id, which is that of its message later."),
-    "kind": Column(WORD, lambda i: i.kind, "user, synthetic, compaction, move."),
-    "delivery": Column(WORD, lambda i: i.delivery, "steer or queue."),
+    "kind": Column(CATEGORY, lambda i: i.kind, "user, synthetic, compaction, move."),
+    "delivery": Column(CATEGORY, lambda i: i.delivery, "steer or queue."),
     "text": Column(TEXT, lambda i: i.text or None, "What it says."),
     "created": Column(TIME, lambda i: i.created, "When it came (UTC)."),
 }
 
 _RULE: Columns = {
-    "origin": Column(WORD, lambda r: r[0], "agent, session or saved."),
-    "effect": Column(WORD, lambda r: r[1].effect, "allow, ask or deny."),
+    "origin": Column(CATEGORY, lambda r: r[0], "agent, session or saved."),
+    "effect": Column(CATEGORY, lambda r: r[1].effect, "allow, ask or deny."),
     "action": Column(TEXT, lambda r: r[1].action, "What is done."),
     "resource": Column(TEXT, lambda r: r[1].resource, "To what."),
     "id": Column(TEXT, lambda r: r[2] or None, "Of a saved rule."),
@@ -186,46 +197,46 @@ _RULE: Columns = {
 # -- how sessions stand --
 
 
-def session_states(values: Iterable[Standing]) -> pd.DataFrame:
+def session_states(values: Iterable[SessionState]) -> pd.DataFrame:
     """How sessions stand, one row each, in the order given."""
-    return frame(STATUS, values)
+    return frame_from_rows(STATUS, values)
 
 
-def ended(values: Iterable[EndResult]) -> pd.DataFrame:
+def end_results(values: Iterable[EndResult]) -> pd.DataFrame:
     """What came of ending sessions, one row each, in the order given."""
-    return frame(ENDED, values)
+    return frame_from_rows(ENDED, values)
 
 
 def recoverable(values: Iterable[tuple[Invocation, Session, bool]]) -> pd.DataFrame:
     """Commands that can be recovered, one row each, in the order given."""
-    return frame(GIVEN, values)
+    return frame_from_rows(SENT_COMMANDS, values)
 
 
-def children(top: Session, values: Iterable[Standing]) -> pd.DataFrame:
+def children(top: Session, values: Iterable[SessionState]) -> pd.DataFrame:
     """Subagents' sessions below one, one row each, parents before their children."""
     depths = {top.id: 0}
     rows = []
     for standing in values:
         depth = depths.get(standing.session.parent or "", 0) + 1
         depths[standing.session.id] = depth
-        rows.append(Child(standing, depth))
-    return frame(CHILDREN, rows)
+        rows.append(ChildRow(standing, depth))
+    return frame_from_rows(CHILDREN, rows)
 
 
 def todos(values: Iterable[Todo]) -> pd.DataFrame:
     """What an agent wants to do, one row each, in its order."""
-    return frame(TODOS, values)
+    return frame_from_rows(TODOS, values)
 
 
-def events(values: Iterable[Noted]) -> pd.DataFrame:
+def events(values: Iterable[FeedRow]) -> pd.DataFrame:
     """What was heard, one row each, in the order in which it came."""
-    return frame(EVENTS, values)
+    return frame_from_rows(EVENTS, values)
 
 
-class Child(NamedTuple):
+class ChildRow(NamedTuple):
     """A subagent's session, and how many steps it is below the session that was asked for."""
 
-    standing: Standing
+    standing: SessionState
     depth: int
 
 
@@ -233,7 +244,7 @@ STATUS: Columns = {
     "session": Column(TEXT, lambda s: s.session.id, "Its id."),
     "title": Column(TEXT, lambda s: s.session.title or None, "Its title."),
     "state": Column(
-        WORD,
+        CATEGORY,
         lambda s: s.state,
         "idle, running, retrying, waiting_for_permission, waiting_for_question, ending, stale "
         "(its turn never ended, and nobody works on it), unknown.",
@@ -248,7 +259,7 @@ STATUS: Columns = {
     ),
     "subagents": Column(COUNT, lambda s: s.subagents, "Subagents that are at work."),
     "last_activity": Column(TIME, lambda s: s.last_activity, "When it was last heard of."),
-    "directory": Column(WORD, lambda s: s.session.directory or None, "Where it works."),
+    "directory": Column(CATEGORY, lambda s: s.session.directory or None, "Where it works."),
     "evidence": Column(TEXT, lambda s: s.evidence or None, "Which calls said so."),
     "error": Column(TEXT, lambda s: s.error or None, "Why it is not known."),
 }
@@ -256,19 +267,19 @@ STATUS: Columns = {
 ENDED: Columns = {
     "session": Column(TEXT, lambda e: e.session, "Its id, or the name that fits none."),
     "title": Column(TEXT, lambda e: e.title or None, "Its title."),
-    "status": Column(WORD, lambda e: e.status, "ended, not_found or unconfirmed."),
-    "action": Column(WORD, lambda e: e.action, "delete or archive."),
+    "status": Column(CATEGORY, lambda e: e.status, "ended, not_found or unconfirmed."),
+    "action": Column(CATEGORY, lambda e: e.action, "delete or archive."),
     "aborted_running_turn": Column(FLAG, lambda e: e.aborted_running_turn, "It was at work."),
     "rejected": Column(TEXT, lambda e: ", ".join(e.rejected) or None, "Requests that were."),
-    "cleanup": Column(WORD, lambda e: e.cleanup, "complete or unconfirmed."),
+    "cleanup": Column(CATEGORY, lambda e: e.cleanup, "complete or unconfirmed."),
     "elapsed": Column(NUMBER, lambda e: e.elapsed, "Seconds."),
     "evidence": Column(TEXT, lambda e: e.evidence or None, "What was seen."),
     "next": Column(TEXT, lambda e: e.todo or None, "What to do next."),
 }
 
-GIVEN: Columns = {
+SENT_COMMANDS: Columns = {
     "invocation": Column(TEXT, lambda g: g[0].id, "Its id, for %oc_command --recover."),
-    "command": Column(WORD, lambda g: g[0].name, "The command's name."),
+    "command": Column(CATEGORY, lambda g: g[0].name, "The command's name."),
     "arguments": Column(TEXT, lambda g: g[0].text or None, "What followed it; 2,000 characters."),
     "given": Column(TIME, lambda g: g[0].at, "When, by the clock of the machine that gave it."),
     "matched": Column(FLAG, lambda g: g[2], "What it led to was known for certain at once."),
@@ -286,22 +297,22 @@ CHILDREN: Columns = {
     ),
     "depth": Column(COUNT, lambda c: c.depth, "Sessions between, and 1."),
     "parent": Column(TEXT, lambda c: c.standing.session.parent, "The session above it."),
-    "state": Column(WORD, lambda c: c.standing.state, "What it does."),
-    "agent": Column(WORD, lambda c: c.standing.session.agent, "Who works in it."),
+    "state": Column(CATEGORY, lambda c: c.standing.state, "What it does."),
+    "agent": Column(CATEGORY, lambda c: c.standing.session.agent, "Who works in it."),
     "created": Column(TIME, lambda c: c.standing.session.created, "When it was made."),
     "cost": Column(NUMBER, lambda c: _cost(c.standing.session), "USD as the server stored it."),
 }
 
 TODOS: Columns = {
     "todo": Column(TEXT, lambda t: t.content, "What is to be done."),
-    "status": Column(WORD, lambda t: t.status, "pending, in_progress, completed or cancelled."),
-    "priority": Column(WORD, lambda t: t.priority or None, "high, medium or low."),
+    "status": Column(CATEGORY, lambda t: t.status, "pending, in_progress, completed or cancelled."),
+    "priority": Column(CATEGORY, lambda t: t.priority or None, "high, medium or low."),
 }
 
 EVENTS: Columns = {
     "time": Column(TIME, lambda n: n.time, "When it was heard, by the clock of this machine."),
     "session": Column(TEXT, lambda n: n.session, "Whose it is; NA where the frame doesn't tell."),
-    "type": Column(WORD, lambda n: n.type, "The wire's name for it."),
+    "type": Column(CATEGORY, lambda n: n.type, "The wire's name for it."),
     "summary": Column(TEXT, lambda n: n.summary or None, "What it says, in a few words."),
     "raw": Column(OBJECT, lambda n: n.raw, "The frame as it came, a dict."),
 }
@@ -311,7 +322,7 @@ EVENTS: Columns = {
 FRAMES: Mapping[str, Columns] = {
     "%oc_status": STATUS,
     "%oc_end": ENDED,
-    "%oc_command --given": GIVEN,
+    "%oc_command --given": SENT_COMMANDS,
     "%oc_children": CHILDREN,
     "%oc_todo": TODOS,
     "%oc_watch": EVENTS,

@@ -1,7 +1,8 @@
 """What many tests stand on: a real 1.x, a simulated 2.x, and shells to type into.
 
-A test takes both servers with `@both`. So do all tests of a module that says `BOTH_GENERATIONS =
-True`, except those that ask for `practice` itself. Every other one takes the real one.
+A test takes both servers with `@both_generations`. So do all tests of a module that says
+`BOTH_GENERATIONS = True`, except those that ask for `practice` itself. Every other one takes the
+real one.
 """
 
 from collections.abc import Iterator
@@ -9,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from support.both import tool_names
-from support.front import FrontEnd, front_end
-from support.shell import Shell, lone_shell, take_practice_server
+from support.fake_front_end import FrontEnd, front_end
+from support.generations import tool_names
+from support.ipython_shell import Shell, connect_to_practice, isolated_shell
 
 from opencode_magics.client.client import Client
 from opencode_magics.core.model import Session
@@ -56,7 +57,7 @@ def simulator() -> Iterator[Simulator]:
 
 @pytest.fixture
 def generation() -> str:
-    """Which server a test works with; `@both` gives one after the other."""
+    """Which server a test works with; `@both_generations` gives one after the other."""
     return "1.x"
 
 
@@ -97,7 +98,7 @@ def session(client: Client, request: pytest.FixtureRequest) -> Session:
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     """A shell without the extension and without a server to be found."""
-    with lone_shell(tmp_path, monkeypatch) as shell:
+    with isolated_shell(tmp_path, monkeypatch) as shell:
         yield shell
 
 
@@ -116,7 +117,7 @@ def shell(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Shell:
     """A shell in the workspace, with the extension and the practice world's server."""
-    take_practice_server(bare, world, monkeypatch)
+    connect_to_practice(bare, world, monkeypatch)
     return bare
 
 

@@ -15,7 +15,7 @@ import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat.v4 import new_code_cell, new_notebook
-from support import lesson
+from support import run_lessons
 
 from opencode_magics import history
 from opencode_magics.client.client import Client
@@ -32,7 +32,7 @@ class Notebook:
     """A notebook that nbclient executes beside a practice world's server."""
 
     def __init__(self, world: World, home: Path) -> None:
-        self.env = lesson.environment(world, home)
+        self.env = run_lessons.environment(world, home)
         self.home = world.directory
         self.cells: list[Any] = []
 
@@ -225,7 +225,7 @@ def run_again(path: Path, opencode: Path, home: Path) -> list[list[str]]:
     """What a lesson says in a world of its own: what its stored copy says."""
     with Practice(command=opencode) as world:
         (world.directory / "greet.py").write_text("")  # as another lesson may leave it
-        lines = said(lesson.execute(world, home, path))
+        lines = said(run_lessons.execute(world, home, path))
     stored = said(nbformat.read(path, as_version=4))
     assert lines == stored, f"store it anew: python tests/lesson.py {path.stem}"
     return lines
@@ -236,10 +236,10 @@ def test_the_lesson_about_costs_says_what_its_stored_copy_says(
 ) -> None:
     """And its figures are those of the server."""
     with Practice(command=opencode) as world:
-        lines = said(lesson.execute(world, tmp_path, lesson.COSTS))
+        lines = said(run_lessons.execute(world, tmp_path, run_lessons.COSTS))
         with Client(world.url, directory=str(world.directory), password=world.password) as client:
             total = history.usage(client, "total", cache=False).attrs["total"]
-    stored = said(nbformat.read(lesson.COSTS, as_version=4))
+    stored = said(nbformat.read(run_lessons.COSTS, as_version=4))
     assert lines == stored, "store it anew: python tests/lesson.py costs"
     cost = f"${total['cost']:.4f}"
     assert lines[-1] == [f"exported {cost}, by usage {cost}"]
@@ -250,14 +250,14 @@ def test_the_lesson_about_costs_says_what_its_stored_copy_says(
 def test_the_lesson_about_steering_says_what_its_stored_copy_says(
     opencode: Path, tmp_path: Path
 ) -> None:
-    lines = run_again(lesson.STEERING, opencode, tmp_path)
+    lines = run_again(run_lessons.STEERING, opencode, tmp_path)
     assert ["('ended', 'delete', True, 'complete')"] in lines
 
 
 def test_the_lesson_about_approvals_says_what_its_stored_copy_says(
     opencode: Path, tmp_path: Path
 ) -> None:
-    lines = run_again(lesson.APPROVALS, opencode, tmp_path)
+    lines = run_again(run_lessons.APPROVALS, opencode, tmp_path)
     assert ["'rejected'"] in lines
     assert ["('succeeded', ())"] in lines
 
@@ -265,14 +265,14 @@ def test_the_lesson_about_approvals_says_what_its_stored_copy_says(
 def test_the_lesson_about_a_turn_says_what_its_stored_copy_says(
     opencode: Path, tmp_path: Path
 ) -> None:
-    lines = run_again(lesson.ANATOMY, opencode, tmp_path)
+    lines = run_again(run_lessons.ANATOMY, opencode, tmp_path)
     assert ["computed $0.04524, stored $0.04524"] in lines
 
 
 def test_the_lesson_for_teachers_says_what_its_stored_copy_says(
     opencode: Path, tmp_path: Path
 ) -> None:
-    lines = run_again(lesson.CLASSROOM, opencode, tmp_path)
+    lines = run_again(run_lessons.CLASSROOM, opencode, tmp_path)
     assert ["True"] in lines
     assert any("The turn was stopped: cost $0.029 passed max_cost $0.01." in x for x in lines)
 
@@ -280,12 +280,12 @@ def test_the_lesson_for_teachers_says_what_its_stored_copy_says(
 def test_the_lesson_about_plain_python_says_what_its_stored_copy_says(
     opencode: Path, tmp_path: Path
 ) -> None:
-    lines = run_again(lesson.PYTHON, opencode, tmp_path)
+    lines = run_again(run_lessons.PYTHON, opencode, tmp_path)
     assert ["'rejected'"] in lines
     assert ["edit: greet.py", "bash: python3 test_greet.py"] in [cell[:2] for cell in lines]
 
 
-@pytest.mark.parametrize("path", lesson.LESSONS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", run_lessons.LESSONS, ids=lambda path: path.stem)
 def test_a_lesson_can_be_read_as_it_is_stored(path: Path) -> None:
     """On a code host: executed in order, pictures as PNG, nothing on red, no widget, no secret."""
     stored = nbformat.read(path, as_version=4)
@@ -303,7 +303,9 @@ def test_a_lesson_can_be_read_as_it_is_stored(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "pictures"), [(lesson.COSTS, 5), (lesson.ANATOMY, 2)], ids=["costs", "anatomy"]
+    ("path", "pictures"),
+    [(run_lessons.COSTS, 5), (run_lessons.ANATOMY, 2)],
+    ids=["costs", "anatomy"],
 )
 def test_pictures_of_a_lesson_are_stored_with_it(path: Path, pictures: int) -> None:
     stored = nbformat.read(path, as_version=4)

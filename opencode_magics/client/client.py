@@ -54,7 +54,16 @@ from ..core.model import (
     Todo,
 )
 from ..dialects import base
-from ..dialects.base import Delivery, Dialect, Flow, Place, Prompt, Reply, Request, SessionOptions
+from ..dialects.base import (
+    Delivery,
+    Dialect,
+    EventPosition,
+    Flow,
+    Prompt,
+    Reply,
+    Request,
+    SessionOptions,
+)
 from ..errors import (
     AuthenticationError,
     OpenCodeError,
@@ -68,7 +77,7 @@ T = TypeVar("T")
 Tap = Callable[[str, int, bytes], None]
 U = TypeVar("U")
 DEFAULT_PORT = 4096
-USER = "opencode"
+DEFAULT_USER = "opencode"
 
 _WAITS = (0.2, 0.6)  # seconds before a GET is tried again
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
@@ -116,7 +125,7 @@ class Client:
         *,
         directory: str | None = None,
         password: str | None = None,
-        user: str = USER,
+        user: str = DEFAULT_USER,
     ) -> None:
         parsed = parse_url(url)
         user = parsed.username or user
@@ -138,7 +147,9 @@ class Client:
     def __str__(self) -> str:
         known = self.__dict__.get("_detected")
         version = f"OpenCode {known[0].version} at " if known else ""
-        doubt = f"{base.untested(*known)}: " if known and base.untested(*known) else ""
+        doubt = (
+            f"{base.version_warning(*known)}: " if known and base.version_warning(*known) else ""
+        )
         tested = f" ({doubt}tested with {known[1].tested})" if known else ""
         where = f", directory {self._directory}" if self._directory else ""
         return f"{version}{self.url}{where}{tested}"
@@ -153,7 +164,7 @@ class Client:
         """Let go of the server. Streams end by their own `close`."""
         self._http.close()
 
-    def tapped(self, tap: Tap) -> Client:
+    def with_tap(self, tap: Tap) -> Client:
         """The same client, which also tells `tap` what it reads: request, HTTP status and body."""
         twin = copy.copy(self)
         twin._tap, twin._original = tap, self
@@ -178,8 +189,8 @@ class Client:
         Of a version that nobody tested it warns in the log.
         """
         _ = self.server, self.directory
-        if doubt := base.untested(*self._detected):
-            base.log.warning(
+        if doubt := base.version_warning(*self._detected):
+            base.logger.warning(
                 "OpenCode %s is %s: what it sends may be misread. This package was tested with %s.",
                 self.server.version, doubt, self.dialect.tested,
             )  # fmt: skip
@@ -197,7 +208,7 @@ class Client:
     def directory(self) -> str:
         """The directory to work in, in the server's spelling."""
         if self._directory is None:
-            self._directory = self.run(self.dialect.home())
+            self._directory = self.run(self.dialect.server_directory())
         return self._directory
 
     # -- running flows ---------------------------------------------------------------------------
@@ -220,7 +231,7 @@ class Client:
             return value
         except OpenCodeError as error:
             if written is not None and error.resend is None:
-                error.resend = retry_safety.of_unread(str(written))
+                error.resend = retry_safety.assess_unreadable_reply(str(written))
             raise
 
     def _ask(self, request: Request) -> Reply:
@@ -228,9 +239,9 @@ class Client:
         if self._tap is not None and request.method == "GET":
             self._tap(request.address, reply.status, reply.body)
         if reply.status >= 300:
-            error = base.failure(reply)
+            error = base.error_from_reply(reply)
             if request.method != "GET":
-                error.resend = retry_safety.of_refusal(str(request), reply.status)
+                error.resend = retry_safety.assess_refusal(str(request), reply.status)
             raise error
         return reply
 
@@ -257,7 +268,7 @@ class Client:
         """What an interrupt means for what was being asked."""
         if request.method == "GET":
             return KeyboardInterrupt()
-        stands = retry_safety.of_request(str(request), sent=True)
+        stands = retry_safety.assess_unanswered_request(str(request), sent=True)
         stopped = TurnInterrupted(f"Stopped before the server said that it was done. {stands}")
         stopped.resend = stands
         return stopped
@@ -304,7 +315,7 @@ class Client:
             )
         told = ServerConnectionError(what, todo, sent=sent)
         if request.method != "GET":
-            told.resend = retry_safety.of_request(str(request), sent=sent)
+            told.resend = retry_safety.assess_unanswered_request(str(request), sent=sent)
         return told
 
     # -- what can be asked -----------------------------------------------------------------------
@@ -344,17 +355,17 @@ class Client:
         where = directory or self.directory
         if options is None:
             return self.run(self.dialect.create(where, title))
-        return self.run(self.dialect.create_as(where, title, options))
+        return self.run(self.dialect.create_with_options(where, title, options))
 
     def messages(self, session: Session) -> tuple[Message, ...]:
         """Every message of a session, oldest first."""
         return self.run(self.dialect.messages(session))
 
-    def pages(self, session: Session) -> tuple[Reply, ...]:
+    def message_pages(self, session: Session) -> tuple[Reply, ...]:
         """Every message of a session as the server sends them, for `transcript`."""
-        return self.run(self.dialect.pages(session))
+        return self.run(self.dialect.message_pages(session))
 
-    def transcript(
+    def readable_messages(
         self, session: Session, pages: Sequence[Reply] | None = None
     ) -> tuple[Message, ...]:
         """Every message of a session, oldest first, as far as it can be read.
@@ -363,15 +374,17 @@ class Client:
             session: Whose.
             pages: What the server sent already, if it was asked before.
         """
-        return self.dialect.transcript(session, self.pages(session) if pages is None else pages)
+        return self.dialect.readable_messages(
+            session, self.message_pages(session) if pages is None else pages
+        )
 
     def message(self, session: Session, message: str) -> Message:
         """One message of a session."""
         return self.run(self.dialect.message(session, message))
 
-    def latest(self, session: Session, count: int) -> tuple[Message, ...]:
+    def latest_messages(self, session: Session, count: int) -> tuple[Message, ...]:
         """The newest messages of a session, oldest first."""
-        return self.run(self.dialect.latest(session, count))
+        return self.run(self.dialect.latest_messages(session, count))
 
     def diffs(self, session: Session, message: str | None = None) -> Diff:
         """What changed in a session, or in the turn of one message (the prompt's or an answer's).
@@ -381,9 +394,9 @@ class Client:
         """
         return self.run(self.dialect.diffs(session, message))
 
-    def changed(self, session: Session, prompt: str) -> tuple[FileDiff, ...]:
+    def turn_diffs(self, session: Session, prompt: str) -> tuple[FileDiff, ...]:
         """What the turn of a prompt changed, where the prompt itself doesn't tell (2.x)."""
-        return self.run(self.dialect.changed(session, prompt))
+        return self.run(self.dialect.turn_diffs(session, prompt))
 
     def prompt(self, session: Session, prompt: Prompt) -> None:
         """Hand over a prompt, once. The answer comes on the stream; open that first."""
@@ -470,9 +483,9 @@ class Client:
         """The sessions of a directory that are not idle, by id."""
         return self.run(self.dialect.statuses(directory or self.directory))
 
-    def retry(self, session: Session) -> Status | None:
+    def pending_retry(self, session: Session) -> Status | None:
         """The retry that a busy session waits for, where `statuses` doesn't tell (2.x)."""
-        return self.run(self.dialect.retry(session))
+        return self.run(self.dialect.pending_retry(session))
 
     def permissions(self, directory: str | None = None) -> tuple[Permission, ...]:
         """Permissions that wait in a directory."""
@@ -557,9 +570,9 @@ class Client:
         """Stop what a session does and go on with the prompts that steer; False if it was idle."""
         return self.run(self.dialect.interrupt(session))
 
-    def deliver(self, session: Session, item: str, delivery: Delivery) -> None:
+    def set_delivery(self, session: Session, item: str, delivery: Delivery) -> None:
         """Let an item of the inbox join at the next step (steer), or after the turn (queue)."""
-        self.run(self.dialect.deliver(session, item, delivery))
+        self.run(self.dialect.set_delivery(session, item, delivery))
 
     def wait(self, session: Session, timeout: float = 600.0) -> None:
         """Wait until a session is idle.
@@ -620,12 +633,12 @@ class Client:
             follow: Go on with what comes, until the iteration is given up.
         """
         for data in self.frames(self.dialect.log(session.id, after, follow)):
-            yield from self.dialect.events(base.frame(data))
+            yield from self.dialect.events(base.decode_frame(data))
 
-    def entries(self, session: Session, after: int | None = None) -> tuple[LogEntry, ...]:
+    def log_entries(self, session: Session, after: int | None = None) -> tuple[LogEntry, ...]:
         """The lines of a session's log as it is now, all or those with a higher number."""
         frames = self.frames(self.dialect.log(session.id, after, False))
-        lines = (self.dialect.entry(base.frame(data)) for data in frames)
+        lines = (self.dialect.log_entry(base.decode_frame(data)) for data in frames)
         return tuple(line for line in lines if line is not None)
 
     def frames(self, request: Request) -> Iterator[str]:
@@ -642,7 +655,7 @@ class Client:
             try:
                 if response.status_code >= 300:
                     response.read()
-                    raise base.failure(self._reply(request, response))
+                    raise base.error_from_reply(self._reply(request, response))
                 for sse in httpx_sse.EventSource(response).iter_sse():
                     yield self._masked_text(sse.data)
             finally:
@@ -662,12 +675,12 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class Connected:
     """The stream stands. What happened before is not told again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class Disconnected:
     """The stream broke; it is opened again until it is closed.
 
     `refused` means that nothing listens there any more.
@@ -678,14 +691,14 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class Unusable:
+class StreamProblem:
     """The stream can't be had (`fatal`), or one frame of it can't be read."""
 
     error: OpenCodeError
     fatal: bool = False
 
 
-Heard = Event | Opened | Lost | Unusable
+StreamItem = Event | Connected | Disconnected | StreamProblem
 
 
 class Stream:
@@ -703,7 +716,7 @@ class Stream:
         self._client = client
         self._tap = tap
         self._request = client.dialect.stream(directory)
-        self._queue: queue.SimpleQueue[Heard] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[StreamItem] = queue.SimpleQueue()
         self.sessions: frozenset[str] = frozenset()
         self._told = _Told()
         self._closing = threading.Event()
@@ -711,12 +724,12 @@ class Stream:
         self._thread = threading.Thread(target=self._read, name="opencode-stream", daemon=True)
         self._thread.start()
 
-    def take(self, timeout: float) -> list[Heard]:
+    def take(self, timeout: float) -> list[StreamItem]:
         """All that has come; waits up to `timeout` seconds for the first.
 
         The nap lets a burst gather: a long answer then costs a third less CPU.
         """
-        heard: list[Heard] = []
+        heard: list[StreamItem] = []
         with suppress(queue.Empty):
             heard.append(self._queue.get(timeout=timeout))
             time.sleep(_NAP)
@@ -724,7 +737,7 @@ class Stream:
                 heard.append(self._queue.get_nowait())
         return heard
 
-    def next(self, timeout: float) -> Heard | None:
+    def next(self, timeout: float) -> StreamItem | None:
         """What came first; None if nothing does within `timeout` seconds.
 
         What came behind it stays, for who takes.
@@ -753,18 +766,18 @@ class Stream:
                 for item in self._connection():
                     self._queue.put(item)
                     stood = True
-                lost = Lost("the server ended the stream")
+                lost = Disconnected("the server ended the stream")
             except httpx.HTTPError as error:
-                lost = Lost(reason(error), refused="refused" in str(error).lower())
+                lost = Disconnected(reason(error), refused="refused" in str(error).lower())
             except OpenCodeError as error:
                 if not stood:
-                    self._queue.put(Unusable(error, fatal=True))
+                    self._queue.put(StreamProblem(error, fatal=True))
                     return
-                lost = Lost(error.what)
+                lost = Disconnected(error.what)
             except RuntimeError:
                 if not self._client._http.is_closed:
                     raise
-                self._queue.put(Lost("the client was closed"))
+                self._queue.put(Disconnected("the client was closed"))
                 return
             if not self._closing.is_set():
                 self._queue.put(lost)
@@ -772,7 +785,7 @@ class Stream:
             # A stream that ends as soon as it began is not opened ever faster.
             wait = 0.25 if time.monotonic() - began > _STEADY else min(wait * 2, 4.0)
 
-    def _connection(self) -> Iterator[Heard]:
+    def _connection(self) -> Iterator[StreamItem]:
         """One connection from its opening to its end."""
         dialect = self._client.dialect
         request = self._client._build(self._request, _CONNECT)
@@ -786,7 +799,7 @@ class Stream:
             self._socket = response.extensions["network_stream"].get_extra_info("socket")
             if self._closing.is_set():
                 return
-            yield Opened()
+            yield Connected()
             yield from self._missed()
             for sse in httpx_sse.EventSource(response).iter_sse():
                 text = self._client._masked_text(sse.data)
@@ -797,7 +810,7 @@ class Stream:
             self._socket = None
             response.close()
 
-    def _missed(self) -> Iterator[Heard]:
+    def _missed(self) -> Iterator[StreamItem]:
         """What the sessions wrote down since they were last heard."""
         for session in self.sessions & self._told.numbers.keys():
             request = self._client.dialect.log(session, self._told.numbers[session], False)
@@ -812,7 +825,7 @@ class Stream:
             raise httpx.ReadError(f"HTTP {response.status_code}")
         if response.status_code != 200:
             response.read()
-            raise base.failure(self._client._reply(self._request, response))
+            raise base.error_from_reply(self._client._reply(self._request, response))
         kind = response.headers.get("content-type", "no content type")
         if "text/event-stream" not in kind:
             raise StreamError(
@@ -828,7 +841,7 @@ class _Told:
         self.numbers: dict[str, int] = {}
         self._ids: deque[str] = deque(maxlen=_REMEMBERED)
 
-    def news(self, place: Place | None) -> bool:
+    def news(self, place: EventPosition | None) -> bool:
         """Whether an event is new; it isn't any more after that."""
         if place is None:
             return True
@@ -839,34 +852,38 @@ class _Told:
             self.numbers[place.session] = place.seq
         return True
 
-    def _passed(self, place: Place) -> bool:
+    def _passed(self, place: EventPosition) -> bool:
         return place.seq is not None and place.seq <= self.numbers.get(place.session, -1)
 
 
-def _decoded(dialect: Dialect, data: str, news: Callable[[Place | None], bool]) -> Iterator[Heard]:
+def _decoded(
+    dialect: Dialect, data: str, news: Callable[[EventPosition | None], bool]
+) -> Iterator[StreamItem]:
     try:
-        frame = base.frame(data)
-        if news(dialect.place(frame)):
+        frame = base.decode_frame(data)
+        if news(dialect.event_position(frame)):
             yield from dialect.events(frame)
     except StreamError as error:
-        yield Unusable(error)
+        yield StreamProblem(error)
 
 
 # -- what a result can do without ------------------------------------------------------------------
 
 
-def say(what: str) -> None:
+def log_warning(what: str) -> None:
     """Warn in the log."""
-    base.log.warning("%s", what)
+    base.logger.warning("%s", what)
 
 
-def aside(ask: Callable[[], T], otherwise: U, tell: Callable[[str], object] = say) -> T | U:
-    """What makes a result richer and isn't the result: `otherwise`, where the server fails at it.
+def optional(
+    ask: Callable[[], T], default: U, warn: Callable[[str], object] = log_warning
+) -> T | U:
+    """What makes a result richer and isn't the result: `default`, where the server fails at it.
 
     Args:
         ask: The call.
-        otherwise: What stands for its answer then: nothing known.
-        tell: Is told why; the log by default.
+        default: What stands for its answer then: nothing known.
+        warn: Is told why; the log by default.
 
     Raises:
         AuthenticationError: That is wrong for everything.
@@ -877,8 +894,8 @@ def aside(ask: Callable[[], T], otherwise: U, tell: Callable[[str], object] = sa
     except AuthenticationError:
         raise
     except (StatusError, StreamError) as error:
-        tell(error.what)
-        return otherwise
+        warn(error.what)
+        return default
 
 
 # -- addresses and transport -----------------------------------------------------------------------

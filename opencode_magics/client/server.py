@@ -31,8 +31,8 @@ from ..errors import (
     StatusError,
     UnsupportedServerError,
 )
-from .client import DEFAULT_PORT, USER, Client, Secret, is_loopback, parse_url
-from .service import registered
+from .client import DEFAULT_PORT, DEFAULT_USER, Client, Secret, is_loopback, parse_url
+from .service import registered_service
 
 DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
 INSTALL = (
@@ -42,7 +42,7 @@ LAST_LINES = 8
 BOOTING = 30.0  # seconds that a server may take to start
 
 
-def find(
+def connect_to(
     url: str | None = None,
     *,
     directory: str | None = None,
@@ -78,10 +78,10 @@ def _background_service(directory: str | None, password: str | None) -> Client |
     Raises:
         AuthenticationError: It takes none of the passwords that are known for it.
     """
-    service = registered()
+    service = registered_service()
     if service is None:
         return None
-    known: list[tuple[str, Secret | None]] = [(USER, word) for word in service.passwords]
+    known: list[tuple[str, Secret | None]] = [(DEFAULT_USER, word) for word in service.passwords]
     if password or not known:
         known = [_credentials(service.url, password)]
     for user, word in known:
@@ -92,7 +92,7 @@ def _background_service(directory: str | None, password: str | None) -> Client |
         except (ServerConnectionError, UnsupportedServerError):
             return None
         else:
-            if service.is_this(client.server):
+            if service.matches_server(client.server):
                 return client
             client.close()
             return None
@@ -126,13 +126,13 @@ def _check(client: Client) -> None:
 
 def _credentials(address: str, password: str | None) -> tuple[str, Secret | None]:
     """User and password for a server, as far as the environment or an earlier session know."""
-    user = os.environ.get("OPENCODE_SERVER_USERNAME") or USER
+    user = os.environ.get("OPENCODE_SERVER_USERNAME") or DEFAULT_USER
     if password:
         return user, Secret(password)
     if parse_url(address).password:  # what is typed with an address is meant for it
         return user, None
     if kept := _recall(address):  # of just this server; the environment may mean another one
-        return USER, kept
+        return DEFAULT_USER, kept
     for name in ("OPENCODE_SERVER_PASSWORD", "OPENCODE_PASSWORD"):
         if os.environ.get(name):
             return user, Secret(os.environ[name])
@@ -344,7 +344,7 @@ def _folder(directory: Path | str | None) -> Path:
 
 def _launch(program: str, folder: Path, env: Mapping[str, str], keep: bool) -> ServerProcess:
     password = Secret(secrets.token_urlsafe(24))
-    secret = {"OPENCODE_SERVER_USERNAME": USER, "OPENCODE_SERVER_PASSWORD": password}
+    secret = {"OPENCODE_SERVER_USERNAME": DEFAULT_USER, "OPENCODE_SERVER_PASSWORD": password}
     secret["OPENCODE_PASSWORD"] = password  # as 2.x calls it
     port = _free_port()
     log = tempfile.TemporaryFile()  # noqa: SIM115 - a file and not a pipe: nobody has to drain it
@@ -377,7 +377,7 @@ def _wait_until_healthy(
 ) -> str:
     """The server's version, as soon as it tells."""
     began = time.monotonic()
-    with httpx.Client(auth=(USER, server.password), trust_env=False, timeout=2.0) as client:
+    with httpx.Client(auth=(DEFAULT_USER, server.password), trust_env=False, timeout=2.0) as client:
         while (passed := time.monotonic() - began) < timeout:
             if not server.running:
                 raise ServerStartError(

@@ -26,13 +26,13 @@ class Service:
     version: str = ""
     passwords: tuple[Secret, ...] = field(default=(), repr=False)
 
-    def is_this(self, server: Server) -> bool:
+    def matches_server(self, server: Server) -> bool:
         """Whether what answers there is what was registered."""
         same = self.pid is None or server.pid == self.pid
         return same and (not self.version or server.version == self.version)
 
 
-def registered() -> Service | None:
+def registered_service() -> Service | None:
     """The background service, as far as files tell; None where there is none."""
     told = _read(_folder("XDG_STATE_HOME", ".local", "state"))
     url = told.get("url")

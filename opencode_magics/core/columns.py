@@ -28,14 +28,14 @@ class Column(NamedTuple):
 
 
 Columns = Mapping[str, Column]
-Lists = dict[str, Any]  # columns: lists, or `Packed` texts
+ColumnLists = dict[str, Any]  # columns: lists, or `Packed` texts
 
 TIME = "datetime64[ms, UTC]"
 DAY = "datetime64[ms]"
 COUNT = "Int64"
 NUMBER = "Float64"
 TEXT = "string"
-WORD = "category"
+CATEGORY = "category"
 FLAG = "boolean"
 OBJECT = "object"
 
@@ -43,13 +43,13 @@ OBJECT = "object"
 # -- rows to columns -------------------------------------------------------------------------------
 
 
-def taken(columns: Columns, rows: Iterable[Any]) -> Lists:
+def lists_from_rows(columns: Columns, rows: Iterable[Any]) -> ColumnLists:
     """The values of rows, column by column."""
     rows = list(rows)
     return {name: [column.read(row) for row in rows] for name, column in columns.items()}
 
 
-class Packed:
+class PackedTexts:
     """A growing column of texts, packed as pandas keeps them: so they are never held twice."""
 
     def __init__(self) -> None:
@@ -89,28 +89,28 @@ class Packed:
 _AT_ONCE = 2_000
 
 
-def empty(columns: Columns) -> Lists:
+def empty_lists(columns: Columns) -> ColumnLists:
     """Columns without rows, to be extended."""
-    return {name: Packed() if column.long else [] for name, column in columns.items()}
+    return {name: PackedTexts() if column.long else [] for name, column in columns.items()}
 
 
-def built(columns: Columns, lists: Lists) -> pd.DataFrame:
+def frame_from_lists(columns: Columns, lists: ColumnLists) -> pd.DataFrame:
     """A frame of columns; the lists are emptied on the way, so that nothing is held twice."""
     import pandas as pd
 
     return pd.DataFrame({n: _array(c.dtype, lists.pop(n)) for n, c in columns.items()}, copy=False)
 
 
-def frame(columns: Columns, rows: Iterable[Any]) -> pd.DataFrame:
+def frame_from_rows(columns: Columns, rows: Iterable[Any]) -> pd.DataFrame:
     """A frame with one row per value, in the order given."""
-    return built(columns, taken(columns, rows))
+    return frame_from_lists(columns, lists_from_rows(columns, rows))
 
 
 def _array(dtype: str, values: Any) -> Any:
     import numpy as np
     import pandas as pd
 
-    if isinstance(values, Packed):
+    if isinstance(values, PackedTexts):
         return values.series().array
     match dtype:
         case "datetime64[ms, UTC]":

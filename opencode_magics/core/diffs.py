@@ -13,9 +13,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import UnknownNameError
-from .columns import COUNT, TEXT, WORD, Column, Columns, frame
+from .columns import CATEGORY, COUNT, TEXT, Column, Columns, frame_from_rows
 from .model import FileDiff
-from .patches import Change, Hunk, changes, compared, narrowed, parse, written
+from .patches import FileChange, Hunk, changes_in, format_patch, make_patch, parse, trim_context
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +38,7 @@ _COMPARED = 20_000  # lines to compare at most, to make one change of several
 class Edit:
     """What one turn did to one file; `message` is the turn's prompt, "" for a whole session."""
 
-    change: Change
+    change: FileChange
     message: str = ""
 
 
@@ -54,7 +54,7 @@ class ChangedFile:
 
     name: str
     edits: tuple[Edit, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[FileChange, ...]
 
     @property
     def before(self) -> str:
@@ -108,7 +108,7 @@ class Diff:
         edits = (
             Edit(_relative(change, directory), message)
             for message, diff in told
-            for change in changes(diff)
+            for change in changes_in(diff)
         )
         return cls(tuple(edits), source)
 
@@ -141,7 +141,7 @@ class Diff:
     @property
     def patch(self) -> str:
         """All of it as one patch that `git apply` takes, without what is not text."""
-        return "".join(written(c) for f in self.files for c in f.changes)
+        return "".join(format_patch(c) for f in self.files for c in f.changes)
 
     def side_by_side(self) -> Diff:
         """The same, shown with the lines before on the left and after on the right."""
@@ -166,8 +166,8 @@ class Diff:
             Unknown is NA.
         """
         if lines:
-            return frame(_LINE, (row for f in self.files for row in _lines(f)))
-        return frame(_FILE, self.files)
+            return frame_from_rows(_LINE, (row for f in self.files for row in _lines(f)))
+        return frame_from_rows(_FILE, self.files)
 
     def __getitem__(self, name: str) -> Diff:
         """The part about one file, by its name or by the end of it where that is unique.
@@ -198,7 +198,7 @@ class Diff:
         return f"<Diff of {len(self)} files, +{plus} -{minus}, from {self.source}>"
 
 
-def _relative(change: Change, directory: str) -> Change:
+def _relative(change: FileChange, directory: str) -> FileChange:
     root = directory.rstrip("/\\")
     if not root:
         return change
@@ -218,14 +218,14 @@ def _sums(counts: Iterable[tuple[int | None, int | None]]) -> tuple[int | None, 
 # -- several changes of a file ---------------------------------------------------------------------
 
 
-def _few(told: list[Change]) -> tuple[Change, ...]:
+def _few(told: list[FileChange]) -> tuple[FileChange, ...]:
     """The changes of one file; one where each begins with the text that the one before left."""
     if len(told) > 1 and (whole := _one(told)):
         return (whole,)
-    return tuple(replace(c, hunks=tuple(narrowed(c.hunks))) for c in told)
+    return tuple(replace(c, hunks=tuple(trim_context(c.hunks))) for c in told)
 
 
-def _one(told: list[Change]) -> Change | None:
+def _one(told: list[FileChange]) -> FileChange | None:
     """All changes as one, None if their texts don't prove that they follow from each other."""
     texts = [_texts(c) for c in told]
     known = [t for t in texts if t is not None]
@@ -235,17 +235,17 @@ def _one(told: list[Change]) -> Change | None:
     before, after = known[0][0], known[-1][1]
     if len(before) + len(after) > _COMPARED:
         return None
-    patch = parse(compared(before, after))
+    patch = parse(make_patch(before, after))
     hunks = patch[0].hunks if patch else ()
     signs = [line[0] for hunk in hunks for line in hunk.lines]
     old, new = told[0].old, told[-1].new
     status: Any = "modified" if bool(old) == bool(new) else "added" if new else "deleted"
     if not (old or new):  # it came and went
         old = new = told[0].new
-    return Change(old, new, status, False, hunks, signs.count("+"), signs.count("-"))
+    return FileChange(old, new, status, False, hunks, signs.count("+"), signs.count("-"))
 
 
-def _texts(change: Change) -> tuple[list[str], list[str]] | None:
+def _texts(change: FileChange) -> tuple[list[str], list[str]] | None:
     """The lines before and after, if a change tells them from the first line on in one piece.
 
     What stands behind that piece, if anything, is the same before and after.
@@ -286,7 +286,7 @@ def _place(n: int) -> Callable[[tuple[Any, ...]], Any]:
 _FILE: Columns = {
     "file": Column(TEXT, lambda f: f.name, "What it is called in the end."),
     "before": Column(TEXT, lambda f: f.before or None, "What it was called before a rename."),
-    "status": Column(WORD, lambda f: f.status, "added, modified, deleted, renamed or copied."),
+    "status": Column(CATEGORY, lambda f: f.status, "added, modified, deleted, renamed or copied."),
     "additions": Column(COUNT, lambda f: f.counts[0], "Lines added."),
     "deletions": Column(COUNT, lambda f: f.counts[1], "Lines deleted."),
     "edits": Column(COUNT, lambda f: len(f.edits), "How many turns or tools changed it."),
@@ -299,7 +299,7 @@ _LINE: Columns = {
     "message": Column(TEXT, _place(1), "The prompt behind it; NA of several."),
     "change": Column(COUNT, _place(2), "Which change of the file, from 1."),
     "hunk": Column(COUNT, _place(3), "Which hunk of the change, from 1."),
-    "kind": Column(WORD, _place(4), "context, added or removed."),
+    "kind": Column(CATEGORY, _place(4), "context, added or removed."),
     "old_line": Column(COUNT, _place(5), "Its number before, from 1."),
     "new_line": Column(COUNT, _place(6), "Its number after, from 1."),
     "text": Column(TEXT, _place(7), "What it says."),

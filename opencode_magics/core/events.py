@@ -142,7 +142,7 @@ class ShellChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class Reread:
+class StoreSnapshot:
     """The store, read again: what is true now, whatever the stream said or missed.
 
     `sessions` are the subagent sessions below the turn's own; permissions and questions are all
@@ -159,7 +159,7 @@ class Reread:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class TurnEnded:
     """The follower's own verdict where no server can give one."""
 
     outcome: Outcome
@@ -181,8 +181,8 @@ Event = (
     | QuestionAsked
     | RequestReplied
     | ShellChanged
-    | Reread
-    | Ended
+    | StoreSnapshot
+    | TurnEnded
 )
 
 

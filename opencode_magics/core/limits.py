@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ..errors import CostLimitError
-from .formatting import money
+from .formatting import format_usd
 from .model import Message, StepEnd, ToolCall
 from .turn import Turn
 
@@ -32,14 +32,14 @@ class Ceiling:
     most: float
     spent: float = 0.0
 
-    def passed_by(self, cost: float) -> bool:
+    def exceeded_by(self, cost: float) -> bool:
         """Whether so much more is too much."""
         return self.spent + cost > self.most
 
-    def told(self, cost: float = 0.0) -> str:
+    def describe(self, cost: float = 0.0) -> str:
         """The ceiling and what it stands at, in words."""
-        spent = money(self.spent + cost, beside=self.most)
-        return f"{spent} passed {self.name} {money(self.most)}"
+        spent = format_usd(self.spent + cost, distinct_from=self.most)
+        return f"{spent} passed {self.name} {format_usd(self.most)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +96,13 @@ class Limits:
         Raises:
             CostLimitError: A ceiling is passed already.
         """
-        if why := self.overspent_before():
+        if why := self.already_exceeded():
             raise CostLimitError(f"Nothing was sent: {why}.", "Raise it to go on.")
 
-    def overspent_before(self) -> str:
+    def already_exceeded(self) -> str:
         """Which ceiling is passed before a turn begins, in words; "" if none."""
-        passed = [c for c in self.ceilings if c.passed_by(0.0)]
-        return f"cost {passed[0].told()}" if passed else ""
+        passed = [c for c in self.ceilings if c.exceeded_by(0.0)]
+        return f"cost {passed[0].describe()}" if passed else ""
 
     def passed(self, turn: Turn) -> str:
         """Which limit a turn that runs has passed, in words; "" if none.
@@ -112,21 +112,21 @@ class Limits:
         """
         if turn.outcome != "running" or not turn.answers:
             return ""
-        return ("" if _said_its_last(turn) else self.overspent(turn)) or self._loop(turn)
+        return ("" if _said_its_last(turn) else self.exceeded_ceiling(turn)) or self._loop(turn)
 
-    def overspent(self, turn: Turn) -> str:
+    def exceeded_ceiling(self, turn: Turn) -> str:
         """Which ceiling the known cost of a turn has passed, in words; "" if none."""
         cost = turn.cost
-        passed = [c for c in self.ceilings if cost is not None and c.passed_by(cost)]
-        return f"cost {passed[0].told(cost or 0.0)}" if passed else ""
+        passed = [c for c in self.ceilings if cost is not None and c.exceeded_by(cost)]
+        return f"cost {passed[0].describe(cost or 0.0)}" if passed else ""
 
     def _loop(self, turn: Turn) -> str:
-        if not self.loop_guard or not loops(turn.answers):
+        if not self.loop_guard or not is_looping(turn.answers):
             return ""
         return f"{LOOP} equal answers of the model within {LOOP_WITHIN:.0f} s (loop_guard)"
 
 
-def loops(answers: tuple[Message, ...]) -> bool:
+def is_looping(answers: tuple[Message, ...]) -> bool:
     """Whether the last answers of a model are one and the same, in no time.
 
     What its tools gave back doesn't count, nor do answers that are not finished.
@@ -151,7 +151,7 @@ def _said_its_last(turn: Turn) -> bool:
     return any(p.reason in _LAST_WORDS for p in ends)
 
 
-class Spent(NamedTuple):
+class TotalCost(NamedTuple):
     """What turns cost together: USD as far as it is known, None if nothing is; and if that is all.
 
     Where it is not, they cost at least so much.
@@ -161,8 +161,8 @@ class Spent(NamedTuple):
     complete: bool
 
 
-def spent(turns: Iterable[Turn]) -> Spent:
+def total_cost(turns: Iterable[Turn]) -> TotalCost:
     """What turns cost together, and whether all of it is known."""
     turns = list(turns)
     known = [t.cost for t in turns if t.cost is not None]
-    return Spent(sum(known) if known else None, all(t.cost_complete for t in turns))
+    return TotalCost(sum(known) if known else None, all(t.cost_complete for t in turns))

@@ -19,7 +19,7 @@ from typing import Literal
 
 from .model import FileDiff
 
-Status = Literal["added", "modified", "deleted", "renamed", "copied"]
+ChangeStatus = Literal["added", "modified", "deleted", "renamed", "copied"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Hunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FileChange:
     """What happened to one file.
 
     Attributes:
@@ -60,7 +60,7 @@ class Change:
 
     old: str = ""
     new: str = ""
-    status: Status = "modified"
+    status: ChangeStatus = "modified"
     binary: bool = False
     hunks: tuple[Hunk, ...] = ()
     additions: int | None = 0
@@ -81,12 +81,12 @@ class Change:
         return self.additions, self.deletions
 
 
-def changes(diff: FileDiff) -> tuple[Change, ...]:
+def changes_in(diff: FileDiff) -> tuple[FileChange, ...]:
     """The changes that a server's FileDiff tells of; its own name, status and counts come first."""
     found = parse(diff.patch)
     if len(found) > 1:
         return found
-    change = found[0] if found else Change(additions=None, deletions=None, told=False)
+    change = found[0] if found else FileChange(additions=None, deletions=None, told=False)
     if diff.status and change.status == "modified":
         change = replace(change, status=diff.status)
     if diff.file and change.status not in ("renamed", "copied"):
@@ -97,7 +97,7 @@ def changes(diff: FileDiff) -> tuple[Change, ...]:
     return (_counted(change, diff),)
 
 
-def _counted(change: Change, diff: FileDiff) -> Change:
+def _counted(change: FileChange, diff: FileDiff) -> FileChange:
     """The server's counts, but for a binary file, or zeros of one that it sent no text of."""
     if change.binary or not (change.told or diff.additions or diff.deletions):
         return change
@@ -111,7 +111,7 @@ def _counted(change: Change, diff: FileDiff) -> Change:
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def parse(patch: str) -> tuple[Change, ...]:
+def parse(patch: str) -> tuple[FileChange, ...]:
     """All changes of a unified diff, in order."""
     return tuple(_Reader(patch.removesuffix("\n").split("\n")).read())
 
@@ -122,18 +122,18 @@ class _Draft:
 
     old: str = ""
     new: str = ""
-    status: Status = "modified"
+    status: ChangeStatus = "modified"
     binary: bool = False
     modes: list[str] = field(default_factory=list)
     hunks: list[Hunk] = field(default_factory=list)
 
-    def done(self) -> Change:
+    def done(self) -> FileChange:
         old = "" if self.status == "added" else self.old
         new = "" if self.status == "deleted" else self.new
         signs = [line[0] for hunk in self.hunks for line in hunk.lines]
         plus, minus = (None, None) if self.binary else (signs.count("+"), signs.count("-"))
         mode = " → ".join(self.modes)
-        return Change(old, new, self.status, self.binary, tuple(self.hunks), plus, minus, mode)
+        return FileChange(old, new, self.status, self.binary, tuple(self.hunks), plus, minus, mode)
 
 
 class _Reader:
@@ -143,7 +143,7 @@ class _Reader:
         self._lines = lines
         self._at = 0
 
-    def read(self) -> Iterator[Change]:
+    def read(self) -> Iterator[FileChange]:
         draft: _Draft | None = None
         while self._at < len(self._lines):
             line = self._line().removesuffix("\r")
@@ -268,7 +268,7 @@ def _unquote(text: str) -> str:
 _CONTEXT = 3  # unchanged lines around a change
 
 
-def narrowed(hunks: Iterable[Hunk]) -> Iterator[Hunk]:
+def trim_context(hunks: Iterable[Hunk]) -> Iterator[Hunk]:
     """Hunks with few unchanged lines in them, as git makes them.
 
     A turn's diff of 1.18.33 has the whole file in one hunk.
@@ -317,12 +317,12 @@ def _cut(hunk: Hunk, spans: list[tuple[int, int]]) -> Iterator[Hunk]:
 # -- comparing -------------------------------------------------------------------------------------
 
 
-def ended(text: str) -> list[str]:
+def split_lines(text: str) -> list[str]:
     r"""A text as lines that keep their `\n`; the last may have none."""
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
-def compared(before: Sequence[str], after: Sequence[str]) -> str:
+def make_patch(before: Sequence[str], after: Sequence[str]) -> str:
     """The patch between two texts, given as lines with their ends; "" if they are the same."""
     lines = difflib.unified_diff(before, after)
     note = "\n\\ No newline at end of file\n"
@@ -332,7 +332,7 @@ def compared(before: Sequence[str], after: Sequence[str]) -> str:
 # -- writing ---------------------------------------------------------------------------------------
 
 
-def written(change: Change) -> str:
+def format_patch(change: FileChange) -> str:
     """A change as `git apply` takes it; a comment where its lines are not known."""
     if change.binary or not (change.told or change.hunks):
         counted = None not in change.counts
@@ -343,7 +343,7 @@ def written(change: Change) -> str:
     return "\n".join([*head, *lines, ""]) if len(head) > 1 else ""
 
 
-def _heading(change: Change) -> Iterator[str]:
+def _heading(change: FileChange) -> Iterator[str]:
     old, new = _quote(change.old, "a/"), _quote(change.new, "b/")
     yield f"diff --git {old or _quote(change.new, 'a/')} {new or _quote(change.old, 'b/')}"
     if change.mode:

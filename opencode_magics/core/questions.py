@@ -16,20 +16,20 @@ _FORMATS = {
 }
 
 
-def check(question: Question, answers: Sequence[Sequence[str]]) -> None:
+def check_answers(question: Question, answers: Sequence[Sequence[str]]) -> None:
     """Make sure that a question can take its answers.
 
     Raises:
         InvalidAnswer: It can't; says all that is wrong.
     """
     pairs = zip(question.items, answers, strict=False)
-    told = ((i, complaint(i, given)) for i, given in pairs if asked(question, i, answers))
+    told = ((i, answer_error(i, given)) for i, given in pairs if applies(question, i, answers))
     wrong = [f"{item.header or item.question}: {what}" for item, what in told if what]
     if wrong:
         raise InvalidAnswer(f"{'; '.join(wrong)}.", "Answer again.")
 
 
-def complaint(item: QuestionItem, given: Sequence[str]) -> str:
+def answer_error(item: QuestionItem, given: Sequence[str]) -> str:
     """What is wrong with the answer to one item, "" if nothing is."""
     said = [text for text in given if text.strip()]
     if not said:
@@ -81,7 +81,7 @@ def _among(item: QuestionItem) -> str:
     return " or ".join(repr(o.label) for o in item.options)
 
 
-def asked(
+def applies(
     question: Question,
     item: QuestionItem,
     answers: Sequence[Sequence[str]],
@@ -97,14 +97,16 @@ def asked(
 
     def told(key: str) -> set[str]:
         other, given = pairs.get(key, (None, ()))
-        if other is None or key in line or not asked(question, other, answers, line):
+        if other is None or key in line or not applies(question, other, answers, line):
             return set()
-        return {spelt(other, text) for text in values(other, given) or other.default}
+        return {
+            normalize_value(other, text) for text in answer_values(other, given) or other.default
+        }
 
     return all((value in told(key)) == (op == "eq") for key, op, value in item.when)
 
 
-def spelt(item: QuestionItem, text: str) -> str:
+def normalize_value(item: QuestionItem, text: str) -> str:
     """A value as conditions spell it: one number has one spelling."""
     try:
         number = float(text) if item.kind in ("integer", "number") else None
@@ -113,7 +115,7 @@ def spelt(item: QuestionItem, text: str) -> str:
     return text if number is None else str(int(number) if number.is_integer() else number)
 
 
-def values(item: QuestionItem, given: Sequence[str]) -> list[str]:
+def answer_values(item: QuestionItem, given: Sequence[str]) -> list[str]:
     """The values behind chosen labels; a text of one's own is its own value."""
     named = {o.label: o.value or o.label for o in item.options}
     return [named.get(text, text) for text in given]

@@ -12,11 +12,11 @@ from typing import Literal
 from .turn import Turn
 
 ExecutionState = Literal["not_sent", "running", "stopped", "unknown"]
-ResendSafety = Literal["safe", "no_effects_seen", "inspect", "unknown"]
+SafetyLevel = Literal["safe", "no_effects_seen", "inspect", "unknown"]
 
 # What stands before a server says these when it lost patience or got no answer: whether it passed
 # the request on it doesn't say.
-BEFORE_SERVER = (408, 499, 502, 503, 504)
+GATEWAY_STATUSES = (408, 499, 502, 503, 504)
 # Tools that leave nothing behind.
 _READ_ONLY = {
     "read",
@@ -32,7 +32,7 @@ _READ_ONLY = {
 
 
 @dataclass(frozen=True, slots=True)
-class Resend:
+class RetrySafety:
     """How a write stands that failed or was interrupted.
 
     Attributes:
@@ -43,7 +43,7 @@ class Resend:
     """
 
     execution_state: ExecutionState
-    resend_safety: ResendSafety
+    resend_safety: SafetyLevel
     evidence: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ _SAY = {
 }
 
 
-def of_turn(turn: Turn, *, sent: bool = True) -> Resend:
+def assess_turn(turn: Turn, *, sent: bool = True) -> RetrySafety:
     """How a turn stands that didn't go as it should.
 
     Args:
@@ -66,37 +66,39 @@ def of_turn(turn: Turn, *, sent: bool = True) -> Resend:
         sent: Whether the server has its prompt, or may have it.
     """
     if not sent:
-        return Resend("not_sent", "safe", ("the server does not have the prompt",))
+        return RetrySafety("not_sent", "safe", ("the server does not have the prompt",))
     stored = "the server has the prompt" if turn.stored else "the server does not show the prompt"
     evidence = ("the request was written", stored, *_effects(turn))
     match turn.outcome:
         case "running":
-            return Resend("running", "inspect", (*evidence, "it still runs"))
+            return RetrySafety("running", "inspect", (*evidence, "it still runs"))
         case "unknown":
-            return Resend("unknown", "inspect" if _did(turn) else "unknown", evidence)
+            return RetrySafety("unknown", "inspect" if _did(turn) else "unknown", evidence)
         case _:
-            safety: ResendSafety = "inspect" if _did(turn) else "no_effects_seen"
-            return Resend("stopped", safety, evidence)
+            safety: SafetyLevel = "inspect" if _did(turn) else "no_effects_seen"
+            return RetrySafety("stopped", safety, evidence)
 
 
-def of_request(request: str, *, sent: bool) -> Resend:
+def assess_unanswered_request(request: str, *, sent: bool) -> RetrySafety:
     """How a single request stands that got no answer."""
     if not sent:
-        return Resend("not_sent", "safe", (f"{request} was not written",))
-    return Resend("unknown", "unknown", (f"{request} was written", "no answer came"))
+        return RetrySafety("not_sent", "safe", (f"{request} was not written",))
+    return RetrySafety("unknown", "unknown", (f"{request} was written", "no answer came"))
 
 
-def of_unread(request: str) -> Resend:
+def assess_unreadable_reply(request: str) -> RetrySafety:
     """How a single request stands that was answered with something that can't be read."""
-    return Resend("unknown", "unknown", (f"{request} was answered", "its result can't be read"))
+    return RetrySafety(
+        "unknown", "unknown", (f"{request} was answered", "its result can't be read")
+    )
 
 
-def of_refusal(request: str, status: int) -> Resend:
+def assess_refusal(request: str, status: int) -> RetrySafety:
     """How a single request stands that the server said no to."""
     said = f"{request} was answered with HTTP {status}"
-    if 300 <= status < 500 and status not in BEFORE_SERVER:
-        return Resend("stopped", "safe", (said,))
-    return Resend("unknown", "unknown", (said,))
+    if 300 <= status < 500 and status not in GATEWAY_STATUSES:
+        return RetrySafety("stopped", "safe", (said,))
+    return RetrySafety("unknown", "unknown", (said,))
 
 
 def _did(turn: Turn) -> bool:

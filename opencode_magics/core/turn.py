@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 from ..recording.format import Recorder
 from .diffs import Diff
 from .events import (
-    Ended,
     Event,
     MessageChanged,
     MessageRemoved,
@@ -32,14 +31,15 @@ from .events import (
     PromptDelivered,
     QuestionAsked,
     RequestReplied,
-    Reread,
     SessionChanged,
     SessionDeleted,
     SessionFailed,
     StatusChanged,
+    StoreSnapshot,
+    TurnEnded,
     coalesce,
 )
-from .formatting import money, took
+from .formatting import format_usd, seconds_between
 from .model import (
     Failure,
     FileDiff,
@@ -62,12 +62,12 @@ from .model import (
 
 Partial = TypeVar("Partial", Session, ToolCall)
 _Change = Callable[[tuple[Part, ...]], tuple[Part, ...]]
-STOPPED = "Stopped"  # name of the failure of a turn that passed a limit
+LIMIT_EXCEEDED = "Stopped"  # name of the failure of a turn that passed a limit
 _HALF_DONE = 3.0  # seconds of idleness after which an unfinished answer will never be finished
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SettledRequest:
     """A permission or question that was answered, and how.
 
     `waited` is for how many seconds it was known to wait; None where nobody took the time.
@@ -123,7 +123,7 @@ class Turn:
     inbox: tuple[Message, ...] = field(default=(), compare=False)
     permissions: tuple[Permission, ...] = ()
     questions: tuple[Question, ...] = ()
-    settled_requests: tuple[Settled, ...] = field(default=(), compare=False)
+    settled_requests: tuple[SettledRequest, ...] = field(default=(), compare=False)
     retries: tuple[Retry, ...] = field(default=(), compare=False)
     failures: tuple[Failure, ...] = field(default=(), compare=False)
     value: Any = field(default=None, compare=False)
@@ -134,7 +134,7 @@ class Turn:
     def __repr__(self) -> str:
         what = f"{self.outcome} (replay)" if self.replayed else self.outcome
         return (
-            f"<Turn {what}: {self.steps} steps, {len(self.tools)} tools, {money(self.cost)}, "
+            f"<Turn {what}: {self.steps} steps, {len(self.tools)} tools, {format_usd(self.cost)}, "
             f"session {self.session}>"
         )
 
@@ -241,7 +241,7 @@ class Turn:
         """Seconds from the prompt to the end of the last answer, by the server's clock."""
         began = next((m.created for m in self.log if m.id == self.prompt), None)
         ended = [m.completed for m in self.answers]
-        return took(began, ended[-1]) if ended else None
+        return seconds_between(began, ended[-1]) if ended else None
 
     # -- where it stands -----------------------------------------------------------------------
 
@@ -268,7 +268,7 @@ class Turn:
         if self.outcome == "rejected":
             return None
         if self.stopped:
-            return Failure(STOPPED, self.stopped)
+            return Failure(LIMIT_EXCEEDED, self.stopped)
         errors = [m.error for m in self.answers[-1:] if m.error]
         if errors or self.outcome in ("succeeded", "running"):
             return errors[0] if errors else None
@@ -286,7 +286,7 @@ class Turn:
     @property
     def stopped(self) -> str:
         """Which limit it was stopped for, in words (`limits`); "" if it was not."""
-        return next((f.message for f in self.failures if f.name == STOPPED), "")
+        return next((f.message for f in self.failures if f.name == LIMIT_EXCEEDED), "")
 
     @property
     def tree(self) -> frozenset[str]:
@@ -365,7 +365,7 @@ def _unanswered(failures: tuple[Failure, ...]) -> Outcome:
     return "aborted" if failures and failures[-1].aborted else "failed"
 
 
-def verdict(turn: Turn, idle_for: float) -> Ended | None:
+def judge_idle_turn(turn: Turn, idle_for: float) -> TurnEnded | None:
     """How a turn ended that no server will end: its session is idle, and it won't go on.
 
     Args:
@@ -380,14 +380,14 @@ def verdict(turn: Turn, idle_for: float) -> Ended | None:
         return None
     if turn.stored:
         reason = "the session is idle, but its answer was never finished"
-        return Ended("interrupted", Failure("HalfDone", reason))
+        return TurnEnded("interrupted", Failure("HalfDone", reason))
     if turn.failures:
-        return Ended("failed")
+        return TurnEnded("failed")
     if any(m.id == turn.prompt for m in turn.inbox):
         reason = "the session is idle, and the prompt still waits in its inbox (%oc_inbox)"
-        return Ended("interrupted", Failure("Parked", reason))
+        return TurnEnded("interrupted", Failure("Parked", reason))
     reason = "the session is idle and does not hold the prompt"
-    return Ended("unknown", Failure("PromptMissing", reason))
+    return TurnEnded("unknown", Failure("PromptMissing", reason))
 
 
 # -- the fold --------------------------------------------------------------------------------------
@@ -433,9 +433,9 @@ def advance(turn: Turn, event: Event) -> Turn:
             return replace(turn, questions=(*turn.questions, question))
         case RequestReplied():
             return _replied(turn, event)
-        case Reread(session) if session == turn.session:
+        case StoreSnapshot(session) if session == turn.session:
             return _reread(turn, event)
-        case Ended(outcome, ending):
+        case TurnEnded(outcome, ending):
             failures = (*turn.failures, ending) if ending else turn.failures
             return replace(turn, verdict=outcome, failures=failures)
         case _:
@@ -592,12 +592,12 @@ def _replied(turn: Turn, event: RequestReplied) -> Turn:
         questions=tuple(q for q in turn.questions if q.id != event.request),
         settled_requests=(
             *turn.settled_requests,
-            Settled(request, event.reply, event.message),
+            SettledRequest(request, event.reply, event.message),
         ),
     )
 
 
-def _reread(turn: Turn, event: Reread) -> Turn:
+def _reread(turn: Turn, event: StoreSnapshot) -> Turn:
     stored = _from_prompt(event.messages, turn.prompt)
     if event.diffs:
         stored = tuple(replace(m, diffs=event.diffs) if m.id == turn.prompt else m for m in stored)
@@ -648,14 +648,14 @@ def _merge(known: Message | None, stored: Message) -> Message:
 # -- what the follower knows -----------------------------------------------------------------------
 
 
-def timed(turn: Turn, waited: Mapping[str, float]) -> Turn:
+def with_wait_times(turn: Turn, waited: Mapping[str, float]) -> Turn:
     """The turn with how many seconds requests were known to wait, by their ids."""
     settled = turn.settled_requests
     told = (replace(s, waited=waited.get(s.request.id, s.waited)) for s in settled)
     return replace(turn, settled_requests=tuple(told))
 
 
-def valued(turn: Turn, value: Any, earlier: Iterable[Turn]) -> Turn:
+def with_value(turn: Turn, value: Any, earlier: Iterable[Turn]) -> Turn:
     """The turn with what its answer says, and the turns before it whose answers did not fit."""
     return replace(turn, value=value, earlier=tuple(earlier))
 

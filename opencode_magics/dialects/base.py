@@ -52,9 +52,9 @@ from ..errors import (
     UnsupportedOperation,
     UnsupportedServerError,
 )
-from .values import elements
+from .values import as_list
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Query = Mapping[str, str | int | None]
 
@@ -158,7 +158,7 @@ class SessionOptions:
     rules: tuple[Rule, ...] = ()
 
 
-class Place(NamedTuple):
+class EventPosition(NamedTuple):
     """An event's own id, and the number that a durable one has in its session."""
 
     id: str
@@ -170,26 +170,26 @@ class Dialect(Protocol):
     """What a server generation can be asked, and how its stream reads.
 
     Directories go to the server as it spells them. `silence` is how many seconds without a frame
-    mean that the stream is dead; `always_means` says how far an "always" reaches; `tested` says
-    what this package was tested with, `releases` the first and the last release that this is to
-    stand for, `joining` how a prompt can join a turn that runs,
-    `busy_route` what is asked for the sessions that work, with `{directory}` where one is asked
-    at a time, `names_commands` whether the prompt that
-    a server makes of a command gets the id that the command was given with, `tells_forks` whether a
-    session names the one that it was copied from, `bills_copies` whether what a fork cost includes
-    what the messages cost that were copied.
+    mean that the stream is dead; `always_scope` says how far an "always" reaches; `tested` says
+    what this package was tested with, `tested_releases` the first and the last release that this
+    is to stand for, `queue_hint` how a prompt can join a turn that runs, `busy_route` what is
+    asked for the sessions that work, with `{directory}` where one is asked at a time,
+    `command_keeps_prompt_id` whether the prompt that a server makes of a command gets the id that
+    the command was given with, `reports_fork_source` whether a session names the one that it was
+    copied from, `fork_cost_includes_copies` whether what a fork cost includes what the messages
+    cost that were copied.
     """
 
     generation: str
     tested: str
-    releases: tuple[str, str]
-    joining: str
+    tested_releases: tuple[str, str]
+    queue_hint: str
     busy_route: str
-    names_commands: bool
-    tells_forks: bool
-    bills_copies: bool
+    command_keeps_prompt_id: bool
+    reports_fork_source: bool
+    fork_cost_includes_copies: bool
     silence: float
-    always_means: str
+    always_scope: str
 
     def sessions(self, directory: str | None, *, project: bool) -> Flow[tuple[Session, ...]]:
         """All sessions of a directory, of its whole project, or (None) of the server."""
@@ -206,10 +206,10 @@ class Dialect(Protocol):
     def messages(self, session: Session) -> Flow[tuple[Message, ...]]:
         """Every message of a session, oldest first."""
 
-    def pages(self, session: Session) -> Flow[tuple[Reply, ...]]:
+    def message_pages(self, session: Session) -> Flow[tuple[Reply, ...]]:
         """Every message of a session as the server sends them, in one reply or several."""
 
-    def transcript(self, session: Session, pages: Sequence[Reply]) -> tuple[Message, ...]:
+    def readable_messages(self, session: Session, pages: Sequence[Reply]) -> tuple[Message, ...]:
         """The messages in these replies, oldest first, as far as they can be read.
 
         What `messages` would fail on is left out and named in `Message.unread`.
@@ -218,13 +218,13 @@ class Dialect(Protocol):
     def message(self, session: Session, message: str) -> Flow[Message]:
         """One message."""
 
-    def latest(self, session: Session, count: int) -> Flow[tuple[Message, ...]]:
+    def latest_messages(self, session: Session, count: int) -> Flow[tuple[Message, ...]]:
         """The newest messages of a session, oldest first."""
 
     def diffs(self, session: Session, message: str | None) -> Flow[Diff]:
         """What changed in a session, or in the turn of one message."""
 
-    def changed(self, session: Session, prompt: str) -> Flow[tuple[FileDiff, ...]]:
+    def turn_diffs(self, session: Session, prompt: str) -> Flow[tuple[FileDiff, ...]]:
         """What the turn of a prompt changed, where the prompt itself doesn't tell."""
 
     def new_prompt_id(self, now: int) -> str:
@@ -295,7 +295,7 @@ class Dialect(Protocol):
     def statuses(self, directory: str) -> Flow[dict[str, Status]]:
         """The sessions of a directory that are not idle."""
 
-    def retry(self, session: Session) -> Flow[Status | None]:
+    def pending_retry(self, session: Session) -> Flow[Status | None]:
         """The retry that a busy session waits for, where `statuses` doesn't tell."""
 
     def permissions(self, directory: str) -> Flow[tuple[Permission, ...]]:
@@ -338,12 +338,12 @@ class Dialect(Protocol):
     def add_mcp(self, directory: str | None, name: str, config: dict[str, Any]) -> Flow[None]:
         """Add an MCP server, until the server restarts."""
 
-    def home(self) -> Flow[str]:
+    def server_directory(self) -> Flow[str]:
         """The directory that the server itself runs in."""
 
     # What only one generation has; the others raise UnsupportedOperation.
 
-    def create_as(
+    def create_with_options(
         self, directory: str | None, title: str | None, options: SessionOptions
     ) -> Flow[Session]:
         """A new session that is more than a title in a directory."""
@@ -354,7 +354,7 @@ class Dialect(Protocol):
     def cancel(self, session: Session, item: str) -> Flow[bool]:
         """Take an item out of the inbox; False if an agent has it already."""
 
-    def deliver(self, session: Session, item: str, delivery: Delivery) -> Flow[None]:
+    def set_delivery(self, session: Session, item: str, delivery: Delivery) -> Flow[None]:
         """Change how an item of the inbox joins."""
 
     def interrupt(self, session: Session) -> Flow[bool]:
@@ -401,13 +401,13 @@ class Dialect(Protocol):
     def log(self, session: str, after: int | None, follow: bool) -> Request:
         """The request for the durable events of a session, as a stream of frames."""
 
-    def excerpt(self, log: str) -> str:
+    def log_excerpt(self, log: str) -> str:
         """The part of a log, read as one reply, that `transcript` needs."""
 
-    def entry(self, frame: Any) -> LogEntry | None:
+    def log_entry(self, frame: Any) -> LogEntry | None:
         """A frame of a session's log as a line of it; None of one that is none."""
 
-    def place(self, frame: Any) -> Place | None:
+    def event_position(self, frame: Any) -> EventPosition | None:
         """Where a frame stands among the others, None where the server doesn't tell."""
 
     def stream(self, directory: str) -> Request:
@@ -421,13 +421,13 @@ class Dialect(Protocol):
         """
 
 
-class Generation:
+class BaseDialect:
     """What all have in common, and none of what only some have: a dialect overrides what it has."""
 
     generation = ""
-    names_commands = True
-    tells_forks = False
-    bills_copies = True
+    command_keeps_prompt_id = True
+    reports_fork_source = False
+    fork_cost_includes_copies = True
 
     def _missing(self, what: str) -> UnsupportedOperation:
         return UnsupportedOperation(
@@ -449,17 +449,17 @@ class Generation:
         if prompt.skills or prompt.metadata or not prompt.resume:
             raise self._missing("prompt with skills, with metadata, or that only waits")
 
-    def changed(self, session: Session, prompt: str) -> Flow[tuple[FileDiff, ...]]:
+    def turn_diffs(self, session: Session, prompt: str) -> Flow[tuple[FileDiff, ...]]:
         """What the turn of a prompt changed: the prompt itself tells."""
         return ()
         yield
 
-    def retry(self, session: Session) -> Flow[Status | None]:
+    def pending_retry(self, session: Session) -> Flow[Status | None]:
         """The retry that a busy session waits for: its status tells."""
         return None
         yield
 
-    def create_as(
+    def create_with_options(
         self, directory: str | None, title: str | None, options: SessionOptions
     ) -> Flow[Session]:
         """A new session that is more than a title in a directory."""
@@ -477,7 +477,7 @@ class Generation:
         """Take an item out of the inbox."""
         raise self._missing("inbox of a session")
 
-    def deliver(self, session: Session, item: str, delivery: Delivery) -> Flow[None]:
+    def set_delivery(self, session: Session, item: str, delivery: Delivery) -> Flow[None]:
         """Change how an item of the inbox joins."""
         raise self._missing("inbox of a session")
 
@@ -535,15 +535,15 @@ class Generation:
         """The request for the durable events of a session."""
         raise self._missing("log of a session")
 
-    def excerpt(self, log: str) -> str:
+    def log_excerpt(self, log: str) -> str:
         """The part of a log that `transcript` needs: none."""
         return ""
 
-    def entry(self, frame: Any) -> LogEntry | None:
+    def log_entry(self, frame: Any) -> LogEntry | None:
         """A frame of a session's log as a line of it: there is no log."""
         return None
 
-    def place(self, frame: Any) -> Place | None:
+    def event_position(self, frame: Any) -> EventPosition | None:
         """Where a frame stands among the others: nobody tells."""
         return None
 
@@ -571,7 +571,7 @@ def detect() -> Flow[tuple[Server, Dialect]]:
     )
 
 
-def of_generation(generation: str) -> Dialect:
+def for_generation(generation: str) -> Dialect:
     """The dialect of a generation, as `Server.generation` names it.
 
     Raises:
@@ -609,16 +609,16 @@ def _tried(probe: Flow[Server | None], tried: list[str]) -> Flow[Server | None]:
         return found
 
 
-def untested(server: Server, dialect: Dialect) -> str:
+def version_warning(server: Server, dialect: Dialect) -> str:
     """Where a server's version stands beside those that this package was tested for; "" if among.
 
     A version that doesn't begin with two numbers ("local") can't be compared.
     """
-    first, last = (_release(text) for text in dialect.releases)
+    first, last = (_release(text) for text in dialect.tested_releases)
     told = _release(server.version)
     if first and last and told and first <= told <= last:
         return ""
-    return f"outside the tested {_span(*dialect.releases)}"
+    return f"outside the tested {_span(*dialect.tested_releases)}"
 
 
 def _release(version: str) -> tuple[int, int] | None:
@@ -649,7 +649,7 @@ _TODO = {
 }
 
 
-def failure(reply: Reply) -> StatusError:
+def error_from_reply(reply: Reply) -> StatusError:
     """What a reply that says no means, with the server's own reason in it."""
     name, reason, ref = _reason(json_object(reply) or {})
     kind, what, todo = _meaning(reply, reason)
@@ -708,10 +708,10 @@ def loads(text: str) -> Any:
     Servers do send them (anomalyco/opencode#13988) and every later encoder would fail.
     """
     value = json.loads(text)
-    return mended(value) if _SURROGATE.search(text) else value
+    return clean_json(value) if _SURROGATE.search(text) else value
 
 
-def frame(text: str) -> Any:
+def decode_frame(text: str) -> Any:
     """Decode a frame of an event stream.
 
     Raises:
@@ -728,32 +728,32 @@ def frame(text: str) -> Any:
 
 def dumps(value: Any) -> bytes:
     """Encode JSON, with lone surrogates made U+FFFD."""
-    return mend(json.dumps(value, ensure_ascii=False)).encode()
+    return clean_text(json.dumps(value, ensure_ascii=False)).encode()
 
 
-def mend(text: str) -> str:
+def clean_text(text: str) -> str:
     """A text without lone surrogates; proper pairs become their character."""
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def mended(value: Any) -> Any:
+def clean_json(value: Any) -> Any:
     """A JSON value without lone surrogates."""
     match value:
         case str():
-            return mend(value)
+            return clean_text(value)
         case list():
-            return [mended(v) for v in value]
+            return [clean_json(v) for v in value]
         case dict():
-            return {mend(k): mended(v) for k, v in value.items()}
+            return {clean_text(k): clean_json(v) for k, v in value.items()}
         case _:
             return value
 
 
-def many(what: str, read: Callable[[Any], Decoded], values: Any) -> tuple[Decoded, ...]:
+def decode_list(what: str, read: Callable[[Any], Decoded], values: Any) -> tuple[Decoded, ...]:
     """Read a list of wire values, as `decode` does."""
-    return decode(what, lambda vs: tuple(read(v) for v in elements(vs)), values)
+    return decode(what, lambda vs: tuple(read(v) for v in as_list(vs)), values)
 
 
 def decode(what: str, read: Callable[[Any], Decoded], value: Any) -> Decoded:

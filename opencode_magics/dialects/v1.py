@@ -61,22 +61,33 @@ from ..core.model import (
     Todo,
     ToolCall,
 )
-from ..core.patches import compared, ended
+from ..core.patches import make_patch, split_lines
 from ..errors import NotFoundError, StatusError, UnsupportedOperation
-from .base import Flow, Generation, Prompt, Query, Reply, Request, decode, json_object, log, many
+from .base import (
+    BaseDialect,
+    Flow,
+    Prompt,
+    Query,
+    Reply,
+    Request,
+    decode,
+    decode_list,
+    json_object,
+    logger,
+)
 from .values import (
+    as_dict,
+    as_list,
     call_usage,
+    cost_usd,
     count,
-    elements,
-    fields,
     file_diffs,
     integer,
-    moment,
-    money,
-    needed,
+    optional_string,
+    required_string,
     string,
+    timestamp,
     usage,
-    word,
 )
 
 Wire = dict[str, Any]
@@ -111,16 +122,16 @@ def probe() -> Flow[Server | None]:
     return Server("1.x", version) if isinstance(version, str) else None
 
 
-class V1(Generation):
+class V1(BaseDialect):
     """The dialect of OpenCode 1.x."""
 
     generation = "1.x"
     tested = "the real 1.18.33"
-    releases = ("1.18", "1.18")
-    joining = "line up behind it with --queue"
+    tested_releases = ("1.18", "1.18")
+    queue_hint = "line up behind it with --queue"
     busy_route = "/session/status of {directory}"
     silence = 30.0  # heartbeats come every 10 s
-    always_means = "for every session in this directory, until the server restarts"
+    always_scope = "for every session in this directory, until the server restarts"
 
     # -- sessions ----------------------------------------------------------------------------
 
@@ -130,7 +141,9 @@ class V1(Generation):
             return (yield from self._all_sessions())
         scope = "project" if project else None
         query: Query = {"directory": directory, "limit": _ALL, "scope": scope}
-        return _once(many("a session", _session, (yield Request("GET", "/session", query)).json()))
+        return _once(
+            decode_list("a session", _session, (yield Request("GET", "/session", query)).json())
+        )
 
     def _all_sessions(self) -> Flow[tuple[Session, ...]]:
         # Only this route crosses directories. It hides archived sessions unless asked.
@@ -140,7 +153,7 @@ class V1(Generation):
         while True:
             query: Query = {"archived": "true", "limit": _PAGE, "cursor": cursor}
             reply = yield Request("GET", "/experimental/session", query)
-            found += many("a session", _session, reply.json())
+            found += decode_list("a session", _session, reply.json())
             cursor = reply.headers.get("x-next-cursor")
             if not cursor or cursor in seen:
                 return _once(found)
@@ -154,7 +167,7 @@ class V1(Generation):
     def children(self, session: Session) -> Flow[tuple[Session, ...]]:
         """The subagent sessions directly below a session."""
         reply = yield Request("GET", _path(session.id, "children"), _scope(session.directory))
-        return many("a session", _session, reply.json())
+        return decode_list("a session", _session, reply.json())
 
     def create(self, directory: str | None, title: str | None) -> Flow[Session]:
         """A new session."""
@@ -167,15 +180,15 @@ class V1(Generation):
     def messages(self, session: Session) -> Flow[tuple[Message, ...]]:
         """Every message of a session, oldest first."""
         reply = yield from self._message_list(session)
-        return many("a message", _message_with_parts, reply.json())
+        return decode_list("a message", _message_with_parts, reply.json())
 
-    def pages(self, session: Session) -> Flow[tuple[Reply, ...]]:
+    def message_pages(self, session: Session) -> Flow[tuple[Reply, ...]]:
         """Every message of a session as the server sends them: in one reply."""
         return ((yield from self._message_list(session)),)
 
-    def transcript(self, session: Session, pages: Sequence[Reply]) -> tuple[Message, ...]:
+    def readable_messages(self, session: Session, pages: Sequence[Reply]) -> tuple[Message, ...]:
         """The messages in these replies, oldest first, as far as they can be read."""
-        listed = (w for page in pages for w in decode("messages", elements, page.json()))
+        listed = (w for page in pages for w in decode("messages", as_list, page.json()))
         return tuple(_readable(w, session.id) for w in listed)
 
     def _message_list(self, session: Session) -> Flow[Reply]:
@@ -193,11 +206,11 @@ class V1(Generation):
         reply = yield Request("GET", path, _scope(session.directory))
         return decode("a message", _message_with_parts, reply.json())
 
-    def latest(self, session: Session, count: int) -> Flow[tuple[Message, ...]]:
+    def latest_messages(self, session: Session, count: int) -> Flow[tuple[Message, ...]]:
         """The newest messages of a session, oldest first."""
         query = {**_scope(session.directory), "limit": count}
         reply = yield Request("GET", _path(session.id, "message"), query)
-        return many("a message", _message_with_parts, reply.json())
+        return decode_list("a message", _message_with_parts, reply.json())
 
     # -- what changed ----------------------------------------------------------------------------
 
@@ -366,13 +379,13 @@ class V1(Generation):
     def todos(self, session: Session) -> Flow[tuple[Todo, ...]]:
         """The list that the session's agent keeps."""
         reply = yield Request("GET", _path(session.id, "todo"), _scope(session.directory))
-        return many("a todo", _todo, reply.json())
+        return decode_list("a todo", _todo, reply.json())
 
     def share(self, session: Session) -> Flow[str | None]:
         """Make a session public. Where sharing is disabled, 1.18.33 answers a bare 500."""
         yield Request("POST", _path(session.id, "share"), _scope(session.directory), {})
         reply = yield Request("GET", _path(session.id))
-        return string(fields((json_object(reply) or {}).get("share")).get("url")) or None
+        return string(as_dict((json_object(reply) or {}).get("share")).get("url")) or None
 
     def unshare(self, session: Session) -> Flow[None]:
         """Take a session back from the public."""
@@ -388,12 +401,12 @@ class V1(Generation):
     def permissions(self, directory: str) -> Flow[tuple[Permission, ...]]:
         """Permissions that wait in a directory."""
         reply = yield Request("GET", "/permission", _scope(directory), timeout=5.0)
-        return many("a permission", _permission, reply.json())
+        return decode_list("a permission", _permission, reply.json())
 
     def questions(self, directory: str) -> Flow[tuple[Question, ...]]:
         """Questions that wait in a directory."""
         reply = yield Request("GET", "/question", _scope(directory), timeout=5.0)
-        return many("a question", _question, reply.json())
+        return decode_list("a question", _question, reply.json())
 
     def reply(
         self, permission: Permission, directory: str, decision: Decision, message: str
@@ -438,11 +451,13 @@ class V1(Generation):
     def commands(self, directory: str | None) -> Flow[tuple[Command, ...]]:
         """The commands of a directory."""
         reply = yield Request("GET", "/command", _scope(directory))
-        return many("a command", _command, reply.json())
+        return decode_list("a command", _command, reply.json())
 
     def skills(self, directory: str | None) -> Flow[tuple[Skill, ...]]:
         """The skills of a directory."""
-        return many("a skill", _skill, (yield Request("GET", "/skill", _scope(directory))).json())
+        return decode_list(
+            "a skill", _skill, (yield Request("GET", "/skill", _scope(directory))).json()
+        )
 
     def mcp(self, directory: str | None) -> Flow[tuple[McpServer, ...]]:
         """The MCP servers of a directory."""
@@ -453,7 +468,7 @@ class V1(Generation):
         """Add an MCP server, until the server restarts."""
         yield Request("POST", "/mcp", _scope(directory), {"name": name, "config": config})
 
-    def home(self) -> Flow[str]:
+    def server_directory(self) -> Flow[str]:
         """The directory that the server itself runs in."""
         body = (yield Request("GET", "/path")).json()
         return decode("its paths", lambda b: str(b["directory"]), body)
@@ -471,7 +486,7 @@ class V1(Generation):
         if read is not None:
             yield decode(f"a {kind} event", read, frame.get("properties"))
         elif kind.startswith(("permission.", "question.")):
-            log.warning("The server sent %s, which this package does not know.", kind)
+            logger.warning("The server sent %s, which this package does not know.", kind)
 
 
 def _path(*parts: str) -> str:
@@ -490,27 +505,31 @@ def _once(sessions: Iterable[Session]) -> tuple[Session, ...]:
 
 
 def _session(w: Wire) -> Session:
-    time, model, summary = fields(w.get("time")), fields(w.get("model")), fields(w.get("summary"))
+    time, model, summary = (
+        as_dict(w.get("time")),
+        as_dict(w.get("model")),
+        as_dict(w.get("summary")),
+    )
     changes = [count(summary.get(name)) for name in ("files", "additions", "deletions")]
     files, additions, deletions = changes if any(changes) else (None, None, None)  # 0 is not told
     provider, model_id = string(model.get("providerID")), string(model.get("id"))
     return Session(
-        id=needed(w["id"]),
+        id=required_string(w["id"]),
         title=string(w.get("title")),
         directory=string(w.get("directory")),
         project=string(w.get("projectID")) or None,
         parent=string(w.get("parentID")) or None,
         agent=string(w.get("agent")) or None,
         model=_ref(provider, model_id, model.get("variant")) if provider and model_id else None,
-        created=moment(time.get("created")),
-        updated=moment(time.get("updated")),
-        archived=moment(time.get("archived")) or None,  # an unarchived session keeps a 0
+        created=timestamp(time.get("created")),
+        updated=timestamp(time.get("updated")),
+        archived=timestamp(time.get("archived")) or None,  # an unarchived session keeps a 0
         usage=usage(w),
-        revert=string(fields(w.get("revert")).get("messageID")) or None,
+        revert=string(as_dict(w.get("revert")).get("messageID")) or None,
         changed=files,
         additions=additions,
         deletions=deletions,
-        metadata=fields(w.get("metadata")),
+        metadata=as_dict(w.get("metadata")),
         rules=_rules(w.get("permission")),
     )
 
@@ -520,7 +539,7 @@ def _todo(w: Wire) -> Todo:
 
 
 def _ref(provider: str, model: str, variant: Any = None) -> ModelRef:
-    return ModelRef(provider, model, None if variant == "default" else word(variant))
+    return ModelRef(provider, model, None if variant == "default" else optional_string(variant))
 
 
 def _statuses(body: Wire) -> dict[str, Status]:
@@ -547,15 +566,15 @@ def _message(w: Wire, parts: tuple[Part, ...] = (), unread: tuple[str, ...] = ()
     variant = w.get("variant") or model.get("variant")
     summary = w.get("summary")
     return Message(
-        id=needed(w["id"]),
+        id=required_string(w["id"]),
         session=string(w.get("sessionID")),
         role=role,
-        created=moment(time.get("created")),
-        completed=moment(time.get("completed")),
-        parent=word(w.get("parentID")),
-        agent=word(w.get("agent")),
+        created=timestamp(time.get("created")),
+        completed=timestamp(time.get("completed")),
+        parent=optional_string(w.get("parentID")),
+        agent=optional_string(w.get("agent")),
         model=_ref(provider, model_id, variant) if provider and model_id else None,
-        finish=word(w.get("finish")),
+        finish=optional_string(w.get("finish")),
         error=_failure(w["error"]) if w.get("error") else None,
         reported=call_usage(w) if role == "assistant" else None,
         summary=summary is True,
@@ -567,8 +586,8 @@ def _message(w: Wire, parts: tuple[Part, ...] = (), unread: tuple[str, ...] = ()
 
 def _readable(w: Any, session: str) -> Message:
     """A stored message: all of it that can be read, and the names of what can't."""
-    w = fields(w)
-    info, unread = _fitting(fields(w.get("info")))
+    w = as_dict(w)
+    info, unread = _fitting(as_dict(w.get("info")))
     listed = w.get("parts") if isinstance(w.get("parts"), list) else ()
     parts = tuple([_readable_part(p, unread) for p in listed or ()])
     return _message(info | {"sessionID": session}, parts, tuple(unread))
@@ -581,19 +600,19 @@ def _fitting(info: Wire) -> tuple[Wire, list[str]]:
     if odd:
         info = {"id": "", "role": ""} | {n: v for n, v in info.items() if n not in odd}
     tokens, time = info.get("tokens") or {}, info.get("time") or {}
-    cache, model = fields(tokens.get("cache")), info.get("model") or {}
+    cache, model = as_dict(tokens.get("cache")), info.get("model") or {}
     told = (
-        ("cost", info.get("cost"), money),
+        ("cost", info.get("cost"), cost_usd),
         ("tokens.input", tokens.get("input"), count),
         ("tokens.output", tokens.get("output"), count),
         ("tokens.reasoning", tokens.get("reasoning"), count),
         ("tokens.cache.read", cache.get("read"), count),
         ("tokens.cache.write", cache.get("write"), count),
-        ("time.created", time.get("created"), moment),
-        ("time.completed", time.get("completed"), moment),
-        ("model.providerID", model.get("providerID"), word),
-        ("model.modelID", model.get("modelID"), word),
-        ("model.variant", model.get("variant"), word),
+        ("time.created", time.get("created"), timestamp),
+        ("time.completed", time.get("completed"), timestamp),
+        ("model.providerID", model.get("providerID"), optional_string),
+        ("model.modelID", model.get("modelID"), optional_string),
+        ("model.variant", model.get("variant"), optional_string),
     )
     odd += [name for name, value, read in told if value is not None and read(value) is None]
     if info["role"] not in ("user", "assistant", ""):
@@ -613,11 +632,11 @@ def _readable_part(w: Any, unread: list[str]) -> Part:
         return _part(w)
     except (KeyError, TypeError, AttributeError, ValueError):
         unread.append("part")
-        return OtherPart(string(fields(w).get("id")), string(fields(w).get("type")))
+        return OtherPart(string(as_dict(w).get("id")), string(as_dict(w).get("type")))
 
 
 def _failure(w: Wire) -> Failure:
-    data = fields(w.get("data"))
+    data = as_dict(w.get("data"))
     return Failure(
         name=str(w.get("name") or w.get("_tag") or "UnknownError"),
         message=_STACK.sub("", str(data.get("message") or w.get("message") or "")),
@@ -675,7 +694,7 @@ def _compared(w: Wire) -> str:
     before, after = w.get("before"), w.get("after")
     if not isinstance(before, str) or not isinstance(after, str):
         return ""
-    return compared(ended(before), ended(after))
+    return make_patch(split_lines(before), split_lines(after))
 
 
 def _part(w: Wire) -> Part:
@@ -686,13 +705,13 @@ def _part(w: Wire) -> Part:
 def _text(w: Wire) -> Text:
     time = w.get("time") or {}
     synthetic = bool(w.get("synthetic"))
-    start, end = moment(time.get("start")), moment(time.get("end"))
+    start, end = timestamp(time.get("start")), timestamp(time.get("end"))
     return Text(string(w["id"]), string(w.get("text")), start, end, synthetic)
 
 
 def _reasoning(w: Wire) -> Reasoning:
     time = w.get("time") or {}
-    start, end = moment(time.get("start")), moment(time.get("end"))
+    start, end = timestamp(time.get("start")), timestamp(time.get("end"))
     return Reasoning(string(w["id"]), string(w.get("text")), start, end)
 
 
@@ -705,7 +724,7 @@ def _tool(w: Wire) -> ToolCall:
         call=string(w.get("callID")),
         tool=string(w["tool"]),
         status=string(state["status"]),
-        input=fields(state.get("input")),
+        input=as_dict(state.get("input")),
         title=string(state.get("title")) or None,
         output=string(state.get("output")) or string(meta.get("output")),
         error=None if error is None else string(error) or repr(error),
@@ -713,8 +732,8 @@ def _tool(w: Wire) -> ToolCall:
         diffs=tuple(_named(d, state.get("title")) for d in _tool_diffs(meta)),
         child=string(meta.get("sessionId")) or None,
         declined=error in _DECLINED,
-        start=moment(time.get("start")),
-        end=moment(time.get("end")),
+        start=timestamp(time.get("start")),
+        end=timestamp(time.get("end")),
     )
 
 
@@ -741,7 +760,9 @@ def _attachment(w: Wire) -> Attachment:
     # The address is left out where it carries the whole file.
     url = string(w.get("url"))
     url = "" if url.startswith("data:") else url
-    return Attachment(string(w["id"]), string(w.get("mime")), word(w.get("filename")), url)
+    return Attachment(
+        string(w["id"]), string(w.get("mime")), optional_string(w.get("filename")), url
+    )
 
 
 def _file_part(file: Attachment) -> Wire:
@@ -768,25 +789,25 @@ def _permission(w: Wire) -> Permission:
     tool = w.get("tool") or w
     diff = meta.get("diff")
     return Permission(
-        id=needed(w["id"]),
-        session=needed(w["sessionID"]),
-        action=needed(w.get("permission") or w["type"]),
+        id=required_string(w["id"]),
+        session=required_string(w["sessionID"]),
+        action=required_string(w.get("permission") or w["type"]),
         patterns=(patterns,) if isinstance(patterns, str) else tuple(map(str, patterns)),
         always=tuple(map(str, w.get("always") or ())),
         command=string(meta.get("command")) or None,
         diff=FileDiff(string(meta.get("filepath")), diff) if isinstance(diff, str) else None,
-        call=word(tool.get("callID")),
-        message=word(tool.get("messageID")),
+        call=optional_string(tool.get("callID")),
+        message=optional_string(tool.get("messageID")),
     )
 
 
 def _question(w: Wire) -> Question:
     items = tuple(
         QuestionItem(
-            question=needed(q["question"]),
+            question=required_string(q["question"]),
             header=string(q.get("header")),
             options=tuple(
-                Option(needed(o["label"]), string(o.get("description")))
+                Option(required_string(o["label"]), string(o.get("description")))
                 for o in q.get("options") or ()
             ),
             multiple=bool(q.get("multiple")),
@@ -796,16 +817,16 @@ def _question(w: Wire) -> Question:
         for q in w["questions"]
     )
     tool = w.get("tool") or {}
-    call, message = word(tool.get("callID")), word(tool.get("messageID"))
-    return Question(needed(w["id"]), needed(w["sessionID"]), items, call, message)
+    call, message = optional_string(tool.get("callID")), optional_string(tool.get("messageID"))
+    return Question(required_string(w["id"]), required_string(w["sessionID"]), items, call, message)
 
 
 def _models(body: Wire, default: str | None) -> Iterator[Model]:
     for provider in body["providers"]:
         for key, w in provider["models"].items():
-            limit, price = fields(w.get("limit")), fields(w.get("cost"))
-            cache = fields(price.get("cache"))
-            images = fields(fields(w.get("capabilities")).get("input")).get("image")
+            limit, price = as_dict(w.get("limit")), as_dict(w.get("cost"))
+            cache = as_dict(price.get("cache"))
+            images = as_dict(as_dict(w.get("capabilities")).get("input")).get("image")
             yield Model(
                 provider=provider["id"],
                 id=key,
@@ -813,10 +834,10 @@ def _models(body: Wire, default: str | None) -> Iterator[Model]:
                 variants=tuple(w.get("variants") or ()),
                 context=count(limit.get("context")),
                 output=count(limit.get("output")),
-                price_input=money(price.get("input")),
-                price_output=money(price.get("output")),
-                price_cache_read=money(cache.get("read")),
-                price_cache_write=money(cache.get("write")),
+                price_input=cost_usd(price.get("input")),
+                price_output=cost_usd(price.get("output")),
+                price_cache_read=cost_usd(cache.get("read")),
+                price_cache_write=cost_usd(cache.get("write")),
                 default=default == f"{provider['id']}/{key}",
                 tiers=tuple(_tiers(price)),
                 images=images if isinstance(images, bool) else None,
@@ -825,15 +846,17 @@ def _models(body: Wire, default: str | None) -> Iterator[Model]:
 
 def _tiers(price: Wire) -> Iterator[PriceTier]:
     """Prices of long prompts, as 1.18.33 bills: the longest tier that is passed, else the other."""
-    listed = [t for t in price.get("tiers") or () if fields(t.get("tier")).get("type") == "context"]
+    listed = [
+        t for t in price.get("tiers") or () if as_dict(t.get("tier")).get("type") == "context"
+    ]
     tiers = {t["tier"]["size"]: t for t in listed}
     beyond = price.get("experimentalOver200K")
     if beyond and not any(size <= 200_000 for size in tiers):
         tiers[200_000] = beyond
     for above, w in sorted(tiers.items()):
-        cache = fields(w.get("cache"))
+        cache = as_dict(w.get("cache"))
         told = (w.get("input"), w.get("output"), cache.get("read"), cache.get("write"))
-        yield PriceTier(above, *map(money, told))
+        yield PriceTier(above, *map(cost_usd, told))
 
 
 def _agents(body: Any) -> tuple[Agent, ...]:
@@ -883,8 +906,8 @@ def _message_changed(p: Wire) -> Event:
 
 def _part_changed(p: Wire) -> Event:
     w = p["part"]
-    session = needed(w.get("sessionID") or p["sessionID"])
-    return PartChanged(session, needed(w["messageID"]), _part(w))
+    session = required_string(w.get("sessionID") or p["sessionID"])
+    return PartChanged(session, required_string(w["messageID"]), _part(w))
 
 
 def _delta(p: Wire) -> Event:
@@ -894,32 +917,42 @@ def _delta(p: Wire) -> Event:
 
 
 def _permission_replied(p: Wire) -> Event:
-    request = needed(p.get("requestID") or p["permissionID"])
-    return RequestReplied(needed(p["sessionID"]), request, needed(p.get("reply") or p["response"]))
+    request = required_string(p.get("requestID") or p["permissionID"])
+    return RequestReplied(
+        required_string(p["sessionID"]), request, required_string(p.get("reply") or p["response"])
+    )
 
 
 def _settled(p: Wire, reply: str) -> Event:
-    return RequestReplied(needed(p["sessionID"]), needed(p["requestID"]), reply)
+    return RequestReplied(required_string(p["sessionID"]), required_string(p["requestID"]), reply)
 
 
 def _status_changed(p: Wire, status: Status) -> Event:
-    return StatusChanged(needed(p["sessionID"]), status)
+    return StatusChanged(required_string(p["sessionID"]), status)
 
 
 def _place_of(p: Wire) -> tuple[str, str, str]:
     """Where a part is: in which session and message, and its id."""
-    return needed(p["sessionID"]), needed(p["messageID"]), needed(p["partID"])
+    return (
+        required_string(p["sessionID"]),
+        required_string(p["messageID"]),
+        required_string(p["partID"]),
+    )
 
 
 _EVENTS: dict[str, Callable[[Wire], Event]] = {
     "session.created": lambda p: SessionChanged(_session(p["info"])),
     "session.updated": lambda p: SessionChanged(_session(p["info"])),
-    "session.deleted": lambda p: SessionDeleted(needed(p.get("sessionID") or p["info"]["id"])),
+    "session.deleted": lambda p: SessionDeleted(
+        required_string(p.get("sessionID") or p["info"]["id"])
+    ),
     "session.status": lambda p: _status_changed(p, _status(p["status"])),
     "session.idle": lambda p: _status_changed(p, Status("idle")),
     "session.error": _session_failed,
     "message.updated": _message_changed,
-    "message.removed": lambda p: MessageRemoved(needed(p["sessionID"]), needed(p["messageID"])),
+    "message.removed": lambda p: MessageRemoved(
+        required_string(p["sessionID"]), required_string(p["messageID"])
+    ),
     "message.part.updated": _part_changed,
     "message.part.delta": _delta,
     "message.part.removed": lambda p: PartRemoved(*_place_of(p)),

@@ -46,23 +46,32 @@ from ..errors import NotFoundError, OpenCodeError, StatusError, StreamError, Uns
 from . import v2_events
 from . import v2_shapes as shapes
 from .base import (
+    BaseDialect,
+    EventPosition,
     Flow,
-    Generation,
-    Place,
     Prompt,
     Query,
     Reply,
     Request,
     SessionOptions,
     decode,
+    decode_list,
     json_object,
     loads,
-    log,
-    many,
+    logger,
 )
-from .base import frame as read_frame
+from .base import decode_frame as read_frame
 from .v2_shapes import Wire
-from .values import elements, fields, file_diffs, integer, moment, needed, number, string
+from .values import (
+    as_dict,
+    as_list,
+    file_diffs,
+    integer,
+    number,
+    required_string,
+    string,
+    timestamp,
+)
 
 _CALLBACK = 3_600.0  # seconds: the template of a command may run shell commands first
 _PAGE = 200  # the most that a list of messages takes
@@ -92,19 +101,19 @@ def probe() -> Flow[Server | None]:
     return None
 
 
-class V2(Generation):
+class V2(BaseDialect):
     """The dialect of OpenCode 2.x."""
 
     generation = "2.x"
     tested = "transcripts of 2.0.16 and a simulation of 2.0 to 2.2"
-    releases = ("2.0", "2.2")
-    joining = "line up behind it with --queue, or join it with --steer"
+    tested_releases = ("2.0", "2.2")
+    queue_hint = "line up behind it with --queue, or join it with --steer"
     busy_route = "/api/session/active"
-    names_commands = False
-    tells_forks = True
-    bills_copies = False  # by the server's source
+    command_keeps_prompt_id = False
+    reports_fork_source = True
+    fork_cost_includes_copies = False  # by the server's source
     silence = 45.0  # heartbeats come every 15 s, as comments
-    always_means = "for every session of this project, until it is taken back"
+    always_scope = "for every session of this project, until it is taken back"
 
     # -- sessions ----------------------------------------------------------------------------
 
@@ -121,7 +130,7 @@ class V2(Generation):
         body: Wire = {}
         with suppress(StatusError):
             body = json_object((yield Request("GET", "/api/location", _scope(directory)))) or {}
-        place = fields(body.get("data")) or body
+        place = as_dict(body.get("data")) or body
         project = place.get("project")
         named = project.get("id") if isinstance(project, dict) else project
         return string(place.get("projectID")) or string(named) or None
@@ -150,9 +159,9 @@ class V2(Generation):
 
     def create(self, directory: str | None, title: str | None) -> Flow[Session]:
         """A new session. The server takes its directory from the body only."""
-        return (yield from self.create_as(directory, title, SessionOptions()))
+        return (yield from self.create_with_options(directory, title, SessionOptions()))
 
-    def create_as(
+    def create_with_options(
         self, directory: str | None, title: str | None, options: SessionOptions
     ) -> Flow[Session]:
         """A new session that is more than a title in a directory."""
@@ -201,7 +210,7 @@ class V2(Generation):
     def compact(self, session: Session, model: ModelRef) -> Flow[str | None]:
         """Summarise a session's conversation; gives the id of the message that will tell it."""
         reply = yield Request("POST", _path(session.id, "compact"), {}, {})
-        return decode("an item of the inbox", lambda w: needed(w["id"]), _data(reply))
+        return decode("an item of the inbox", lambda w: required_string(w["id"]), _data(reply))
 
     def revert(
         self, session: Session, message: str, files: bool = True
@@ -252,10 +261,10 @@ class V2(Generation):
 
     def messages(self, session: Session) -> Flow[tuple[Message, ...]]:
         """Every message of a session, oldest first, and the lines that the server put between."""
-        rows, why = _told_in((yield from self.pages(session)))
+        rows, why = _told_in((yield from self.message_pages(session)))
         return decode("messages", lambda rows: shapes.messages(session.id, rows, why=why), rows)
 
-    def pages(self, session: Session) -> Flow[tuple[Reply, ...]]:
+    def message_pages(self, session: Session) -> Flow[tuple[Reply, ...]]:
         """Every message of a session as the server sends them.
 
         And its log, where a turn was cut off: messages don't tell by whom.
@@ -267,12 +276,12 @@ class V2(Generation):
                 pages += ((yield self.log(session.id, None, False)),)
         return pages
 
-    def transcript(self, session: Session, pages: Sequence[Reply]) -> tuple[Message, ...]:
+    def readable_messages(self, session: Session, pages: Sequence[Reply]) -> tuple[Message, ...]:
         """The messages in these replies, oldest first, as far as they can be read."""
         rows, why = _told_in(pages)
-        return shapes.messages(session.id, rows, shapes.readable, why)
+        return shapes.messages(session.id, rows, shapes.readable_message, why)
 
-    def latest(self, session: Session, count: int) -> Flow[tuple[Message, ...]]:
+    def latest_messages(self, session: Session, count: int) -> Flow[tuple[Message, ...]]:
         """The newest messages of a session, oldest first, and the lines between them."""
         query: Query = {"order": "desc", "limit": min(4 * count, _PAGE)}
         rows = _rows([(yield Request("GET", _path(session.id, "message"), query))])
@@ -287,7 +296,9 @@ class V2(Generation):
             item = next((w for w in waiting if w.get("id") == message), None)
             if item is None:
                 raise
-            return decode("an item of the inbox", lambda w: shapes.enqueued(session.id, w), item)
+            return decode(
+                "an item of the inbox", lambda w: shapes.inbox_message(session.id, w), item
+            )
         return decode("a message", lambda w: shapes.message(session.id, w, None), _data(reply))
 
     def check(self, prompt: Prompt) -> None:
@@ -354,7 +365,7 @@ class V2(Generation):
 
     def inbox(self, session: Session) -> Flow[tuple[InboxItem, ...]]:
         """What waits to be delivered, in the order in which it came."""
-        return many("an item of the inbox", _inbox_item, (yield from self._inbox(session)))
+        return decode_list("an item of the inbox", _inbox_item, (yield from self._inbox(session)))
 
     def _inbox(self, session: Session) -> Flow[list[Wire]]:
         items = _data((yield Request("GET", _path(session.id, "inbox"))))
@@ -372,7 +383,7 @@ class V2(Generation):
             return True
         return False
 
-    def deliver(
+    def set_delivery(
         self, session: Session, item: str, delivery: Literal["steer", "queue"]
     ) -> Flow[None]:
         """Let an item of the inbox join at the next step (steer), or after the turn (queue)."""
@@ -388,7 +399,7 @@ class V2(Generation):
         """The instructions that were added to a session, by key."""
         body = _data((yield Request("GET", _entries(session))))
         return decode(
-            "instructions", lambda ws: {needed(w["key"]): w.get("value") for w in ws}, body
+            "instructions", lambda ws: {required_string(w["key"]): w.get("value") for w in ws}, body
         )
 
     def put_instruction(self, session: Session, key: str, value: Any) -> Flow[None]:
@@ -417,14 +428,14 @@ class V2(Generation):
         for prompt, messages in turns.items():
             if not any(m.tools for m in messages):
                 continue
-            diffs: Sequence[FileDiff] = yield from self.changed(session, prompt)
+            diffs: Sequence[FileDiff] = yield from self.turn_diffs(session, prompt)
             kind = "turns" if diffs else "tools"
             diffs = diffs or (yield from self._edits(messages, seen))
             kinds |= {kind} if diffs else set()
             told += [(prompt, d) for d in diffs]
         return Diff.of(told, source_of(kinds), session.directory)
 
-    def changed(self, session: Session, prompt: str) -> Flow[tuple[FileDiff, ...]]:
+    def turn_diffs(self, session: Session, prompt: str) -> Flow[tuple[FileDiff, ...]]:
         """What the turn of a prompt changed; nothing where no snapshots are taken."""
         try:
             reply = yield Request("GET", _path(session.id, "diff"), {"from": prompt})
@@ -450,7 +461,7 @@ class V2(Generation):
         active = _data((yield Request("GET", "/api/session/active", timeout=5.0)))
         return decode("the active sessions", lambda w: dict.fromkeys(w.keys(), _BUSY), active)
 
-    def retry(self, session: Session) -> Flow[Status | None]:
+    def pending_retry(self, session: Session) -> Flow[Status | None]:
         """The retry that a busy session waits for, by its log: active is all that its status says.
 
         A step that goes on after a retry keeps it until its end. So the log is read of a session
@@ -465,17 +476,17 @@ class V2(Generation):
         last = _last_about(string(step.get("id")), lines)
         if last.get("type") != "session.retry.scheduled":
             return None
-        return decode("a retry", shapes.retry, last["data"])
+        return decode("a retry", shapes.retry_status, last["data"])
 
     def permissions(self, directory: str) -> Flow[tuple[Permission, ...]]:
         """Permissions that wait in a directory."""
         request = Request("GET", "/api/permission/request", _scope(directory), timeout=5.0)
-        return many("a permission", shapes.permission, _data((yield request)))
+        return decode_list("a permission", shapes.permission, _data((yield request)))
 
     def questions(self, directory: str) -> Flow[tuple[Question, ...]]:
         """Forms that wait in a directory, as questions."""
         request = Request("GET", "/api/form", _scope(directory), timeout=5.0)
-        return many("a form", shapes.form, _data((yield request)))
+        return decode_list("a form", shapes.question, _data((yield request)))
 
     def reply(
         self, permission: Permission, directory: str, decision: Decision, message: str
@@ -494,12 +505,12 @@ class V2(Generation):
         Raises:
             InvalidAnswer: A field can't take its answer; nothing is sent.
         """
-        questions.check(question, answers)
+        questions.check_answers(question, answers)
         pairs = zip(question.items, answers, strict=False)
         filled = {
             item.key: _answer(item, given)
             for item, given in pairs
-            if given and item.kind != "external" and questions.asked(question, item, answers)
+            if given and item.kind != "external" and questions.applies(question, item, answers)
         }
         path = _path(question.session, "form", question.id, "reply")
         yield Request("POST", path, {}, {"answer": filled})
@@ -510,7 +521,9 @@ class V2(Generation):
 
     def saved_rules(self) -> Flow[tuple[SavedRule, ...]]:
         """What "always" saved, for all projects."""
-        return many("a saved rule", _saved, _data((yield Request("GET", "/api/permission/saved"))))
+        return decode_list(
+            "a saved rule", _saved, _data((yield Request("GET", "/api/permission/saved")))
+        )
 
     def delete_saved_rule(self, rule: str) -> Flow[None]:
         """Take an "always" back."""
@@ -550,18 +563,18 @@ class V2(Generation):
     def commands(self, directory: str | None) -> Flow[tuple[Command, ...]]:
         """The commands of a directory."""
         listed = _data((yield Request("GET", "/api/command", _scope(directory))))
-        return many("a command", _command, listed)
+        return decode_list("a command", _command, listed)
 
     def skills(self, directory: str | None) -> Flow[tuple[Skill, ...]]:
         """The skills of a directory."""
-        return many(
+        return decode_list(
             "a skill", _skill, _data((yield Request("GET", "/api/skill", _scope(directory))))
         )
 
     def mcp(self, directory: str | None) -> Flow[tuple[McpServer, ...]]:
         """The MCP servers of a directory."""
         listed = _data((yield Request("GET", "/api/mcp", _scope(directory))))
-        return many("an MCP server", _mcp_server, listed)
+        return decode_list("an MCP server", _mcp_server, listed)
 
     def add_mcp(self, directory: str | None, name: str, config: dict[str, Any]) -> Flow[None]:
         """Add an MCP server, until the server restarts."""
@@ -575,7 +588,7 @@ class V2(Generation):
     def integrations(self, directory: str | None) -> Flow[tuple[Integration, ...]]:
         """The accounts that the server can use, and those that it has."""
         listed = _data((yield Request("GET", "/api/integration", _scope(directory))))
-        return many("an integration", _integration, listed)
+        return decode_list("an integration", _integration, listed)
 
     def shell_output(self, directory: str | None, shell: str, cursor: int) -> Flow[ShellOutput]:
         """What a shell printed from a byte on."""
@@ -583,10 +596,10 @@ class V2(Generation):
         query: Query = {**_scope(directory), "cursor": cursor}
         return decode("a shell's output", _shell_output, _data((yield Request("GET", path, query))))
 
-    def home(self) -> Flow[str]:
+    def server_directory(self) -> Flow[str]:
         """The directory that the server itself runs in."""
         body = json_object((yield Request("GET", "/api/location"))) or {}
-        place = fields(body.get("data")) or body
+        place = as_dict(body.get("data")) or body
         return decode("its location", lambda w: str(w["directory"]), place)
 
     # -- the stream ------------------------------------------------------------------------------
@@ -600,23 +613,23 @@ class V2(Generation):
         path = f"/api/experimental/session/{quote(session, safe='')}/log"
         return Request("GET", path, {"after": after, "follow": "true" if follow else None})
 
-    def excerpt(self, log: str) -> str:
+    def log_excerpt(self, log: str) -> str:
         """What `transcript` reads of a log: the lines that tell of an interruption."""
         return b"\n".join(_lines_of_ends(log.encode())).decode()
 
-    def entry(self, frame: Any) -> LogEntry | None:
+    def log_entry(self, frame: Any) -> LogEntry | None:
         """A durable event as a line of its session's log; None of the mark at the log's end."""
         if not isinstance(frame, dict) or "durable" not in frame:
             return None
         return decode("an entry of a log", _entry, frame)
 
-    def place(self, frame: Any) -> Place | None:
+    def event_position(self, frame: Any) -> EventPosition | None:
         """An event's id, and its number if it is durable; numbers rise, and some are never sent."""
         match frame:
             case {"id": str(key), "durable": {"aggregateID": str(session), "seq": int(seq)}}:
-                return Place(key, session, seq)
+                return EventPosition(key, session, seq)
             case {"id": str(key)}:
-                return Place(key)
+                return EventPosition(key)
             case _:
                 return None
 
@@ -654,7 +667,7 @@ def _data(reply: Reply) -> Any:
 
 def _rows(pages: Iterable[Reply]) -> list[Wire]:
     """The rows of a list."""
-    listed = (decode("a page", elements, _data(page)) for page in pages)
+    listed = (decode("a page", as_list, _data(page)) for page in pages)
     return [w for page in listed for w in page if isinstance(w, dict)]
 
 
@@ -663,7 +676,7 @@ def _told_in(pages: Iterable[Reply]) -> tuple[list[Wire], dict[str, str]]:
     logs = [page for page in pages if page.request.path.endswith("/log")]
     rows = _rows(page for page in pages if page not in logs)
     ends = (frame for log in logs for frame in _ends(log.body))
-    return rows, dict(shapes.reasons(ends))
+    return rows, dict(shapes.interruption_reasons(ends))
 
 
 def _ends(body: bytes) -> Iterator[Any]:
@@ -685,8 +698,8 @@ def _last_about(step: str, body: bytes) -> Wire:
     """The last frame of a log that tells of a step; {} if none does."""
     for line in reversed(_lines(body)):
         if step.encode() in line:
-            told = fields(read_frame(line.removeprefix(b"data:").decode("utf-8", "replace")))
-            if fields(told.get("data")).get("assistantMessageID") == step:
+            told = as_dict(read_frame(line.removeprefix(b"data:").decode("utf-8", "replace")))
+            if as_dict(told.get("data")).get("assistantMessageID") == step:
                 return told
     return {}
 
@@ -697,13 +710,13 @@ def _pages(request: Request) -> Flow[tuple[Reply, ...]]:
     query, seen = request.query, set[str]()
     while True:
         reply = yield Request(request.method, request.path, query)
-        body = fields(reply.json())
-        cursor = fields(body.get("cursor")).get("next")
+        body = as_dict(reply.json())
+        cursor = as_dict(body.get("cursor")).get("next")
         pages.append(reply)
         if not body.get("data") or not isinstance(cursor, str) or not cursor:
             return tuple(pages)
         if cursor in seen:
-            log.warning("%s repeats a cursor: the list ends there.", request)
+            logger.warning("%s repeats a cursor: the list ends there.", request)
             return tuple(pages)
         seen.add(cursor)
         query = {"cursor": cursor, "limit": request.query.get("limit")}
@@ -723,7 +736,7 @@ def _rule_out(rule: Rule) -> Wire:
 
 def _answer(item: QuestionItem, given: Sequence[str]) -> Any:
     """What a person said, as the field wants it: a single choice must be no list (2.0.23)."""
-    chosen = questions.values(item, given)
+    chosen = questions.answer_values(item, given)
     if item.multiple:
         return chosen
     text = chosen[0]
@@ -778,30 +791,32 @@ def _prompt_of(turns: dict[str, tuple[Message, ...]], message: str) -> str:
 
 
 def _saved(w: Wire) -> SavedRule:
-    made = integer(fields(w.get("time")).get("created"))
-    return SavedRule(needed(w["id"]), w["action"], w["resource"], string(w.get("projectID")), made)
+    made = integer(as_dict(w.get("time")).get("created"))
+    return SavedRule(
+        required_string(w["id"]), w["action"], w["resource"], string(w.get("projectID")), made
+    )
 
 
 def _inbox_item(w: Wire) -> InboxItem:
     return InboxItem(
-        id=needed(w["id"]),
+        id=required_string(w["id"]),
         session=string(w.get("sessionID")),
         kind=string(w.get("type")),
         delivery=string(w.get("delivery")),
-        text=string(fields(w.get("payload")).get("text")),
-        created=integer(fields(w.get("time")).get("created")),
+        text=string(as_dict(w.get("payload")).get("text")),
+        created=integer(as_dict(w.get("time")).get("created")),
     )
 
 
 def _entry(w: Wire) -> LogEntry:
     data = w["data"]
-    item = fields(data.get("item"))
-    payload = fields(item.get("payload"))
-    told = fields(payload.get("metadata")) or fields(data.get("metadata"))
+    item = as_dict(data.get("item"))
+    payload = as_dict(item.get("payload"))
+    told = as_dict(payload.get("metadata")) or as_dict(data.get("metadata"))
     return LogEntry(
         seq=int(w["durable"]["seq"]),
         kind=w["type"].removeprefix("session."),
-        at=moment(w.get("created")),
+        at=timestamp(w.get("created")),
         item=string(data.get("inboxID")),
         type=string(item.get("type")),
         text=string(payload.get("text")),
@@ -814,7 +829,7 @@ def _entry(w: Wire) -> LogEntry:
 
 
 def _models(values: Iterable[Wire], default: Any) -> tuple[Model, ...]:
-    chosen = shapes.ref(default) if fields(default).get("id") else None
+    chosen = shapes.model_ref(default) if as_dict(default).get("id") else None
     return tuple(_model(w, chosen) for w in values if w.get("enabled", True))
 
 
@@ -825,8 +840,8 @@ def _model(w: Wire, default: ModelRef | None) -> Model:
         next((p for p in prices if not p.get("tier")), {}) if isinstance(prices, list) else {}
     )
     cache = price.get("cache") or {}
-    takes = fields(w.get("capabilities")).get("input")
-    provider, name = needed(w["providerID"]), needed(w["id"])
+    takes = as_dict(w.get("capabilities")).get("input")
+    provider, name = required_string(w["providerID"]), required_string(w["id"])
     return Model(
         provider=provider,
         id=name,
@@ -846,7 +861,7 @@ def _model(w: Wire, default: ModelRef | None) -> Model:
 
 def _tiers(prices: Any) -> Iterator[PriceTier]:
     """Prices of longer prompts, the shortest first."""
-    sized = [(integer(fields(p.get("tier")).get("size")), p) for p in prices]
+    sized = [(integer(as_dict(p.get("tier")).get("size")), p) for p in prices]
     for above, p in sorted(((s, p) for s, p in sized if s), key=lambda pair: pair[0]):
         cache = p.get("cache") or {}
         told = (p.get("input"), p.get("output"), cache.get("read"), cache.get("write"))
@@ -856,10 +871,10 @@ def _tiers(prices: Any) -> Iterator[PriceTier]:
 def _agents(values: Iterable[Wire]) -> tuple[Agent, ...]:
     return tuple(
         Agent(
-            needed(w["id"]),
+            required_string(w["id"]),
             string(w.get("description")),
             string(w.get("mode")),
-            shapes.ref(w.get("model")),
+            shapes.model_ref(w.get("model")),
             shapes.rules(w.get("permissions")),
         )
         for w in values
@@ -869,20 +884,22 @@ def _agents(values: Iterable[Wire]) -> tuple[Agent, ...]:
 
 def _command(w: Wire) -> Command:
     template = string(w.get("template"))  # before 2.0; the interface of 2.0 to 2.2 has none
-    return Command(needed(w["name"]), string(w.get("description")), template=template)
+    return Command(required_string(w["name"]), string(w.get("description")), template=template)
 
 
 def _skill(w: Wire) -> Skill:
     name = string(w.get("name")) or w["id"]
-    return Skill(needed(w["id"]), name, string(w.get("description")), string(w.get("path")))
+    return Skill(
+        required_string(w["id"]), name, string(w.get("description")), string(w.get("path"))
+    )
 
 
 def _mcp_server(w: Wire) -> McpServer:
     status = w.get("status")
-    told = fields(status)
+    told = as_dict(status)
     kind = string(status) or string(told.get("status")) or string(told.get("type"))
     return McpServer(
-        needed(w["name"]), kind, string(told.get("error")) or string(told.get("message"))
+        required_string(w["name"]), kind, string(told.get("error")) or string(told.get("message"))
     )
 
 
@@ -890,7 +907,10 @@ def _integration(w: Wire) -> Integration:
     methods = (string(m.get("type")) or string(m.get("id")) for m in w.get("methods") or ())
     links = (string(c.get("label")) or string(c.get("name")) for c in w.get("connections") or ())
     return Integration(
-        needed(w["id"]), string(w.get("name")) or needed(w["id"]), tuple(methods), tuple(links)
+        required_string(w["id"]),
+        string(w.get("name")) or required_string(w["id"]),
+        tuple(methods),
+        tuple(links),
     )
 
 

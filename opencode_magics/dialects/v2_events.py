@@ -38,9 +38,9 @@ from ..core.model import (
     ToolCall,
 )
 from . import v2_shapes as shapes
-from .base import decode, log
+from .base import decode, logger
 from .v2_shapes import Wire
-from .values import call_usage, fields, integer, moment, needed, string, usage
+from .values import as_dict, call_usage, integer, required_string, string, timestamp, usage
 
 _BUSY, _IDLE = Status("busy"), Status("idle")
 _Read = Callable[[Wire, Wire], Iterable[Event]]
@@ -53,7 +53,7 @@ def events(frame: Any) -> Iterator[Event]:
     if read is not None:
         yield from decode(f"a {kind} event", lambda f: tuple(read(_spelt(f["data"]), f)), frame)
     elif kind.startswith(("permission.", "form.")):
-        log.warning("The server sent %s, which this package does not know.", kind)
+        logger.warning("The server sent %s, which this package does not know.", kind)
 
 
 _TEXTS = (
@@ -64,7 +64,7 @@ _TEXTS = (
 
 def _spelt(d: Wire) -> Wire:
     """What an event holds, its ids and its text being texts: a turn looks things up by them."""
-    for held in (d, fields(d.get("form"))):
+    for held in (d, as_dict(d.get("form"))):
         for name in _TEXTS:
             if not isinstance(held.get(name), str | None):
                 raise TypeError(f"{name} is no text")
@@ -72,7 +72,7 @@ def _spelt(d: Wire) -> Wire:
 
 
 def _at(frame: Wire) -> int | None:
-    return moment(frame.get("created"))
+    return timestamp(frame.get("created"))
 
 
 # -- prompts and steps -----------------------------------------------------------------------------
@@ -82,13 +82,13 @@ def _on_enqueued(d: Wire, f: Wire) -> Iterator[Event]:
     item = d["item"]
     if item["type"] in ("user", "synthetic"):
         w = {**item, "id": d["inboxID"], "time": {"created": _at(f)}}
-        yield MessageChanged(shapes.enqueued(d["sessionID"], w))
+        yield MessageChanged(shapes.inbox_message(d["sessionID"], w))
 
 
 def _on_step_started(d: Wire, f: Wire) -> Iterator[Event]:
     session, key = d["sessionID"], d["assistantMessageID"]
     began = integer(d.get("started")) or _at(f)
-    agent, model = string(d["agent"]) or None, shapes.ref(d.get("model"))
+    agent, model = string(d["agent"]) or None, shapes.model_ref(d.get("model"))
     yield MessageChanged(Message(key, session, "assistant", began, agent=agent, model=model))
     yield PartChanged(session, key, StepStart(":start"))
 
@@ -146,7 +146,7 @@ def _on_tool(status: Literal["pending", "running", "completed", "error"]) -> _Re
             input=given if isinstance(given, dict) else {},
             start=_at(f) if "input" in d else None,
             end=_at(f) if over else None,
-            **shapes.result(d),
+            **shapes.tool_result(d),
         )
         yield PartChanged(d["sessionID"], string(d.get("assistantMessageID")), call)
 
@@ -154,7 +154,7 @@ def _on_tool(status: Literal["pending", "running", "completed", "error"]) -> _Re
 
 
 def _on_content(d: Wire, f: Wire) -> Iterator[Event]:
-    for part in shapes.content(d["content"], _at(f)):
+    for part in shapes.step_parts(d["content"], _at(f)):
         yield PartChanged(d["sessionID"], d["messageID"], part)
 
 
@@ -168,8 +168,8 @@ def _on_started(d: Wire, f: Wire) -> Iterator[Event]:
 def _ended(outcome: str, d: Wire, f: Wire) -> Message:
     """The line that the server stores at the end of a turn: its id is the event's."""
     told = shapes.failure(d["error"]) if d.get("error") else None
-    error = told or shapes.cause(outcome, string(d.get("reason")))
-    key = shapes.row_of(string(f.get("id")))
+    error = told or shapes.end_failure(outcome, string(d.get("reason")))
+    key = shapes.row_id(string(f.get("id")))
     return Message(
         key, d["sessionID"], "system", _at(f), _at(f), finish=outcome, error=error, kind="idle"
     )
@@ -188,7 +188,7 @@ def _on_failed(d: Wire, f: Wire) -> Iterator[Event]:
 
 def _on_interrupted(d: Wire, f: Wire) -> Iterator[Event]:
     reason = string(d["reason"])
-    why = shapes.cause("interrupted", reason)
+    why = shapes.end_failure("interrupted", reason)
     if why is not None and why.interrupted:
         yield SessionFailed(d["sessionID"], why)
     if reason != "shutdown":  # a shutdown leaves no line
@@ -207,19 +207,23 @@ def _on_usage(d: Wire, f: Wire) -> Iterator[Event]:
 
 def _on_selected(d: Wire, f: Wire) -> Iterator[Event]:
     agent = string(d.get("agent")) or None
-    yield SessionChanged(Session(d["sessionID"], agent=agent, model=shapes.ref(d.get("model"))))
+    yield SessionChanged(
+        Session(d["sessionID"], agent=agent, model=shapes.model_ref(d.get("model")))
+    )
 
 
 def _settled(d: Wire, request: Any, reply: Any) -> Event:
-    return RequestReplied(needed(d["sessionID"]), needed(request), needed(reply))
+    return RequestReplied(
+        required_string(d["sessionID"]), required_string(request), required_string(reply)
+    )
 
 
 def _on_shell(d: Wire, f: Wire) -> Iterator[Event]:
-    begun = fields(d.get("info"))
+    begun = as_dict(d.get("info"))
     told = begun or d
     yield ShellChanged(
-        string(fields(begun.get("metadata")).get("sessionID")),
-        needed(told["id"]),
+        string(as_dict(begun.get("metadata")).get("sessionID")),
+        required_string(told["id"]),
         string(told.get("status")) or f["type"].removeprefix("shell."),
         string(begun.get("command")),
         integer(told.get("exit")),
@@ -285,7 +289,7 @@ _EVENTS: dict[str, _Read] = {
     "session.step.started": _on_step_started,
     "session.step.ended": _on_step_ended,
     "session.step.failed": _on_step_failed,
-    "session.retry.scheduled": lambda d, f: [StatusChanged(d["sessionID"], shapes.retry(d))],
+    "session.retry.scheduled": lambda d, f: [StatusChanged(d["sessionID"], shapes.retry_status(d))],
     "session.message.content.updated": _on_content,
     "session.text.started": _on_part(Text, closed=False),
     "session.text.delta": _on_delta("text"),
@@ -307,7 +311,7 @@ _EVENTS: dict[str, _Read] = {
     "shell.created": _on_shell,
     "shell.exited": _on_shell,
     "shell.deleted": _on_shell,
-    "form.created": lambda d, f: [QuestionAsked(shapes.form(d["form"]))],
+    "form.created": lambda d, f: [QuestionAsked(shapes.question(d["form"]))],
     "form.replied": lambda d, f: [_settled(d, d["id"], "answered")],
     "form.cancelled": lambda d, f: [_settled(d, d["id"], "dismissed")],
 }

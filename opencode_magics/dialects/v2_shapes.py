@@ -34,16 +34,16 @@ from ..core.model import (
     ToolCall,
 )
 from .values import (
+    as_dict,
     call_usage,
-    fields,
     file_diffs,
     integer,
-    moment,
-    needed,
     number,
+    optional_string,
+    required_string,
     string,
+    timestamp,
     usage,
-    word,
 )
 
 Wire = dict[str, Any]
@@ -57,31 +57,31 @@ _CUT_OFF = "Interrupted"
 
 def session(w: Wire) -> Session:
     """A session; of what is absent nothing is known."""
-    time, fork = fields(w.get("time")), fields(w.get("fork"))
+    time, fork = as_dict(w.get("time")), as_dict(w.get("fork"))
     return Session(
-        id=needed(w["id"]),
+        id=required_string(w["id"]),
         title=string(w.get("title")),
-        directory=string(fields(w.get("location")).get("directory")),
+        directory=string(as_dict(w.get("location")).get("directory")),
         project=string(w.get("projectID")) or None,
         parent=string(w.get("parentID")) or None,
         agent=string(w.get("agent")) or None,
-        model=ref(w.get("model")),
-        created=moment(time.get("created")),
-        updated=moment(time.get("updated")),
-        archived=moment(time.get("archived")) or None,
+        model=model_ref(w.get("model")),
+        created=timestamp(time.get("created")),
+        updated=timestamp(time.get("updated")),
+        archived=timestamp(time.get("archived")) or None,
         usage=usage(w),
         rules=rules(w.get("permissions")),
-        metadata=fields(w.get("metadata")),
+        metadata=as_dict(w.get("metadata")),
         forked_from=string(fork.get("sessionID")) or None,
-        forked_at=string(fields(fork.get("boundary")).get("messageID")) or None,
+        forked_at=string(as_dict(fork.get("boundary")).get("messageID")) or None,
         outcome=string(w.get("outcome")) or None,
-        revert=string(fields(w.get("revert")).get("messageID")) or None,
+        revert=string(as_dict(w.get("revert")).get("messageID")) or None,
     )
 
 
-def ref(w: Any) -> ModelRef | None:
+def model_ref(w: Any) -> ModelRef | None:
     """The model that something names, if it names one."""
-    told = fields(w)
+    told = as_dict(w)
     provider, model, variant = (string(told.get(n)) for n in ("providerID", "id", "variant"))
     if not provider or not model:
         return None
@@ -117,7 +117,7 @@ def messages(
         if told.error is not None and told.error.aborted:
             told = replace(told, error=_stopped(told.error, rows[place + 1 :], why))
         elif told.kind == "idle" and told.error is None:
-            told = replace(told, error=cause(told.finish, why.get(told.id)))
+            told = replace(told, error=end_failure(told.finish, why.get(told.id)))
         found.append(told)
     return tuple(found)
 
@@ -125,7 +125,7 @@ def messages(
 _Reader = Callable[[str, Wire, str | None], Message]
 
 
-def readable(session: str, w: Wire, prompt: str | None) -> Message:
+def readable_message(session: str, w: Wire, prompt: str | None) -> Message:
     """A stored row: all of it that can be read, and the names of what can't."""
     unread: list[str] = []
     try:
@@ -156,11 +156,11 @@ def _stopped(told: Failure, after: Sequence[Wire], why: Mapping[str, str]) -> Fa
     end = next(following, {})
     if end.get("type") != "idle":
         return Failure(_CUT_OFF, "the server stopped, and the turn with it")
-    noted = cause(end.get("outcome"), why.get(string(end.get("id"))))
+    noted = end_failure(end.get("outcome"), why.get(string(end.get("id"))))
     return noted if noted is not None and noted.interrupted else told
 
 
-def cause(outcome: str | None, reason: str | None) -> Failure | None:
+def end_failure(outcome: str | None, reason: str | None) -> Failure | None:
     """Why a turn ended so, as far as it is told; None if it succeeded."""
     match outcome, reason:
         case "failed", _:
@@ -175,7 +175,7 @@ def cause(outcome: str | None, reason: str | None) -> Failure | None:
             return None
 
 
-def reasons(frames: Iterable[Any]) -> Iterator[tuple[str, str]]:
+def interruption_reasons(frames: Iterable[Any]) -> Iterator[tuple[str, str]]:
     """Why turns were cut off, by the id of the row that notes the end."""
     for frame in frames:
         match frame:
@@ -184,26 +184,28 @@ def reasons(frames: Iterable[Any]) -> Iterator[tuple[str, str]]:
                 "id": str(key),
                 "data": {"reason": str(reason)},
             }:
-                yield row_of(key), reason
+                yield row_id(key), reason
 
 
-def row_of(event: str) -> str:
+def row_id(event: str) -> str:
     """The id of the row that a terminal event leaves (2.0.16)."""
     return "msg_" + event.removeprefix("evt_")
 
 
 def message(session: str, w: Wire, prompt: str | None) -> Message:
     """A stored row; `prompt` is the one before it, which an answer belongs to."""
-    needed(w["id"])
+    required_string(w["id"])
     kind = string(w.get("type"))
     time = w.get("time") or {}
     read = _ROWS.get(kind, _line)
-    return read(session, w, prompt, moment(time.get("created")), moment(time.get("completed")))
+    return read(
+        session, w, prompt, timestamp(time.get("created")), timestamp(time.get("completed"))
+    )
 
 
-def enqueued(session: str, w: Wire) -> Message:
+def inbox_message(session: str, w: Wire) -> Message:
     """A prompt that waits, from an item of the inbox."""
-    row = {**fields(w.get("payload")), "id": w["id"], "type": w["type"], "time": w.get("time")}
+    row = {**as_dict(w.get("payload")), "id": w["id"], "type": w["type"], "time": w.get("time")}
     waiting = message(session, row, None)
     return replace(waiting, queued=True, completed=None)
 
@@ -229,7 +231,7 @@ def _assistant(
 ) -> Message:
     used, finish = call_usage(w), string(w.get("finish")) or None
     error = failure(w["error"]) if w.get("error") else None
-    parts: list[Part] = [StepStart(":start"), *content(w.get("content") or (), done)]
+    parts: list[Part] = [StepStart(":start"), *step_parts(w.get("content") or (), done)]
     if error is not None and error.aborted and _declined(parts):
         # A refusal ends the step as aborted, although the model had come to its end.
         finish, error = "tool-calls", None
@@ -243,7 +245,7 @@ def _assistant(
         completed=done,
         parent=prompt,
         agent=string(w.get("agent")) or None,
-        model=ref(w.get("model")),
+        model=model_ref(w.get("model")),
         finish=finish,
         error=error,
         reported=used,
@@ -270,7 +272,7 @@ def _compaction(
         created=made,
         completed=None if running else done or made,
         parent=prompt if auto else None,
-        model=ref(w.get("model")),
+        model=model_ref(w.get("model")),
         finish=None if running or failed else "stop",
         error=failure(w["error"]) if w.get("error") else None,
         reported=call_usage(w),
@@ -305,18 +307,18 @@ _ROWS: dict[str, _Row] = {
 # -- parts -----------------------------------------------------------------------------------------
 
 
-def content(content: Iterable[Wire], done: int | None) -> Iterator[Part]:
+def step_parts(content: Iterable[Wire], done: int | None) -> Iterator[Part]:
     """The parts of a step. A text has no times of its own: it is closed when the step is."""
     counts = {"text": 0, "reasoning": 0}
     for w in content:
-        kind = needed(w["type"])
+        kind = required_string(w["type"])
         if kind == "tool":
             yield _tool(w)
         elif kind in counts:
             key, time = f":{kind}:{counts[kind]}", w.get("time") or {}
             counts[kind] += 1
-            made = moment(time.get("created"))
-            end = moment(time.get("completed")) or done
+            made = timestamp(time.get("created"))
+            end = timestamp(time.get("completed")) or done
             part = Text if kind == "text" else Reasoning
             yield part(key, string(w.get("text")), made, end)
         else:
@@ -328,28 +330,28 @@ def _tool(w: Wire) -> ToolCall:
     given = state.get("input")
     return ToolCall(
         id=f":tool:{w['id']}",
-        call=needed(w["id"]),
+        call=required_string(w["id"]),
         tool=string(w["name"]),
         status="pending" if state["status"] == "streaming" else string(state["status"]),
         input=given if isinstance(given, dict) else {},
-        start=moment(time.get("ran")) or moment(time.get("created")),
-        end=moment(time.get("completed")),
-        **result(state),
+        start=timestamp(time.get("ran")) or timestamp(time.get("created")),
+        end=timestamp(time.get("completed")),
+        **tool_result(state),
     )
 
 
-def result(w: Wire) -> Wire:
+def tool_result(w: Wire) -> Wire:
     """What is known of a tool's result: its fields in a row and in events are the same."""
-    meta, error = fields(w.get("metadata")), w.get("error")
+    meta, error = as_dict(w.get("metadata")), w.get("error")
     return {
         "output": _output(w.get("content") or ()),
-        "error": None if error is None else string(fields(error).get("message")) or repr(error),
+        "error": None if error is None else string(as_dict(error).get("message")) or repr(error),
         "exit": integer(meta.get("exit")),
         "diffs": file_diffs(meta.get("files")),
         "child": string(meta.get("sessionID")) or None,
         "shell": string(meta.get("shellID")) or None,
-        "declined": fields(error).get("type") == "aborted"
-        and fields(error).get("message") in _DECLINED,
+        "declined": as_dict(error).get("type") == "aborted"
+        and as_dict(error).get("message") in _DECLINED,
     }
 
 
@@ -371,10 +373,10 @@ def failure(w: Wire) -> Failure:
 
 
 def _file(place: int, w: Wire) -> Attachment:
-    source = fields(w.get("source"))
+    source = as_dict(w.get("source"))
     address = string(w.get("uri")) or string(source.get("uri")) or string(source.get("path"))
     url = "" if address.startswith("data:") else address
-    return Attachment(f":file:{place}", string(w.get("mime")), word(w.get("name")), url)
+    return Attachment(f":file:{place}", string(w.get("mime")), optional_string(w.get("name")), url)
 
 
 # -- what waits ------------------------------------------------------------------------------------
@@ -382,28 +384,28 @@ def _file(place: int, w: Wire) -> Attachment:
 
 def permission(w: Wire) -> Permission:
     """A permission that was asked for."""
-    source = fields(w.get("source"))
+    source = as_dict(w.get("source"))
     resources = tuple(map(str, w.get("resources") or ()))
     shell = w["action"] == "shell"
     return Permission(
-        id=needed(w["id"]),
-        session=needed(w["sessionID"]),
-        action=needed(w["action"]),
+        id=required_string(w["id"]),
+        session=required_string(w["sessionID"]),
+        action=required_string(w["action"]),
         patterns=resources,
         always=tuple(map(str, w.get("save") or ())),
         saves=bool(w.get("save")),
         command=" && ".join(resources) if shell and resources else None,
-        call=word(source.get("id")),
-        message=word(source.get("messageID")),
+        call=optional_string(source.get("id")),
+        message=optional_string(source.get("messageID")),
     )
 
 
-def form(w: Wire) -> Question:
+def question(w: Wire) -> Question:
     """A form as a question, without its hidden fields."""
-    tool = fields(fields(w.get("metadata")).get("tool"))
+    tool = as_dict(as_dict(w.get("metadata")).get("tool"))
     items = tuple(_field(f) for f in w["fields"] if not f.get("hidden"))
-    call, message = word(tool.get("id")), word(tool.get("messageID"))
-    return Question(needed(w["id"]), needed(w["sessionID"]), items, call, message)
+    call, message = optional_string(tool.get("id")), optional_string(tool.get("messageID"))
+    return Question(required_string(w["id"]), required_string(w["sessionID"]), items, call, message)
 
 
 def _field(w: Wire) -> QuestionItem:
@@ -417,11 +419,11 @@ def _field(w: Wire) -> QuestionItem:
     title, description = string(w.get("title")), string(w.get("description"))
     least, most = (_bound(w, *names) for names in _BOUNDS)
     return QuestionItem(
-        question=description or title or needed(w["key"]),
+        question=description or title or required_string(w["key"]),
         header=title if description else "",
         options=tuple(options),
         multiple=several,
-        key=needed(w["key"]),
+        key=required_string(w["key"]),
         kind=kind if kind in ("integer", "number", "boolean", "external") else "string",
         custom=bool(w.get("custom")) or (kind != "boolean" and not options),
         required=bool(w.get("required")),
@@ -432,7 +434,7 @@ def _field(w: Wire) -> QuestionItem:
         format=string(w.get("format")),
         url=string(w.get("url")),
         when=tuple(
-            (needed(c["key"]), c["op"], _told(c["value"]))
+            (required_string(c["key"]), c["op"], _told(c["value"]))
             for c in w.get("when") or ()
             if c["op"] in ("eq", "neq")  # by what nobody knows nothing is hidden
         ),
@@ -447,7 +449,7 @@ def _bound(w: Wire, *names: str) -> float | None:
 
 
 def _option(w: Wire) -> Option:
-    value = needed(w["value"])
+    value = required_string(w["value"])
     return Option(string(w.get("label")) or value, string(w.get("description")), value)
 
 
@@ -457,7 +459,7 @@ def _told(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def retry(d: Wire) -> Status:
+def retry_status(d: Wire) -> Status:
     """A retry that was scheduled, as what the session does meanwhile."""
-    why = string(fields(d.get("error")).get("message"))
+    why = string(as_dict(d.get("error")).get("message"))
     return Status("retry", integer(d.get("attempt")), why, integer(d.get("at")))

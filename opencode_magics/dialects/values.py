@@ -44,7 +44,7 @@ def count(value: Any) -> int | None:
     return found if found is not None and found >= 0 else None
 
 
-def moment(value: Any) -> int | None:
+def timestamp(value: Any) -> int | None:
     """A time in ms since the epoch, None for what can't be one."""
     if value is None or (type(value) is int and 0 <= value <= _LATEST):
         return value
@@ -52,18 +52,18 @@ def moment(value: Any) -> int | None:
     return found if found is not None and 0 <= found <= _LATEST else None
 
 
-def money(value: Any) -> float | None:
+def cost_usd(value: Any) -> float | None:
     """A cost, None for what can't be one."""
     found = number(value)
     return found if found is not None and 0 <= found <= _DEAREST else None
 
 
-def word(value: Any) -> str | None:
+def optional_string(value: Any) -> str | None:
     """A text, None for anything else."""
     return value if isinstance(value, str) else None
 
 
-def needed(value: Any) -> str:
+def required_string(value: Any) -> str:
     """A text that nothing else can stand for: what something is looked up by.
 
     Raises:
@@ -74,12 +74,12 @@ def needed(value: Any) -> str:
     return value
 
 
-def fields(value: Any) -> dict[str, Any]:
+def as_dict(value: Any) -> dict[str, Any]:
     """An object, an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 
-def elements(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     """A list.
 
     Raises:
@@ -95,15 +95,15 @@ def usage(w: dict[str, Any]) -> Usage | None:
     tokens, cost = w.get("tokens"), w.get("cost")
     if tokens is None and cost is None:
         return None
-    tokens = fields(tokens)
-    cache = fields(tokens.get("cache"))
+    tokens = as_dict(tokens)
+    cache = as_dict(tokens.get("cache"))
     return Usage(
         input=count(tokens.get("input")),
         output=count(tokens.get("output")),
         reasoning=count(tokens.get("reasoning")),
         cache_read=count(cache.get("read")),
         cache_write=count(cache.get("write")),
-        cost=money(cost),
+        cost=cost_usd(cost),
     )
 
 

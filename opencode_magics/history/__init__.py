@@ -8,8 +8,8 @@ from . import frames
 from .cache import Cache
 from .export import Exported, export
 from .plots import chart, context
+from .queries import forks, known_status, messages, parts, sessions, steps, tools
 from .spans import spans
-from .tables import forks, known_status, messages, parts, sessions, steps, tools
 from .timeline import timeline
 from .usage import usage
 

@@ -23,11 +23,11 @@ from typing import Any
 
 import platformdirs
 
-from ..core.columns import Lists
+from ..core.columns import ColumnLists
 from ..core.model import Session
-from .collector import without_collector
-from .frames import KINDS
-from .packing import Pack, pack, unpack
+from .frames import FRAME_KINDS
+from .gc_pause import gc_paused
+from .packing import PackedColumns, pack, unpack
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Rows:
         read_at: When it was read from the server, seconds since the epoch.
     """
 
-    lists: Lists
+    lists: ColumnLists
     unread: Counter[str] = field(default_factory=Counter)
     finished: bool = True
     read_at: float = field(default_factory=time.time)
@@ -83,7 +83,7 @@ def mark(kind: str, session: Session) -> str:
         session.archived,
         session.created,
         session.directory,
-        *KINDS[kind].columns,
+        *FRAME_KINDS[kind].columns,
     )
     return blake2b(repr(seen).encode("utf-8", "replace"), digest_size=16).hexdigest()
 
@@ -102,7 +102,7 @@ class Cache:
         self._new: list[tuple[Any, ...]] = []
         self._waiting, self._written = 0, False
 
-    @without_collector()
+    @gc_paused()
     def get(self, kind: str, sessions: Sequence[Session]) -> dict[str, Rows]:
         """The rows of those sessions that are here and, as far as can be seen, unchanged."""
         marks = {s.id: mark(kind, s) for s in sessions}
@@ -113,7 +113,7 @@ class Cache:
             query = (_FIND_SOME, (kind, json.dumps([*marks]))) if few else (_FIND_ALL, (kind,))
             for session, seen, read_at, unread, *written in db.execute(*query):
                 if seen == marks.get(session):
-                    lists = unpack(Pack(*written))
+                    lists = unpack(PackedColumns(*written))
                     found[session] = Rows(lists, _counter(unread), read_at=read_at)
 
         self._use(read)
@@ -121,7 +121,7 @@ class Cache:
 
     def put(self, kind: str, session: Session, rows: Rows) -> None:
         """Keep rows; they are written with the next `flush`, or when there are many."""
-        written = pack(KINDS[kind].columns, rows.lists)
+        written = pack(FRAME_KINDS[kind].columns, rows.lists)
         if written.size > self._limit:
             return
         about = (kind, session.id, mark(kind, session), rows.read_at, written.size)

@@ -25,17 +25,28 @@ from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
 from ..client.client import Client
-from ..core.columns import COUNT, FLAG, NUMBER, OBJECT, TEXT, TIME, Column, Columns, Lists, taken
-from ..core.formatting import counted
+from ..core.columns import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    TIME,
+    Column,
+    ColumnLists,
+    Columns,
+    lists_from_rows,
+)
+from ..core.formatting import pluralize
 from ..core.model import Message, Session
 from ..errors import OpenCodeError, UnknownNameError
 from . import frames
 from .cache import Cache, mark
-from .copies import Copies, families
-from .extras import need
-from .frames import KINDS, SessionRow, in_tree
-from .load import Loaded, is_finished, load, transcripts
-from .tables import choose, copies_of, kept_in
+from .fork_copies import Copies, fork_families
+from .frames import FRAME_KINDS, SessionRow, session_rows
+from .load import LoadedRows, is_finished, load, read_transcripts
+from .optional_imports import import_extra
+from .queries import fork_copies_in, resolve_cache, resolve_sessions
 
 _NO_DAY = "__HIVE_DEFAULT_PARTITION__"  # what readers of this layout take for NULL
 
@@ -60,7 +71,7 @@ class Exported:
     warnings: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
-        sessions = counted(self.sessions, "session")
+        sessions = pluralize(self.sessions, "session")
         return (
             f"<Exported {sessions} to {self.path}: {self.unchanged} unchanged, "
             f"{self.written} files written>"
@@ -113,17 +124,17 @@ def export(
             f"There is no format {format!r}.", f"There are: {', '.join(_FORMATS)}."
         )
     folder = _Folder(Path(path).expanduser().absolute(), _FORMATS[format]())
-    chosen = None if sessions is None else choose(client, sessions)
+    chosen = None if sessions is None else resolve_sessions(client, sessions)
     everyone = client.sessions(everywhere=everywhere or chosen is not None)
     asked = everyone if chosen is None else chosen
     known = {} if refresh else folder.marks(asked)
     changed = [s for s in asked if known.get(s.id) != _mark(s)]
     done = Exported(folder.path, len(asked), len(asked) - len(changed))
-    copies = _copies(client, everyone, changed, kept_in(cache), refresh, progress)
+    copies = _copies(client, everyone, changed, resolve_cache(cache), refresh, progress)
     done.warnings += copies.warnings
-    places = {row.session.id: row for row in in_tree((*everyone, *asked))}
+    places = {row.session.id: row for row in session_rows((*everyone, *asked))}
     name = source or _source(client)
-    with transcripts(client, changed, progress) as reading:
+    with read_transcripts(client, changed, progress) as reading:
         for session, messages in zip(changed, reading, strict=True):
             if isinstance(messages, OpenCodeError):
                 done.warnings.append(f"Session {session.id} could not be read: {messages.what}")
@@ -155,16 +166,16 @@ def _copies(
     the session, which says that there is an original somewhere: then all sessions are looked at.
     """
 
-    def look(sessions: Iterable[Session]) -> tuple[Loaded, Copies]:
+    def look(sessions: Iterable[Session]) -> tuple[LoadedRows, Copies]:
         once = list({s.id: s for s in sessions}.values())
         loaded = load(client, once, "messages", cache=cache, refresh=refresh, progress=progress)
-        if loaded.stopped:
+        if loaded.not_loaded:
             raise KeyboardInterrupt
-        return loaded, copies_of(loaded, once)
+        return loaded, fork_copies_in(loaded, once)
 
-    loaded, found = look((*changed, *families(everyone, changed)))
+    loaded, found = look((*changed, *fork_families(everyone, changed)))
     asked = {s.id for s in changed}
-    if any(loaded.lists["session"][at] in asked for at in found.lone):
+    if any(loaded.lists["session"][at] in asked for at in found.orphans):
         loaded, found = look((*changed, *everyone))
     places = zip(loaded.lists["session"], loaded.lists["message"], strict=True)
     pairs = zip(places, found.originals, strict=True)
@@ -183,7 +194,7 @@ def _source(client: Client) -> str:
 
 def _mark(session: Session) -> str:
     """What changes when the list tells something new of a session, or our columns are others."""
-    seen = "".join(mark(kind, session) for kind in KINDS)
+    seen = "".join(mark(kind, session) for kind in FRAME_KINDS)
     return blake2b(seen.encode(), digest_size=16).hexdigest()
 
 
@@ -207,7 +218,7 @@ def _write(
 ) -> None:
     """Write all of a session, its own row at last."""
     session = row.session
-    own = taken(_SESSIONS, [row]) | {"source": [source]}
+    own = lists_from_rows(_SESSIONS, [row]) | {"source": [source]}
 
     def put_own_row(seen: str | None) -> int:
         days = {_day(session.created): own | {"mark": [seen]}}
@@ -215,8 +226,8 @@ def _write(
 
     if folder.marks([session]).get(session.id) == _mark(session):
         done.written += put_own_row(None)  # until all is there, should this be interrupted
-    for kind, (columns, rows) in KINDS.items():
-        lists = taken(columns, rows(messages))
+    for kind, (columns, rows) in FRAME_KINDS.items():
+        lists = lists_from_rows(columns, rows(messages))
         places = zip(lists["session"], lists["message"], strict=True)
         lists["session_title"] = [session.title] * len(lists["session"])
         lists["duplicate_of"] = [copies.originals.get(place) for place in places]
@@ -225,7 +236,7 @@ def _write(
     done.written += put_own_row(_mark(session) if is_finished(messages) else None)
 
 
-def _days(lists: Lists) -> dict[str, Lists]:
+def _days(lists: ColumnLists) -> dict[str, ColumnLists]:
     """Rows by the day (UTC) that their message began."""
     places: dict[str, list[int]] = {}
     for at, created in enumerate(lists["created"]):
@@ -258,7 +269,7 @@ class _Folder:
         path.mkdir(parents=True, exist_ok=True)  # what can't be written is said before all reading
         self.path = path
         self._format = format
-        self._files = {kind: self._listed(kind) for kind in ("sessions", *KINDS)}
+        self._files = {kind: self._listed(kind) for kind in ("sessions", *FRAME_KINDS)}
 
     def _listed(self, kind: str) -> dict[str, set[Path]]:
         """The files of each session."""
@@ -278,7 +289,7 @@ class _Folder:
         return {id: self._format.mark(*files) for id, files in found.items() if len(files) == 1}
 
     def put(
-        self, kind: str, session: Session, columns: Columns, days: Mapping[str, Lists]
+        self, kind: str, session: Session, columns: Columns, days: Mapping[str, ColumnLists]
     ) -> tuple[int, int]:
         """Make these the rows of a session; how many files were written and taken away."""
         stem, written = _stem(session), 0
@@ -321,7 +332,7 @@ class _Format(NamedTuple):
     """How rows become a file, and how the mark is read from one."""
 
     suffix: str
-    encode: Callable[[Columns, Lists], bytes]
+    encode: Callable[[Columns, ColumnLists], bytes]
     mark: Callable[[Path], str | None]
 
 
@@ -333,8 +344,8 @@ def _texts(column: Column, values: Iterable[Any]) -> Iterator[Any]:
 
 
 def _parquet() -> _Format:
-    pa = need("pyarrow", "Parquet files", "parquet")
-    pq = need("pyarrow.parquet", "Parquet files", "parquet")
+    pa = import_extra("pyarrow", "Parquet files", "parquet")
+    pq = import_extra("pyarrow.parquet", "Parquet files", "parquet")
     types = {
         TIME: pa.timestamp("ms", "UTC"),
         COUNT: pa.int64(),
@@ -342,7 +353,7 @@ def _parquet() -> _Format:
         FLAG: pa.bool_(),
     }
 
-    def encode(columns: Columns, lists: Lists) -> bytes:
+    def encode(columns: Columns, lists: ColumnLists) -> bytes:
         # With their types given: a column that is empty here is of the same type everywhere.
         arrays = {
             name: pa.array(list(_texts(c, lists[name])), types.get(c.dtype, pa.string()))
@@ -364,7 +375,7 @@ def _parquet() -> _Format:
 
 
 def _jsonl() -> _Format:
-    def encode(columns: Columns, lists: Lists) -> bytes:
+    def encode(columns: Columns, lists: ColumnLists) -> bytes:
         told = {name: [*map(_plain(c), _texts(c, lists[name]))] for name, c in columns.items()}
         rows = (dict(zip(told, row, strict=True)) for row in zip(*told.values(), strict=True))
         return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)

@@ -7,8 +7,19 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core.columns import COUNT, FLAG, NUMBER, OBJECT, TEXT, TIME, WORD, Column, Columns, frame
-from ..core.formatting import took
+from ..core.columns import (
+    CATEGORY,
+    COUNT,
+    FLAG,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    TIME,
+    Column,
+    Columns,
+    frame_from_rows,
+)
+from ..core.formatting import seconds_between
 from ..core.model import (
     Attachment,
     Message,
@@ -39,7 +50,7 @@ class SessionRow(NamedTuple):
     fork_of: str | None = None
 
 
-def in_tree(sessions: Iterable[Session]) -> Iterator[SessionRow]:
+def session_rows(sessions: Iterable[Session]) -> Iterator[SessionRow]:
     """Sessions with their place in the tree of all that are given."""
     listed = {s.id: s for s in sessions}
     for session in listed.values():
@@ -90,10 +101,10 @@ SESSIONS: Columns = {
         _session(lambda s: s.updated),
         "When it last worked: begin and end of turns (a shell run or a new title don't count).",
     ),
-    "model": Column(WORD, _session(_model("id")), "Model of the latest prompt."),
-    "agent": Column(WORD, _session(lambda s: s.agent), "The agent of the latest prompt."),
+    "model": Column(CATEGORY, _session(_model("id")), "Model of the latest prompt."),
+    "agent": Column(CATEGORY, _session(lambda s: s.agent), "The agent of the latest prompt."),
     "status": Column(
-        WORD,
+        CATEGORY,
         lambda r: r.status,
         "idle, busy or retry; known in the directory that was asked, else NA.",
     ),
@@ -101,8 +112,8 @@ SESSIONS: Columns = {
         _session(lambda s: s.usage),
         "USD as the server stored it: of the messages that are still there, without subagents.",
     ),
-    "provider": Column(WORD, _session(_model("provider")), "Provider of the latest prompt."),
-    "variant": Column(WORD, _session(_model("variant")), "Its variant (reasoning effort)."),
+    "provider": Column(CATEGORY, _session(_model("provider")), "Provider of the latest prompt."),
+    "variant": Column(CATEGORY, _session(_model("variant")), "Its variant (reasoning effort)."),
     "created": Column(TIME, _session(lambda s: s.created), "When it was made."),
     "archived": Column(TIME, _session(lambda s: s.archived), "When it was archived."),
     "parent": Column(TEXT, _session(lambda s: s.parent), "The session it is a subagent of."),
@@ -116,8 +127,8 @@ SESSIONS: Columns = {
     "files": Column(COUNT, _session(lambda s: s.changed), "Files changed; no server tells."),
     "additions": Column(COUNT, _session(lambda s: s.additions), "Lines added; no server tells."),
     "deletions": Column(COUNT, _session(lambda s: s.deletions), "Lines gone; no server tells."),
-    "directory": Column(WORD, _session(lambda s: s.directory), "Where it works."),
-    "project": Column(WORD, _session(lambda s: s.project), "The project of the directory."),
+    "directory": Column(CATEGORY, _session(lambda s: s.directory), "Where it works."),
+    "project": Column(CATEGORY, _session(lambda s: s.project), "The project of the directory."),
     "id": Column(TEXT, _session(lambda s: s.id), "The session's id."),
 }
 
@@ -246,26 +257,26 @@ def _role(message: Message) -> str | None:
 
 
 # Of the session, not of the message: whoever loads them fills it in.
-_OF_SESSION = Column(WORD, lambda r: None, "The title of its session.")
+_OF_SESSION = Column(CATEGORY, lambda r: None, "The title of its session.")
 _ABOUT_DUPLICATE = "The message of another session that it is a copy of (forks); else NA."
 _KEY = Column(TEXT, lambda r: r.key, "What a copy of the message keeps.")
 
 MESSAGES: Columns = {
     "created": Column(TIME, _message(lambda m: m.created), "When it began."),
     "role": Column(
-        WORD,
+        CATEGORY,
         _message(_role),
         "user or assistant; what is more than that by the server's own word (idle, compaction).",
     ),
     "text": Column(TEXT, _message(lambda m: m.text), "What it says.", long=True),
     "outcome": Column(
-        WORD,
+        CATEGORY,
         _message(outcome),
         "succeeded, rejected, aborted, failed, interrupted, unfinished, or shell: a command that a "
         "person ran, no call of a model. NA for prompts.",
     ),
-    "model": Column(WORD, _message(_model("id")), "The model that was asked or answered."),
-    "agent": Column(WORD, _message(lambda m: m.agent), "The agent that was asked or answered."),
+    "model": Column(CATEGORY, _message(_model("id")), "The model that was asked or answered."),
+    "agent": Column(CATEGORY, _message(lambda m: m.agent), "The agent that was asked or answered."),
     **_usage(lambda r: r.usage, "USD as the server stored it; NA if aborted or unfinished."),
     "total": Column(COUNT, lambda r: _total(r.usage), "The sum of the five kinds of tokens."),
     "context": Column(
@@ -275,7 +286,9 @@ MESSAGES: Columns = {
     ),
     "session_title": _OF_SESSION,
     "duration": Column(
-        NUMBER, _message(lambda m: took(m.created, m.completed)), "Seconds, tools included."
+        NUMBER,
+        _message(lambda m: seconds_between(m.created, m.completed)),
+        "Seconds, tools included.",
     ),
     "tools": Column(COUNT, _message(lambda m: len(m.tools)), "Number of its tool calls."),
     "steps": Column(
@@ -288,18 +301,20 @@ MESSAGES: Columns = {
     "tokens_per_second": Column(
         NUMBER, lambda r: r.speed.rate, "Output and reasoning tokens a second, from the first word."
     ),
-    "rate_note": Column(WORD, lambda r: r.speed.why, "Why no rate can be known."),
+    "rate_note": Column(CATEGORY, lambda r: r.speed.why, "Why no rate can be known."),
     "completed": Column(TIME, _message(lambda m: m.completed), "When it ended; NA while written."),
-    "provider": Column(WORD, _message(_model("provider")), "The model's provider."),
-    "variant": Column(WORD, _message(_model("variant")), "Its variant (reasoning effort)."),
-    "finish": Column(WORD, _message(lambda m: m.finish), "Why the model stopped, in its words."),
-    "error": Column(WORD, _message(lambda m: m.error and m.error.name), "Name of its error."),
+    "provider": Column(CATEGORY, _message(_model("provider")), "The model's provider."),
+    "variant": Column(CATEGORY, _message(_model("variant")), "Its variant (reasoning effort)."),
+    "finish": Column(
+        CATEGORY, _message(lambda m: m.finish), "Why the model stopped, in its words."
+    ),
+    "error": Column(CATEGORY, _message(lambda m: m.error and m.error.name), "Name of its error."),
     "error_message": Column(
         TEXT, _message(lambda m: m.error and m.error.message), "The error's words."
     ),
     "compaction": Column(FLAG, _message(lambda m: m.summary), "It sums up the conversation."),
     "synthetic": Column(FLAG, _message(lambda m: m.synthetic), "A prompt that the server made."),
-    "session": Column(WORD, _message(lambda m: m.session), "Its session."),
+    "session": Column(CATEGORY, _message(lambda m: m.session), "Its session."),
     "message": Column(TEXT, _message(lambda m: m.id or None), "Its id."),
     "parent": Column(TEXT, _message(lambda m: m.parent), "The prompt that it answers."),
     "duplicate_of": Column(TEXT, lambda r: None, _ABOUT_DUPLICATE),
@@ -393,7 +408,7 @@ def _file(row: PartRow) -> str | None:
 
 
 def _times(row: PartRow) -> float | None:
-    return took(getattr(row.part, "start", None), getattr(row.part, "end", None))
+    return seconds_between(getattr(row.part, "start", None), getattr(row.part, "end", None))
 
 
 def _changed(name: str) -> Callable[[ToolCall], int | None]:
@@ -406,13 +421,13 @@ def _changed(name: str) -> Callable[[ToolCall], int | None]:
 
 _WHERE: Columns = {
     "session_title": _OF_SESSION,
-    "session": Column(WORD, _message(lambda m: m.session), "Its session."),
+    "session": Column(CATEGORY, _message(lambda m: m.session), "Its session."),
     "message": Column(TEXT, _message(lambda m: m.id or None), "Its message."),
 }
 _WHO: Columns = {
-    "model": Column(WORD, _message(_model("id")), "The model at work."),
-    "agent": Column(WORD, _message(lambda m: m.agent), "The agent at work."),
-    "provider": Column(WORD, _message(_model("provider")), "The model's provider."),
+    "model": Column(CATEGORY, _message(_model("id")), "The model at work."),
+    "agent": Column(CATEGORY, _message(lambda m: m.agent), "The agent at work."),
+    "provider": Column(CATEGORY, _message(_model("provider")), "The model's provider."),
 }
 _WHEN: Columns = {
     "started": Column(TIME, _part("start"), "When it began; NA where nobody tells."),
@@ -423,8 +438,8 @@ _COPY: Columns = {"duplicate_of": Column(TEXT, lambda r: None, _ABOUT_DUPLICATE)
 
 STEPS: Columns = {
     "created": Column(TIME, _message(lambda m: m.created), "When its message began."),
-    "outcome": Column(WORD, _message(outcome), "How its message ended."),
-    "finish": Column(WORD, lambda r: r.reason, "Why the model stopped, in its words."),
+    "outcome": Column(CATEGORY, _message(outcome), "How its message ended."),
+    "finish": Column(CATEGORY, lambda r: r.reason, "Why the model stopped, in its words."),
     **_WHO,
     **_usage(lambda r: r.usage, "USD as the server stored it; NA if aborted or unfinished."),
     "total": Column(COUNT, lambda r: _total(r.usage), "The sum of the five kinds of tokens."),
@@ -433,7 +448,7 @@ STEPS: Columns = {
     ),
     "duration": Column(
         NUMBER,
-        lambda r: took(r.message.created, r.message.completed) if r.only else None,
+        lambda r: seconds_between(r.message.created, r.message.completed) if r.only else None,
         "Seconds, tools included; NA where a message has several steps.",
     ),
     "step": Column(COUNT, lambda r: r.at, "Its number in the message, from 0."),
@@ -444,15 +459,17 @@ STEPS: Columns = {
 
 PARTS: Columns = {
     "created": Column(TIME, _message(lambda m: m.created), "When its message began."),
-    "role": Column(WORD, _message(_role), "Role of its message."),
+    "role": Column(CATEGORY, _message(_role), "Role of its message."),
     "type": Column(
-        WORD, lambda r: _kind(r.part), "text, reasoning, tool, step-start, step-finish, file, ..."
+        CATEGORY,
+        lambda r: _kind(r.part),
+        "text, reasoning, tool, step-start, step-finish, file, ...",
     ),
     "text": Column(
         TEXT, _part_text, "What it says; of a tool what it gave back, or its error.", long=True
     ),
-    "tool": Column(WORD, _tool(lambda t: t.tool), "Which tool."),
-    "status": Column(WORD, _tool(lambda t: t.status), "pending, running, completed or error."),
+    "tool": Column(CATEGORY, _tool(lambda t: t.tool), "Which tool."),
+    "status": Column(CATEGORY, _tool(lambda t: t.status), "pending, running, completed or error."),
     "title": Column(TEXT, _tool(lambda t: t.title), "The call in a line, by the server."),
     **_WHEN,
     "file": Column(TEXT, _file, "Name or address of an attachment."),
@@ -464,10 +481,10 @@ PARTS: Columns = {
 
 TOOLS: Columns = {
     "created": Column(TIME, _message(lambda m: m.created), "When its message began."),
-    "tool": Column(WORD, lambda r: r.part.tool or None, "Which tool."),
+    "tool": Column(CATEGORY, lambda r: r.part.tool or None, "Which tool."),
     "title": Column(TEXT, lambda r: r.part.title, "The call in a line, by the server."),
     "status": Column(
-        WORD,
+        CATEGORY,
         lambda r: r.part.status,
         "pending, running, completed or error; running for ever if the server was killed.",
     ),
@@ -490,18 +507,18 @@ TOOLS: Columns = {
 }
 
 
-class Kind(NamedTuple):
+class FrameKind(NamedTuple):
     """A frame of a history: its columns, and how messages become its rows."""
 
     columns: Columns
     rows: Callable[[Iterable[Message]], Iterable[Any]]
 
 
-KINDS: Mapping[str, Kind] = {
-    "messages": Kind(MESSAGES, message_rows),
-    "steps": Kind(STEPS, step_rows),
-    "parts": Kind(PARTS, part_rows),
-    "tools": Kind(TOOLS, tool_rows),
+FRAME_KINDS: Mapping[str, FrameKind] = {
+    "messages": FrameKind(MESSAGES, message_rows),
+    "steps": FrameKind(STEPS, step_rows),
+    "parts": FrameKind(PARTS, part_rows),
+    "tools": FrameKind(TOOLS, tool_rows),
 }
 
 
@@ -522,7 +539,7 @@ def sessions(
     told, copies = status or {}, forks or {}
     rows = (
         r._replace(status=told.get(r.session.id), fork_of=copies.get(r.session.id))
-        for r in in_tree(values)
+        for r in session_rows(values)
         if shown is None or r.session.id in shown
     )
-    return frame(SESSIONS, rows)
+    return frame_from_rows(SESSIONS, rows)

@@ -3,7 +3,7 @@
 Eight threads read, one session each; the order is kept, and a session's messages are dropped as
 soon as their rows are taken. Four would keep a server of 1.18.33 at work, if Python let them: while
 this thread decodes they wait, and with eight a request is there all the time.
-What could not be read is counted in `Loaded.warnings`, and an interrupt keeps what was loaded.
+What could not be read is counted in `LoadedRows.warnings`, and an interrupt keeps what was loaded.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from itertools import islice
 from typing import TextIO, TypeVar
 
 from ..client.client import Client
-from ..core.columns import Lists, Packed, empty, taken
-from ..core.formatting import counted
+from ..core.columns import ColumnLists, PackedTexts, empty_lists, lists_from_rows
+from ..core.formatting import pluralize
 from ..core.model import Message, Session
 from ..dialects.base import Reply
 from ..errors import NotFoundError, OpenCodeError, StatusError, StreamError
 from .cache import Cache, Rows
-from .frames import KINDS
+from .frames import FRAME_KINDS
 
-Transcript = tuple[Message, ...] | OpenCodeError
+TranscriptResult = tuple[Message, ...] | OpenCodeError
 T = TypeVar("T")
 Q = TypeVar("Q")
 
@@ -37,7 +37,7 @@ _BAR_AFTER = 0.5  # seconds
 
 
 @dataclass
-class Loaded:
+class LoadedRows:
     """The columns of many sessions.
 
     Attributes:
@@ -45,17 +45,17 @@ class Loaded:
         rows: How many rows each session has, in order.
         unread: Fields and parts that could not be read, counted by their wire names.
         failed: Sessions that could not be read at all, and why.
-        kept: How many sessions came from the cache, and from when the oldest of these is.
-        stopped: How many sessions were left when it was interrupted.
+        cached: How many sessions came from the cache, and from when the oldest of these is.
+        not_loaded: How many sessions were left when it was interrupted.
     """
 
-    lists: Lists
+    lists: ColumnLists
     rows: dict[str, int] = field(default_factory=dict)
     unread: Counter[str] = field(default_factory=Counter)
     failed: dict[str, OpenCodeError] = field(default_factory=dict)
-    kept: int = 0
+    cached: int = 0
     oldest: float | None = None
-    stopped: int = 0
+    not_loaded: int = 0
 
     def add(self, session: Session, rows: Rows) -> None:
         """Append a session's rows."""
@@ -65,17 +65,17 @@ class Loaded:
         self.rows[session.id] = number
         self.unread.update(rows.unread)
 
-    def add_kept(self, session: Session, rows: Rows) -> None:
+    def add_cached(self, session: Session, rows: Rows) -> None:
         """Append a session's rows from the cache."""
         self.add(session, rows)
-        self.kept += 1
+        self.cached += 1
         self.oldest = min(self.oldest or rows.read_at, rows.read_at)
 
-    def settle(self) -> None:
+    def trim(self) -> None:
         """Drop what an interrupt left half added: the columns are of the same length again."""
         rows = sum(self.rows.values())
         for values in self.lists.values():
-            if isinstance(values, Packed):
+            if isinstance(values, PackedTexts):
                 values.cut(rows)
             else:
                 del values[rows:]
@@ -84,17 +84,18 @@ class Loaded:
     def warnings(self) -> list[str]:
         """What a person should know about these rows, a sentence each."""
         told = [
-            f"{name} could not be read in {counted(number, 'place')}: NA there."
+            f"{name} could not be read in {pluralize(number, 'place')}: NA there."
             for name, number in sorted(self.unread.items())
         ]
         for reason, number in sorted(Counter(_why(e) for e in self.failed.values()).items()):
-            told.append(f"{counted(number, 'session')} could not be read: {reason}")
-        if self.stopped:
-            told.append(f"Interrupted: {counted(self.stopped, 'session')} not loaded.")
-        if self.kept and self.oldest is not None:
+            told.append(f"{pluralize(number, 'session')} could not be read: {reason}")
+        if self.not_loaded:
+            told.append(f"Interrupted: {pluralize(self.not_loaded, 'session')} not loaded.")
+        if self.cached and self.oldest is not None:
             since = datetime.fromtimestamp(self.oldest, UTC).astimezone()
             told.append(
-                f"{counted(self.kept, 'session')} from the cache, read at {since:%Y-%m-%d %H:%M} "
+                f"{pluralize(self.cached, 'session')} from the cache, "
+                f"read at {since:%Y-%m-%d %H:%M} "
                 "or later; --refresh reads again (a shell run or an edited part can't be seen)."
             )
         return told
@@ -108,7 +109,7 @@ def load(
     cache: Cache | None = None,
     refresh: bool = False,
     progress: bool = True,
-) -> Loaded:
+) -> LoadedRows:
     """The rows of one kind ("messages", "steps", "parts", "tools") of sessions, in their order.
 
     Args:
@@ -119,15 +120,15 @@ def load(
         refresh: Read all again, and cache that.
         progress: Show a bar if it takes a while.
     """
-    loaded = Loaded(empty(KINDS[kind].columns))
+    loaded = LoadedRows(empty_lists(FRAME_KINDS[kind].columns))
     kept = cache.get(kind, sessions) if cache is not None and not refresh else {}
     wanted = [s for s in sessions if s.id not in kept]
 
-    with transcripts(client, wanted, progress) as fresh:
+    with read_transcripts(client, wanted, progress) as fresh:
         try:
             for session in sessions:
                 if session.id in kept:
-                    loaded.add_kept(session, kept.pop(session.id))
+                    loaded.add_cached(session, kept.pop(session.id))
                     continue
                 messages = next(fresh)
                 if isinstance(messages, OpenCodeError):
@@ -138,8 +139,8 @@ def load(
                     cache.put(kind, session, rows)
                 loaded.add(session, rows)
         except KeyboardInterrupt:
-            loaded.settle()
-            loaded.stopped = len(sessions) - len(loaded.rows) - len(loaded.failed)
+            loaded.trim()
+            loaded.not_loaded = len(sessions) - len(loaded.rows) - len(loaded.failed)
         finally:
             if cache is not None:
                 cache.flush()
@@ -147,15 +148,15 @@ def load(
 
 
 def _rows(kind: str, messages: Sequence[Message]) -> Rows:
-    columns, rows_of = KINDS[kind]
+    columns, rows_of = FRAME_KINDS[kind]
     unread = Counter(name for m in messages for name in m.unread)
-    return Rows(taken(columns, rows_of(messages)), unread, is_finished(messages))
+    return Rows(lists_from_rows(columns, rows_of(messages)), unread, is_finished(messages))
 
 
 @contextmanager
-def transcripts(
+def read_transcripts(
     client: Client, sessions: Sequence[Session], progress: bool
-) -> Iterator[Iterator[Transcript]]:
+) -> Iterator[Iterator[TranscriptResult]]:
     """The messages of sessions in their order, or why they can't be read; threads read ahead.
 
     Decoded here and not in the threads: Python would keep the memory of what each decodes.
@@ -163,11 +164,11 @@ def transcripts(
 
     def read(session: Session) -> tuple[Reply, ...] | OpenCodeError:
         try:
-            return client.pages(session)
+            return client.message_pages(session)
         except StatusError as error:  # deleted meanwhile, or unreadable for ever
             return error
 
-    def decoded(reading: Iterator[tuple[Reply, ...] | OpenCodeError]) -> Iterator[Transcript]:
+    def decoded(reading: Iterator[tuple[Reply, ...] | OpenCodeError]) -> Iterator[TranscriptResult]:
         for session, pages in zip(sessions, reading, strict=True):
             if isinstance(pages, OpenCodeError):
                 bar.advance(0)
@@ -175,7 +176,7 @@ def transcripts(
                 continue
             bar.advance(sum(len(page.body) for page in pages))
             try:
-                yield client.transcript(session, pages)
+                yield client.readable_messages(session, pages)
             except (StatusError, StreamError) as error:
                 yield error
 

@@ -12,15 +12,15 @@ from itertools import accumulate, pairwise
 from math import nan
 from typing import Any, NamedTuple
 
-from ..core.columns import COUNT, NUMBER, OBJECT, TEXT, TIME, WORD, Columns, Lists
+from ..core.columns import CATEGORY, COUNT, NUMBER, OBJECT, TEXT, TIME, ColumnLists, Columns
 
 _WHOLE = {COUNT, TIME}
 _ABSENT = -(2**63)  # stands for None among them
-_SHORT = {TEXT, WORD}
+_SHORT = {TEXT, CATEGORY}
 _BETWEEN, _NONE = "\x1f", "\x1e"  # between short texts, and for None: ids and names have neither
 
 
-class Pack(NamedTuple):
+class PackedColumns(NamedTuple):
     """Columns as they are written: what stands where (JSON), numbers, texts."""
 
     plan: str
@@ -33,7 +33,7 @@ class Pack(NamedTuple):
         return len(self.plan) + len(self.numbers) + len(self.words)
 
 
-def pack(columns: Columns, lists: Lists) -> Pack:
+def pack(columns: Columns, lists: ColumnLists) -> PackedColumns:
     """Columns as they are written: those of one kind one after another."""
     same: dict[str, Any] = {}
     plain: dict[str, list[Any]] = {}
@@ -60,14 +60,14 @@ def pack(columns: Columns, lists: Lists) -> Pack:
     joined = _BETWEEN.join([_NONE if v is None else v for vs in short.values() for v in vs])
     rows = len(next(iter(lists.values())))
     plan = (rows, len(joined), same, plain, [*whole], [*real], [*short], long)
-    return Pack(
+    return PackedColumns(
         json.dumps(plan, ensure_ascii=False),
         b"".join([*whole.values(), *real.values()]),
         "".join([joined, *texts]),
     )
 
 
-def unpack(written: Pack) -> Lists:
+def unpack(written: PackedColumns) -> ColumnLists:
     """The columns again, in any order.
 
     Raises:
@@ -79,8 +79,8 @@ def unpack(written: Pack) -> Lists:
         raise ValueError("these are no packed columns") from error
 
 
-def _unpacked(written: Pack) -> Lists:
-    lists: Lists
+def _unpacked(written: PackedColumns) -> ColumnLists:
+    lists: ColumnLists
     rows, end, same, lists, whole, real, short, long = json.loads(written.plan)
     for name, value in same.items():
         lists[name] = [value] * rows
@@ -95,7 +95,7 @@ def _unpacked(written: Pack) -> Lists:
     return lists
 
 
-def _deal(lists: Lists, names: list[str], rows: int, values: list[Any]) -> None:
+def _deal(lists: ColumnLists, names: list[str], rows: int, values: list[Any]) -> None:
     """Columns that stand one after another, each to its name."""
     if len(values) != len(names) * rows:
         raise ValueError("columns of different lengths")

@@ -157,6 +157,6 @@ def short(text: object, length: int) -> str:
     return line if len(line) <= length else line[: max(0, length - 1)].rstrip() + "…"
 
 
-def letters(inches: float) -> int:
+def fitting_letters(inches: float) -> int:
     """How many letters of small text fit into a width."""
     return int(inches / _LETTER)

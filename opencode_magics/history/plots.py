@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..client.client import Client, aside
-from ..core.formatting import counted, money
+from ..client.client import Client, optional
+from ..core.formatting import format_usd, pluralize
 from ..core.model import Session
 from .cache import Cache
-from .entries import KEYS
-from .extras import need
-from .tables import choose, messages, steps
+from .optional_imports import import_extra
+from .queries import messages, resolve_sessions, steps
 from .times import PERIODS
+from .usage_entries import GROUP_KEYS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,13 +37,13 @@ _FEWEST = 6  # periods on a time axis
 _OTHERS = "all others"
 
 
-def drawing() -> Any:
+def picture_module() -> Any:
     """The module that draws.
 
     Raises:
         MissingPackageError: matplotlib is not installed.
     """
-    need("matplotlib", "Pictures", "plots")
+    import_extra("matplotlib", "Pictures", "plots")
     from . import picture
 
     return picture
@@ -69,7 +69,7 @@ def chart(usage: pd.DataFrame, value: str | None = None) -> Picture:
         ValueError: There is no such column of numbers, or it can't be stacked.
         MissingPackageError: It needs matplotlib: `pip install 'opencode-magics[plots]'`.
     """
-    keys = [name for name in usage.columns if name in KEYS]
+    keys = [name for name in usage.columns if name in GROUP_KEYS]
     keys = [name for name in keys if name != "provider" or "model" not in keys]
     value = _value(usage, value)
     times = [name for name in keys if name in PERIODS]
@@ -85,7 +85,7 @@ def chart(usage: pd.DataFrame, value: str | None = None) -> Picture:
 def _value(usage: pd.DataFrame, value: str | None) -> str:
     if value is None:
         return "cost" if usage["cost"].notna().any() or usage["calls"].isna().all() else "calls"
-    numbers = [n for n in usage.select_dtypes("number").columns if n not in KEYS]
+    numbers = [n for n in usage.select_dtypes("number").columns if n not in GROUP_KEYS]
     if value not in numbers:
         raise ValueError(f"{value!r} can't be drawn; there are: {', '.join(numbers)}")
     return value
@@ -123,7 +123,7 @@ def _labels(usage: pd.DataFrame, name: str) -> list[Any]:
 
 
 def _short(text: object, length: int) -> str:
-    short: str = drawing().short(text, length)
+    short: str = picture_module().short(text, length)
     return short
 
 
@@ -146,7 +146,7 @@ class _Words:
     def number(self, value: float) -> str:
         """A value as it stands beside a bar."""
         if self.money:
-            return money(value)
+            return format_usd(value)
         return f"{value:,.0f}" if value == round(value) else f"{value:,.2f}"
 
     def ticks(self, places: Sequence[float]) -> list[str]:
@@ -173,7 +173,7 @@ class _Words:
     def more(self, rest: pd.Series) -> str:
         """What is not drawn for want of room."""
         whole = "" if self._value in _NO_SUMS else f", of {self.number(float(rest.sum()))},"
-        return f"{counted(len(rest), 'bar')} more{whole} not drawn."
+        return f"{pluralize(len(rest), 'bar')} more{whole} not drawn."
 
     @property
     def notes(self) -> list[str]:
@@ -181,13 +181,15 @@ class _Words:
         told = []
         blind = int(self._usage["unknown"].fillna(0).sum())
         if blind and self._value not in _UNITS:
-            told.append(f"{counted(blind, 'call')} of unknown usage (stopped, failed) in no bar.")
+            told.append(f"{pluralize(blind, 'call')} of unknown usage (stopped, failed) in no bar.")
         lost = int(self._usage[self._value].isna().sum())
         if lost:
-            told.append(f"{self.title.partition(' by ')[0]} of {counted(lost, 'line')} is unknown.")
+            told.append(
+                f"{self.title.partition(' by ')[0]} of {pluralize(lost, 'line')} is unknown."
+            )
         copied = int(self._usage["duplicates"].fillna(0).sum())
         if copied:
-            told.append(f"{counted(copied, 'call')} that forks copied left out.")
+            told.append(f"{pluralize(copied, 'call')} that forks copied left out.")
         return told
 
 
@@ -218,7 +220,7 @@ class _Part(NamedTuple):
 
 def _parts(table: pd.DataFrame) -> list[_Part]:
     """The parts of bars, the largest first; what is too many stands together at the end."""
-    card = drawing()
+    card = picture_module()
     sums = table.sum(min_count=0).sort_values(ascending=False, kind="stable")
     names = list(sums.index)
     own = names if len(names) <= _STACKED else names[: _STACKED - 1]
@@ -238,7 +240,7 @@ def _legend(parts: Sequence[_Part]) -> list[tuple[str, str, str]]:
 
 def _across(words: _Words, table: pd.DataFrame) -> Picture:
     """Bars from left to right, the longest at the top."""
-    card = drawing()
+    card = picture_module()
     sums = table.sum(axis=1, min_count=1).sort_values(ascending=False, kind="stable")
     table, rest = table.loc[sums.index[:_BARS]], sums.iloc[_BARS:]
     notes = words.notes + ([words.more(rest)] if len(rest) else [])
@@ -266,7 +268,7 @@ def _across(words: _Words, table: pd.DataFrame) -> Picture:
 
 
 def _beside(axes: Any, at: int, end: float, text: str, known: bool) -> None:
-    card = drawing()
+    card = picture_module()
     axes.annotate(
         text,
         (max(end, 0.0), at),
@@ -280,7 +282,7 @@ def _beside(axes: Any, at: int, end: float, text: str, known: bool) -> None:
 
 def _over_time(words: _Words, table: pd.DataFrame) -> Picture:
     """Bars on a time axis, so that days without work are seen."""
-    card = drawing()
+    card = picture_module()
     known = table[table.index.notna()].sort_index()
     notes = words.notes
     if len(known) < len(table):
@@ -357,11 +359,11 @@ def context(
         UnknownNameError: There is no such session, or more than one.
         MissingPackageError: It needs matplotlib: `pip install 'opencode-magics[plots]'`.
     """
-    drawing()
-    (chosen,) = choose(client, [session])
-    models = aside(lambda: client.models(chosen.directory), ())
+    picture_module()
+    (chosen,) = resolve_sessions(client, [session])
+    models = optional(lambda: client.models(chosen.directory), ())
     limits = {(m.provider, m.id): m.context for m in models}
-    return context_of(
+    return context_from_frames(
         steps(client, [chosen], cache=cache, refresh=refresh),
         messages(client, [chosen], cache=cache, refresh=refresh),
         title=chosen.title,
@@ -369,7 +371,7 @@ def context(
     )
 
 
-def context_of(
+def context_from_frames(
     steps: pd.DataFrame,
     messages: pd.DataFrame,
     *,
@@ -383,10 +385,10 @@ def context_of(
         title: What it is called.
         limits: How many tokens fit into the context of a model, by provider and id.
     """
-    card = drawing()
+    card = picture_module()
     known = steps["context"].notna().to_numpy(dtype=bool)
     notes = (
-        [f"{counted(int((~known).sum()), 'step')} of unknown usage: no bar."]
+        [f"{pluralize(int((~known).sum()), 'step')} of unknown usage: no bar."]
         if not all(known)
         else []
     )
@@ -438,7 +440,7 @@ def _limit(steps: pd.DataFrame, limits: Mapping[tuple[str, str], int | None]) ->
 
 
 def _context_about(steps: pd.DataFrame, limit: int | None) -> str:
-    told = [counted(len(steps), "step")]
+    told = [pluralize(len(steps), "step")]
     most = steps["context"].max() if steps["context"].notna().any() else None
     if most is not None:
         whole = f" of {limit:,} ({most / limit:.0%})" if limit else ""
@@ -451,7 +453,7 @@ def _context_about(steps: pd.DataFrame, limit: int | None) -> str:
 
 def _mark_prompts(axes: Any, steps: pd.DataFrame, messages: pd.DataFrame, height: float) -> None:
     """Where each prompt begins, and its words as far as there is room."""
-    card = drawing()
+    card = picture_module()
     asked = messages[(messages["role"] == "user") & ~messages["synthetic"].fillna(False)]
     firsts = [int((steps["created"] < created).sum()) + 1 for created in asked["created"]]
     inches = (card.WIDTH - 1.2) / (max(len(steps), _FEWEST) + 0.2)
@@ -460,7 +462,7 @@ def _mark_prompts(axes: Any, steps: pd.DataFrame, messages: pd.DataFrame, height
         if first > len(steps):
             continue
         axes.axvline(first - 0.5, color=card.LINE, linewidth=1, zorder=0)
-        room = card.letters((end - first) * inches) - 1
+        room = card.fitting_letters((end - first) * inches) - 1
         if text and room > 5:
             axes.text(
                 first - 0.44, height, card.short(text, room), va="top", size=8.5, color=card.FAINT
@@ -469,7 +471,7 @@ def _mark_prompts(axes: Any, steps: pd.DataFrame, messages: pd.DataFrame, height
 
 def _mark_compactions(axes: Any, steps: pd.DataFrame, messages: pd.DataFrame) -> None:
     """Where the conversation was summed up, to make room."""
-    card = drawing()
+    card = picture_module()
     summaries = set(messages.loc[messages["compaction"].fillna(False), "message"])
     for place, message in enumerate(steps["message"], 1):
         if message in summaries:

@@ -18,7 +18,7 @@ PER = 1e6  # tokens that a price is for
 _SAME = 1e-9  # USD
 
 
-class Listed(NamedTuple):
+class ListPrice(NamedTuple):
     """A cost by the list (None if it can't be known), and why it isn't the stored one."""
 
     cost: float | None
@@ -36,7 +36,7 @@ class Price(NamedTuple):
         return next((t for t in reversed(self.tiers) if prompt > t.above), self.base)
 
 
-def of_models(models: Iterable[Model]) -> dict[tuple[str, str], Price]:
+def prices_from_models(models: Iterable[Model]) -> dict[tuple[str, str], Price]:
     """The server's own list."""
     return {
         (m.provider, m.id): Price(
@@ -47,7 +47,7 @@ def of_models(models: Iterable[Model]) -> dict[tuple[str, str], Price]:
     }
 
 
-def of_mapping(prices: Mapping[str, Mapping[str, float]]) -> dict[tuple[str, str], Price]:
+def prices_from_mapping(prices: Mapping[str, Mapping[str, float]]) -> dict[tuple[str, str], Price]:
     """A list like `{"provider/model": {"input": 3, "output": 15, "cache_read": 0.3}}`.
 
     Raises:
@@ -79,17 +79,17 @@ _TAKES = (
 )
 
 
-def listed(price: Price | None, usage: Usage, stored: float | None) -> Listed:
+def listed(price: Price | None, usage: Usage, stored: float | None) -> ListPrice:
     """What one call costs by the list, reasoning at the output price as OpenCode bills it."""
     if usage.input is None or usage.output is None:
-        return Listed(None, "usage unknown")
+        return ListPrice(None, "usage unknown")
     free = stored == 0 and bool(usage.total)
     if price is None:
-        return Listed(None, "not metered" if free else "unknown model")
+        return ListPrice(None, "not metered" if free else "unknown model")
     read, written = usage.cache_read or 0, usage.cache_write or 0
     now = price.of(usage.input + read + written)
     if now.input is None or now.output is None:
-        return Listed(None, "unknown model")
+        return ListPrice(None, "unknown model")
     cost = (
         usage.input * now.input
         + (usage.output + (usage.reasoning or 0)) * now.output
@@ -97,11 +97,11 @@ def listed(price: Price | None, usage: Usage, stored: float | None) -> Listed:
         + written * (now.cache_write or 0)
     ) / PER
     if not now.input and not now.output:
-        return Listed(cost, "zero-priced" if stored == 0 else "price changed")
+        return ListPrice(cost, "zero-priced" if stored == 0 else "price changed")
     if free and cost:
-        return Listed(cost, "subscription")
+        return ListPrice(cost, "subscription")
     if (read and not now.cache_read) or (written and not now.cache_write):
-        return Listed(cost, "cache price missing")
+        return ListPrice(cost, "cache price missing")
     if stored is None:
-        return Listed(cost, "stored cost unknown")
-    return Listed(cost, None if abs(cost - stored) < _SAME else "price changed")
+        return ListPrice(cost, "stored cost unknown")
+    return ListPrice(cost, None if abs(cost - stored) < _SAME else "price changed")

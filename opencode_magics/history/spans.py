@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..client.client import Client
-from ..core.columns import COUNT, NUMBER, TEXT, TIME, WORD, Column, Columns, frame
-from ..core.formatting import took
+from ..core.columns import CATEGORY, COUNT, NUMBER, TEXT, TIME, Column, Columns, frame_from_rows
+from ..core.formatting import seconds_between
 from ..core.model import Message, Session, ToolCall
-from ..core.turn import Settled, Turn
-from ..sessions.lookup import find
+from ..core.turn import SettledRequest, Turn
+from ..sessions.lookup import find_session
 from .frames import SHELL, outcome
-from .tables import described
+from .queries import documents_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,18 +41,18 @@ SPANS: Columns = {
     "session": Column(TEXT, lambda s: s.session.id, "Where it happened."),
     "title": Column(TEXT, lambda s: s.session.title, "Title of that session."),
     "depth": Column(COUNT, lambda s: s.depth, "0 for what was asked about, 1 for its subagents."),
-    "kind": Column(WORD, lambda s: s.kind, "prompt, step, tool or waiting."),
+    "kind": Column(CATEGORY, lambda s: s.kind, "prompt, step, tool or waiting."),
     "name": Column(TEXT, lambda s: s.name, "Model of a step, name of a tool, kind of a request."),
     "detail": Column(TEXT, lambda s: s.detail, "The call or the request in a line."),
     "started": Column(TIME, lambda s: s.start, "When it began, by the server's clock."),
     "ended": Column(TIME, lambda s: s.end, "When it ended; NA if it never did."),
     "duration": Column(
         NUMBER,
-        lambda s: took(s.start, s.end),
+        lambda s: seconds_between(s.start, s.end),
         "Seconds. A step's include its tools, a tool's its waiting.",
     ),
     "status": Column(
-        WORD,
+        CATEGORY,
         lambda s: s.status,
         "Of a step how its message ended; of a tool completed, error, ...; of waiting the answer.",
     ),
@@ -60,7 +60,7 @@ SPANS: Columns = {
 }
 
 
-@described(SPANS)
+@documents_columns(SPANS)
 def spans(client: Client, of: Turn | Session | str, *, last: int | None = None) -> pd.DataFrame:
     """What happened when, as a frame: prompts, steps, tool calls, and waiting for permission.
 
@@ -85,14 +85,14 @@ def spans(client: Client, of: Turn | Session | str, *, last: int | None = None) 
         prompt = tuple(m for m in of.log if m.id == of.prompt)
         own = (*prompt, *of.answers)
     else:
-        top, settled = of if isinstance(of, Session) else find(client, of), ()
-        own, earlier = _latest(client.transcript(top), last)
+        top, settled = of if isinstance(of, Session) else find_session(client, of), ()
+        own, earlier = _latest(client.readable_messages(top), last)
     found = [*_of_session(top, 0, own, settled)]
     for depth, session in _below(top, _children(client, top)):
         if not isinstance(of, Turn) or session.id in of.tree:
-            meanwhile = _within(client.transcript(session), own, isinstance(of, Turn))
+            meanwhile = _within(client.readable_messages(session), own, isinstance(of, Turn))
             found += _of_session(session, depth, meanwhile, settled)
-    shown = frame(SPANS, found)
+    shown = frame_from_rows(SPANS, found)
     shown.attrs |= {"waiting": isinstance(of, Turn), "earlier": earlier}
     return shown
 
@@ -139,7 +139,7 @@ def _below(
 
 
 def _of_session(
-    session: Session, depth: int, messages: Iterable[Message], settled: Sequence[Settled]
+    session: Session, depth: int, messages: Iterable[Message], settled: Sequence[SettledRequest]
 ) -> Iterator[Span]:
     """The spans of one session, in the order of its messages."""
     for message in messages:
@@ -170,7 +170,7 @@ def _detail(tool: ToolCall) -> str | None:
 
 
 def _waiting(
-    session: Session, depth: int, tool: ToolCall, waits: Iterable[Settled]
+    session: Session, depth: int, tool: ToolCall, waits: Iterable[SettledRequest]
 ) -> Iterator[Span]:
     """What a call waited for, one after the other.
 

@@ -12,19 +12,19 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ..core.model import Session, Usage
-from .prices import Listed
+from .prices import ListPrice
 
 TOKENS = ("input", "output", "reasoning", "cache_read", "cache_write")
 _DUST = 10  # decimal places of USD beyond which floats only have dust
 
 
-class Entry(NamedTuple):
+class UsageEntry(NamedTuple):
     """What adds up: a call, a prompt, a tool call, or a whole session."""
 
     key: tuple[Any, ...]
     session: str
     usage: Usage | None = None
-    price: Listed | None = None
+    price: ListPrice | None = None
     turns: int | None = 0
     calls: int | None = 0
     errors: int | None = 0
@@ -32,7 +32,7 @@ class Entry(NamedTuple):
     copies: int | None = 0
 
 
-class Sum(NamedTuple):
+class UsageSum(NamedTuple):
     """Entries added up.
 
     A count that one of the entries does not know, nobody knows. Tokens and cost are of those calls
@@ -48,7 +48,7 @@ class Sum(NamedTuple):
     """
 
     key: tuple[Any, ...]
-    entries: Sequence[Entry]
+    entries: Sequence[UsageEntry]
     sessions: int
     turns: int | None
     calls: int | None
@@ -67,19 +67,19 @@ class Sum(NamedTuple):
     gap_reason: str | None
 
 
-def added(key: tuple[Any, ...], entries: Sequence[Entry]) -> Sum:
+def sum_of(key: tuple[Any, ...], entries: Sequence[UsageEntry]) -> UsageSum:
     """The sum of some entries."""
     return _alone(key, entries) if len(entries) == 1 else _together(key, entries)
 
 
-def _alone(key: tuple[Any, ...], entries: Sequence[Entry]) -> Sum:
+def _alone(key: tuple[Any, ...], entries: Sequence[UsageEntry]) -> UsageSum:
     """A sum of one: a line per session is made of a thousand of these."""
     (entry,) = entries
     nothing = 0 if entry.calls == 0 else None
     used = entry.usage or Usage(nothing, nothing, nothing, nothing, nothing, nothing)
     prompts = (used.input or 0) + (used.cache_read or 0) + (used.cache_write or 0)
     gap = _gap(entry)
-    return Sum(
+    return UsageSum(
         key,
         entries,
         sessions=int(not entry.copies or entry.usage is not None),
@@ -94,18 +94,18 @@ def _alone(key: tuple[Any, ...], entries: Sequence[Entry]) -> Sum:
         cache_read=used.cache_read,
         cache_write=used.cache_write,
         cache_share=(used.cache_read or 0) / prompts if prompts else None,
-        cost=None if used.cost is None else exact([used.cost]),
+        cost=None if used.cost is None else exact_sum([used.cost]),
         cost_listed=None
         if entry.price is None or entry.price.cost is None
-        else exact([entry.price.cost]),
-        gap=exact(gap) if gap else None,
+        else exact_sum([entry.price.cost]),
+        gap=exact_sum(gap) if gap else None,
         gap_reason=_counted([entry.price.reason])
         if entry.price is not None and entry.price.reason is not None
         else None,
     )
 
 
-def _together(key: tuple[Any, ...], entries: Sequence[Entry]) -> Sum:
+def _together(key: tuple[Any, ...], entries: Sequence[UsageEntry]) -> UsageSum:
     usages = [e.usage for e in entries if e.usage is not None]
     prices = [e.price for e in entries if e.price is not None]
     gaps = [x for e in entries for x in _gap(e)]
@@ -118,7 +118,7 @@ def _together(key: tuple[Any, ...], entries: Sequence[Entry]) -> Sum:
     costs = [u.cost for u in usages if u.cost is not None]
     listed = [p.cost for p in prices if p.cost is not None]
     reasons = [p.reason for p in prices if p.reason is not None]
-    return Sum(
+    return UsageSum(
         key,
         entries,
         sessions=len({e.session for e in entries if not e.copies or e.usage}),
@@ -133,14 +133,14 @@ def _together(key: tuple[Any, ...], entries: Sequence[Entry]) -> Sum:
         cache_read=read,
         cache_write=written,
         cache_share=(read or 0) / prompts if prompts else None,
-        cost=exact(costs) if costs else nothing,
-        cost_listed=exact(listed) if listed else None,
-        gap=exact(gaps) if gaps else None,
+        cost=exact_sum(costs) if costs else nothing,
+        cost_listed=exact_sum(listed) if listed else None,
+        gap=exact_sum(gaps) if gaps else None,
         gap_reason=_counted(reasons) if reasons else None,
     )
 
 
-def _gap(entry: Entry) -> tuple[float, ...]:
+def _gap(entry: UsageEntry) -> tuple[float, ...]:
     """The listed and, negative, the stored cost, where both are known."""
     now = entry.price.cost if entry.price else None
     then = entry.usage.cost if entry.usage else None
@@ -160,23 +160,25 @@ def _counted(reasons: list[str]) -> str:
     return ", ".join(f"{why} ({n})" for why, n in Counter(reasons).most_common())
 
 
-def exact(costs: Iterable[float]) -> float:
+def exact_sum(costs: Iterable[float]) -> float:
     """A sum without the dust of floats."""
     return round(math.fsum(costs), _DUST) + 0.0  # never -0.0
 
 
-def summed(entries: Iterable[Entry]) -> list[Sum]:
+def sums_by_key(entries: Iterable[UsageEntry]) -> list[UsageSum]:
     """Entries of the same key added up, in the order in which the keys come."""
-    found: dict[tuple[Any, ...], list[Entry]] = {}
+    found: dict[tuple[Any, ...], list[UsageEntry]] = {}
     for entry in entries:
         found.setdefault(entry.key, []).append(entry)
-    return [added(key, some) for key, some in found.items()]
+    return [sum_of(key, some) for key, some in found.items()]
 
 
-def rolled_up(sums: Sequence[Sum], sessions: Iterable[Session]) -> dict[str, Sum]:
+def sums_with_subagents(
+    sums: Sequence[UsageSum], sessions: Iterable[Session]
+) -> dict[str, UsageSum]:
     """Per session its own sum together with those of all subagents below it."""
     parents = {s.id: s.parent for s in sessions}
-    below: dict[str, list[Entry]] = {}
+    below: dict[str, list[UsageEntry]] = {}
     for one in sums:
         (own,) = one.key
         seen, above = {own}, parents.get(own)
@@ -184,8 +186,8 @@ def rolled_up(sums: Sequence[Sum], sessions: Iterable[Session]) -> dict[str, Sum
             seen.add(above)
             below.setdefault(above, []).extend(one.entries)
             above = parents.get(above)
-    whole: dict[str, Sum] = {}
+    whole: dict[str, UsageSum] = {}
     for one in sums:
         (own,) = one.key
-        whole[own] = added(one.key, [*one.entries, *below[own]]) if own in below else one
+        whole[own] = sum_of(one.key, [*one.entries, *below[own]]) if own in below else one
     return whole

@@ -11,10 +11,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..client.client import Client
-from ..core.formatting import counted
+from ..core.formatting import pluralize
 from ..core.model import Session
 from ..core.turn import Turn
-from .plots import drawing
+from .plots import picture_module
 from .spans import spans
 from .times import zone
 
@@ -52,13 +52,13 @@ def timeline(client: Client, of: Turn | Session | str, *, last: int | None = 10)
         UnknownNameError: There is no such session.
         MissingPackageError: It needs matplotlib: `pip install 'opencode-magics[plots]'`.
     """
-    drawing()
-    return timeline_of(spans(client, of, last=last))
+    picture_module()
+    return timeline_from_frame(spans(client, of, last=last))
 
 
-def timeline_of(spans: pd.DataFrame, tz: str | None = None) -> Picture:
+def timeline_from_frame(spans: pd.DataFrame, tz: str | None = None) -> Picture:
     """The same, of a frame of spans that is here already; clock times are those of a zone."""
-    card = drawing()
+    card = picture_module()
     known = spans[spans["started"].notna()]
     bars = [_bar(row) for row in known.to_dict("records")]
     clock = _Clock(bars)
@@ -151,7 +151,7 @@ class _Clock:
 
     def draw(self, axes: Any, height: float) -> None:
         """The axis: seconds from the beginning of each block, and the cuts between them."""
-        card = drawing()
+        card = picture_module()
         ticks: list[tuple[float, str]] = []
         step = _step(self.busy)
         for start, end in self.blocks:
@@ -254,12 +254,12 @@ def _rows(tools: Iterable[_Bar]) -> list[list[_Bar]]:
 
 
 def _draw(axes: Any, lane: _Lane, top: float, clock: _Clock) -> None:
-    card = drawing()
+    card = picture_module()
     indent = "    " * (lane.depth - 1) + "↳ " if lane.depth else ""
     begin = clock.place(min(b.start for b in lane.bars))
     asked = [b for b in lane.bars if b.kind == "prompt"]
     if lane.depth:
-        text = card.short(f"{indent}{lane.title}", card.letters((1 - begin) * card.WIDTH))
+        text = card.short(f"{indent}{lane.title}", card.fitting_letters((1 - begin) * card.WIDTH))
         axes.text(begin, top + _HEAD / 2, text, va="center", size=8.5, color=card.INK)
     else:
         _prompts(axes, asked, top, clock)
@@ -284,10 +284,10 @@ def _is_of(wait: _Bar, call: _Bar) -> bool:
 
 
 def _prompts(axes: Any, asked: Sequence[_Bar], top: float, clock: _Clock) -> None:
-    card = drawing()
+    card = picture_module()
     stretches = pairwise([*(clock.place(bar.start) for bar in asked), 1.0])
     for bar, (place, end) in zip(asked, stretches, strict=True):
-        room = card.letters((end - place) * card.WIDTH) - 4
+        room = card.fitting_letters((end - place) * card.WIDTH) - 4
         if room < 0:
             continue
         words = card.short(bar.detail, room) if room > 4 else ""
@@ -303,14 +303,14 @@ def _prompts(axes: Any, asked: Sequence[_Bar], top: float, clock: _Clock) -> Non
 
 
 def _step_colour(bar: _Bar) -> str:
-    card = drawing()
+    card = picture_module()
     if bar.name == "compaction":
         return str(card.GREY)
     return str(card.RED if bar.status in ("failed", "aborted", "interrupted") else card.PALE)
 
 
 def _tool_colour(bar: _Bar) -> str:
-    card = drawing()
+    card = picture_module()
     if bar.status in ("error", "declined"):
         return str(card.RED)
     return str(card.PURPLE if bar.child else card.BLUE)
@@ -338,12 +338,14 @@ def _name(
     axes: Any, bar: _Bar, middle: float, clock: _Clock, after: _Bar | None, waited: bool
 ) -> None:
     """A call's name behind its bar, as far as there is room; inside of a bar that is long."""
-    card = drawing()
+    card = picture_module()
     left = clock.place(bar.start)
     right = max(clock.place(clock.last if bar.end is None else bar.end), left + 0.0025)
     limit = clock.place(after.start) if after is not None else 1.0
     text = f"{bar.name} {bar.detail}".strip()
-    outside, inside = (card.letters(w * card.WIDTH) - 1 for w in (limit - right, right - left))
+    outside, inside = (
+        card.fitting_letters(w * card.WIDTH) - 1 for w in (limit - right, right - left)
+    )
     enough = min(len(text), 12) if waited else len(text)
     if within := outside < enough and outside < inside:
         place, room = left + 0.006, inside
@@ -369,7 +371,7 @@ def _connect(
     axes: Any, bars: Sequence[_Bar], lanes: Sequence[_Lane], tops: dict[str, float], clock: _Clock
 ) -> None:
     """Lines from the calls that started subagents to the lanes of these."""
-    card = drawing()
+    card = picture_module()
     rows = {
         (b.session, b.start, b.detail): at
         for la in lanes
@@ -391,7 +393,7 @@ def _connect(
 def _title(spans: pd.DataFrame) -> str:
     if not len(spans):
         return "Timeline: nothing happened"
-    return f"Timeline of “{drawing().short(spans['title'].iloc[0], 70)}”"
+    return f"Timeline of “{picture_module().short(spans['title'].iloc[0], 70)}”"
 
 
 def _about(bars: Sequence[_Bar], clock: _Clock, tz: str | None) -> str:
@@ -407,7 +409,7 @@ def _about(bars: Sequence[_Bar], clock: _Clock, tz: str | None) -> str:
     told = [
         f"{began:%Y-%m-%d %H:%M:%S} ({where})",
         f"{_seconds(round(clock.busy, 1))} at work",
-        *(counted(n, word) for n, word in counts),
+        *(pluralize(n, word) for n, word in counts),
     ]
     if waited:
         told.append(f"{_seconds(round(waited, 1))} of waiting for an answer")
@@ -415,7 +417,7 @@ def _about(bars: Sequence[_Bar], clock: _Clock, tz: str | None) -> str:
 
 
 def _legend(bars: Sequence[_Bar]) -> list[tuple[str, str, str]]:
-    card = drawing()
+    card = picture_module()
     met = {
         "step, with its tools": (card.PALE, "", [b.kind == "step" for b in bars]),
         "tool call": (card.BLUE, "", [b.kind == "tool" and not b.child for b in bars]),
@@ -433,7 +435,7 @@ def _legend(bars: Sequence[_Bar]) -> list[tuple[str, str, str]]:
 
 def _is_red(bar: _Bar) -> bool:
     colour = _step_colour(bar) if bar.kind == "step" else _tool_colour(bar)
-    return bar.kind in ("step", "tool") and colour == drawing().RED
+    return bar.kind in ("step", "tool") and colour == picture_module().RED
 
 
 def _notes(spans: pd.DataFrame, bars: Sequence[_Bar]) -> list[str]:

@@ -47,7 +47,7 @@ def _here() -> ZoneInfo:
         ) from error
 
 
-def moment(given: str | date, where: ZoneInfo) -> int:
+def parse_time(given: str | date, where: ZoneInfo) -> int:
     """Milliseconds since the epoch of `7d` (ago), of a date or a time in a zone.
 
     Raises:

@@ -13,31 +13,31 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..client.client import Client, aside
-from ..core.columns import COUNT, DAY, NUMBER, TEXT, Column, Columns, frame
+from ..client.client import Client, optional
+from ..core.columns import COUNT, DAY, NUMBER, TEXT, Column, Columns, frame_from_rows
 from ..core.model import Model, Session
 from . import prices as price_lists
 from .cache import Cache
-from .collector import without_collector
-from .entries import Inquiry, Reading, ask
-from .prices import of_mapping
-from .sums import Entry, Sum, added, rolled_up, summed
-from .tables import choose, described, kept_in
+from .gc_pause import gc_paused
+from .prices import prices_from_mapping
+from .queries import documents_columns, resolve_cache, resolve_sessions
+from .sums import UsageEntry, UsageSum, sum_of, sums_by_key, sums_with_subagents
 from .times import PERIODS
+from .usage_entries import UsageCollector, UsageQuery, parse_query
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class Row(NamedTuple):
+class UsageRow(NamedTuple):
     """A line of the frame: what was added up, and with the subagents below it."""
 
-    sum: Sum
-    whole: Sum | None = None
+    sum: UsageSum
+    whole: UsageSum | None = None
     title: str | None = None
 
 
-def _of(name: str) -> Callable[[Row], Any]:
+def _of(name: str) -> Callable[[UsageRow], Any]:
     return lambda row: getattr(row.sum, name)
 
 
@@ -89,7 +89,7 @@ _COST: Columns = {"cost": Column(NUMBER, _of("cost"), "USD as the server stored 
 USAGE: Columns = {**_TITLE, **_COST, **_WHOLE, **_SUMS}
 
 
-@described(USAGE)
+@documents_columns(USAGE)
 def usage(
     client: Client,
     by: str | Iterable[str] = "session",
@@ -137,20 +137,22 @@ def usage(
         UnknownNameError: There is no such key, time zone or session.
         ValueError: A time or a price can't be read, or `until` is not later than `since`.
     """
-    inquiry = ask(by, since, until, tz, keep_duplicates)
-    given = None if prices is None else of_mapping(prices)
-    chosen = None if sessions is None else choose(client, sessions)
+    query = parse_query(by, since, until, tz, keep_duplicates)
+    given = None if prices is None else prices_from_mapping(prices)
+    chosen = None if sessions is None else resolve_sessions(client, sessions)
     with ThreadPoolExecutor(1) as beside:
         unpriced: list[str] = []
         models = None if given is not None else beside.submit(_prices, client, unpriced)
         everyone = client.sessions(everywhere=everywhere or chosen is not None)
-        listing = price_lists.of_models(models.result()) if models else given or {}
-    kept = kept_in(cache)
-    reading = Reading(client, everyone, listing, cache=kept, refresh=refresh, progress=progress)
-    entries = reading.entries(inquiry, everyone if chosen is None else chosen)
-    shown = _framed(inquiry, entries, everyone)
+        listing = price_lists.prices_from_models(models.result()) if models else given or {}
+    kept = resolve_cache(cache)
+    reading = UsageCollector(
+        client, everyone, listing, cache=kept, refresh=refresh, progress=progress
+    )
+    entries = reading.entries(query, everyone if chosen is None else chosen)
+    shown = _framed(query, entries, everyone)
     shown.attrs["total"] = _total(entries)
-    shown.attrs["tz"] = str(inquiry.where)
+    shown.attrs["tz"] = str(query.where)
     shown.attrs["warnings"] = [*reading.warnings, *unpriced]
     return shown
 
@@ -161,50 +163,52 @@ def _prices(client: Client, unpriced: list[str]) -> tuple[Model, ...]:
     def tell(what: str) -> None:
         unpriced.append(f"No list price is known, since the server's list can't be read: {what}")
 
-    return aside(client.prices, (), tell)
+    return optional(client.prices, (), tell)
 
 
-@without_collector()
+@gc_paused()
 def _framed(
-    inquiry: Inquiry, entries: Sequence[Entry], sessions: Sequence[Session]
+    query: UsageQuery, entries: Sequence[UsageEntry], sessions: Sequence[Session]
 ) -> pd.DataFrame:
     """A line per sum: its keys, whose session it is, and what it comes to."""
     keys: Columns = {
         name: Column(DAY if name in PERIODS else TEXT, _key(at), f"The {name}.")
-        for at, name in enumerate(inquiry.by)
+        for at, name in enumerate(query.by)
     }
     titles = {s.id: s.title for s in sessions}
-    sums = summed(entries) or ([] if inquiry.by else [added((), ())])
-    by_session = inquiry.by == ("session",)
-    whole = rolled_up(sums, sessions) if by_session else {}
-    titled = next((at for at, name in enumerate(inquiry.by) if name in ("session", "root")), None)
+    sums = sums_by_key(entries) or ([] if query.by else [sum_of((), ())])
+    by_session = query.by == ("session",)
+    whole = sums_with_subagents(sums, sessions) if by_session else {}
+    titled = next((at for at, name in enumerate(query.by) if name in ("session", "root")), None)
     rows = [
-        Row(one, whole[one.key[0]] if by_session else None, _title(titles, one, titled))
-        for one in sorted(sums, key=_order(inquiry))
+        UsageRow(one, whole[one.key[0]] if by_session else None, _title(titles, one, titled))
+        for one in sorted(sums, key=_order(query))
     ]
     title = {} if titled is None else _TITLE
-    return frame({**keys, **title, **_COST, **(_WHOLE if by_session else {}), **_SUMS}, rows)
+    return frame_from_rows(
+        {**keys, **title, **_COST, **(_WHOLE if by_session else {}), **_SUMS}, rows
+    )
 
 
-def _key(at: int) -> Callable[[Row], Any]:
+def _key(at: int) -> Callable[[UsageRow], Any]:
     return lambda row: row.sum.key[at]
 
 
-def _title(titles: Mapping[str, str], one: Sum, at: int | None) -> str | None:
+def _title(titles: Mapping[str, str], one: UsageSum, at: int | None) -> str | None:
     return None if at is None else titles.get(one.key[at])
 
 
-def _order(inquiry: Inquiry) -> Callable[[Sum], Any]:
+def _order(query: UsageQuery) -> Callable[[UsageSum], Any]:
     """By time where that is asked for, else what costs most first."""
-    times = [at for at, name in enumerate(inquiry.by) if name in PERIODS]
+    times = [at for at, name in enumerate(query.by) if name in PERIODS]
 
-    def order(one: Sum) -> Any:
+    def order(one: UsageSum) -> Any:
         return ([str(one.key[at]) for at in times], -(one.cost or 0), str(one.key))
 
     return order
 
 
-def _total(entries: Sequence[Entry]) -> dict[str, Any]:
+def _total(entries: Sequence[UsageEntry]) -> dict[str, Any]:
     """The grand total: of entries, of which each is there once, and never of sums."""
-    row = Row(added((), entries))
+    row = UsageRow(sum_of((), entries))
     return {name: column.read(row) for name, column in {**_COST, **_SUMS}.items()}

@@ -11,24 +11,24 @@ from typing import Any
 from traitlets import TraitError
 
 from ..notebook import formatters
+from .catalog import CatalogMagics
 from .commands import CommandMagics
-from .completion import complete, undo_complete
+from .completion import register_completer, unregister_completer
 from .connection import ConnectionMagics
 from .control import ControlMagics
 from .diff import DiffMagics
+from .edit import EditMagics
 from .help import HelpMagics
 from .history import HistoryMagics
 from .inbox import InboxMagics
+from .input_transforms import register_transforms, unregister_transforms
 from .map import MapMagics
-from .offers import OfferMagics
 from .permissions import PermissionMagics
 from .pictures import PictureMagics
 from .prompt import PromptMagics
 from .record import RecordMagics
 from .sessions import SessionMagics
 from .state import OpenCodeMagics
-from .steering import SteeringMagics
-from .verbatim import read_as_typed, undo_read_as_typed
 
 TOPICS = (
     ConnectionMagics,
@@ -38,11 +38,11 @@ TOPICS = (
     MapMagics,
     PermissionMagics,
     ControlMagics,
-    SteeringMagics,
+    EditMagics,
     DiffMagics,
     HistoryMagics,
     InboxMagics,
-    OfferMagics,
+    CatalogMagics,
     PictureMagics,
     RecordMagics,
     HelpMagics,
@@ -57,8 +57,8 @@ def load(shell: Any) -> None:
     for topic in TOPICS:
         shell.register_magics(topic(shell, state))
     formatters.register(shell)
-    read_as_typed(shell)
-    complete(shell, state)
+    register_transforms(shell)
+    register_completer(shell, state)
 
 
 def _state(shell: Any) -> OpenCodeMagics:
@@ -81,8 +81,8 @@ def _drop_bad_options(options: Any) -> None:
 
 def unload(shell: Any) -> None:
     """Take back all that `load` did, and let go of the server; one that was to be kept stays."""
-    undo_complete(shell)
-    undo_read_as_typed(shell)
+    unregister_completer(shell)
+    unregister_transforms(shell)
     formatters.unregister(shell)
     for topic in TOPICS:
         shell.magics_manager.registry.pop(topic.__name__, None)
@@ -91,5 +91,5 @@ def unload(shell: Any) -> None:
                 shell.magics_manager.magics[kind].pop(name, None)
     ours = (OpenCodeMagics, *TOPICS)
     for state in [c for c in shell.configurables if isinstance(c, OpenCodeMagics)]:
-        state.leave()
+        state.shut_down()
     shell.configurables[:] = [c for c in shell.configurables if not isinstance(c, ours)]

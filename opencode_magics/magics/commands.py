@@ -10,15 +10,24 @@ from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
 from ..errors import TurnInterrupted
-from .options import arguments, in_any_session, no_wait, parse, played, queue, split, variant
-from .turns import TurnMagics, check
+from .options import (
+    documented_arguments,
+    no_wait_option,
+    parse,
+    queue_option,
+    split,
+    target_options,
+    turn_options,
+    variant_option,
+)
+from .turns import TurnMagics, check_prompt_options
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ..core.model import Session
     from ..prompts.ask import Notice, PromptRequest
-    from ..sessions.commands import CommandReceipt, Given
+    from ..sessions.commands import CommandReceipt, Dispatched
 
 
 @magics_class
@@ -26,8 +35,8 @@ class CommandMagics(TurnMagics):
     """Commands of OpenCode"""
 
     @no_var_expand
-    @arguments
-    @in_any_session
+    @documented_arguments
+    @target_options
     @argument("--isolated", action="store_true", help="In a session of its own, which is exact.")
     @argument("--fork", action="store_true", help="With --isolated: in a fork of the session.")
     @argument(
@@ -39,10 +48,10 @@ class CommandMagics(TurnMagics):
     @argument("--given", action="store_true", help="List those that can be recovered (2.x).")
     @argument("-m", "--model", help="provider/model; default: the command's, else the session's.")
     @argument("--agent", help="Who answers; default: the command's, else the session's.")
-    @variant
-    @played
-    @queue
-    @no_wait
+    @variant_option
+    @turn_options
+    @queue_option
+    @no_wait_option
     @argument("name", nargs="?", help="The command's name.")
     @line_cell_magic
     def oc_command(
@@ -100,7 +109,7 @@ class CommandMagics(TurnMagics):
             raise UsageError("--recover and --given send nothing: no command goes with them.")
         if not name and not found_again:
             raise UsageError("Name a command. For example: %oc_command review greet.py")
-        check(options)
+        check_prompt_options(options)
         _check_place(options)
         return options, name, text
 
@@ -111,7 +120,7 @@ class CommandMagics(TurnMagics):
         request = self._prompt_request(options, text)
         with interruptible():
             try:
-                given = commands.give(
+                given = commands.send_command(
                     self.state.client,
                     self._place(options, request),
                     name,
@@ -139,10 +148,10 @@ class CommandMagics(TurnMagics):
         if not options.isolated:
             return session_for(client, request, self._observer(options, request))
         if options.fork and not options.session:
-            return self.state.need_session()
+            return self.state.require_session()
         return existing_session(client, request) or unmade_session(client, request)
 
-    def _shown(self, given: Given, options: Namespace) -> CommandReceipt:
+    def _shown(self, given: Dispatched, options: Namespace) -> CommandReceipt:
         """The receipt, after the turn was played that it tells of."""
         from ..prompts.ask import complete
         from ..sessions import commands
@@ -153,23 +162,25 @@ class CommandMagics(TurnMagics):
         self.state.track(given.session, "made" if options.isolated else "prompted")
         if given.run is None:
             return given.receipt
-        follower = self._follower_of(options)
-        complete(given.run, follower, observe)
+        runner = self._runner_of(options)
+        complete(given.run, runner, observe)
         if options.no_wait:
             return given.receipt
         turn = given.run.turn
-        if turn.outcome != "running" and (after := commands.bring_back(self.state.client, given)):
+        if turn.outcome != "running" and (
+            after := commands.follow_subagent_result(self.state.client, given)
+        ):
             # The next cell would find the session at work.
-            complete(after, follower, observe)
-            self.state.keep(turn, options.out)
-        return commands.ended(given.receipt, turn)
+            complete(after, runner, observe)
+            self.state.remember_turn(turn, options.out)
+        return commands.with_turn(given.receipt, turn)
 
     def _recover(self, options: Namespace) -> CommandReceipt:
         from ..sessions import commands
-        from ..sessions.lookup import find
+        from ..sessions.lookup import find_session
 
         client = self.state.client
-        first = [find(client, options.session)] if options.session else []
+        first = [find_session(client, options.session)] if options.session else []
         first = first or [t.session for t in self.state.tracked.values()]
         return self._shown(commands.recover(client, options.recover, first), options)
 
@@ -177,7 +188,7 @@ class CommandMagics(TurnMagics):
         from .. import tables
         from ..sessions import commands
 
-        return tables.recoverable(commands.given(self.state.client))
+        return tables.recoverable(commands.list_sent_commands(self.state.client))
 
 
 def _check_place(options: Namespace) -> None:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from IPython.core.completer import SimpleCompletion, context_matcher
 
-from .cursor import Place, place
+from .cursor import CursorContext, cursor_context
+from .input_transforms import FREE_TEXT_MAGICS
 from .state import OpenCodeMagics
-from .verbatim import TEXTS
 
 if TYPE_CHECKING:
     from ..client.client import Client
@@ -40,7 +40,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-class Offer(NamedTuple):
+class Suggestion(NamedTuple):
     """One completion: what would stand there, and what kind of thing it is."""
 
     text: str
@@ -57,7 +57,7 @@ class Completer:
         self._asking: dict[str, threading.Thread] = {}
         self._client: Client | None = None  # whom that is known of
 
-    def offers(self, cell: str, row: int, column: int) -> tuple[str, list[Offer]]:
+    def suggestions(self, cell: str, row: int, column: int) -> tuple[str, list[Suggestion]]:
         """How much before the cursor is to be replaced, and what could stand there instead.
 
         Args:
@@ -73,14 +73,16 @@ class Completer:
         magic = self.shell.magics_manager.magics["cell" if whole else "line"].get(found[1])
         if magic is None:
             return "", []
-        spot = place(magic, line[found.end() : column], verbatim=not whole and found[1] in TEXTS)
+        spot = cursor_context(
+            magic, line[found.end() : column], verbatim=not whole and found[1] in FREE_TEXT_MAGICS
+        )
         typed, fitting = self._values(found[1], spot, line[column : column + 1])
         begun = not spot.typed or spot.typed.startswith("-")
         if spot.options and begun and typed == spot.typed:
             fitting += _options(magic, spot)
         return typed, fitting
 
-    def _values(self, name: str, spot: Place, after: str) -> tuple[str, list[Offer]]:
+    def _values(self, name: str, spot: CursorContext, after: str) -> tuple[str, list[Suggestion]]:
         """The values that fit: to all words as one title, else to the last word."""
         known = KINDS.get(f"{name}.{spot.dest}") or KINDS.get(spot.dest or "")
         if known is None:
@@ -91,7 +93,7 @@ class Completer:
             many = spot.options and spot.dest == "session"
             there = quote if after == quote else ""  # front-ends close a quote by themselves
             fitting = [
-                Offer(text.removesuffix(there), kind)
+                Suggestion(text.removesuffix(there), kind)
                 for value, kind in dict.fromkeys(known(self, begun))
                 if value.casefold().startswith(begun.casefold())
                 and (text := _written(value, quote, many)) is not None
@@ -102,32 +104,34 @@ class Completer:
 
     # -- what there is ---------------------------------------------------------------------------
 
-    def sessions(self, begun: str) -> Iterator[Offer]:
+    def sessions(self, begun: str) -> Iterator[Suggestion]:
         """Titles that only one has, then ids; what this notebook has to do with comes first."""
         here = [tracked.session for tracked in reversed(self.state.tracked.values())]
         every = {s.id: s for s in (*here, *self.asked("sessions", _sessions))}.values()
         titles = Counter(s.title.casefold() for s in every)
         titles[""] = 0
-        yield from (Offer(s.title, "session") for s in every if titles[s.title.casefold()] == 1)
-        yield from (Offer(s.id, "session id") for s in every)
+        yield from (
+            Suggestion(s.title, "session") for s in every if titles[s.title.casefold()] == 1
+        )
+        yield from (Suggestion(s.id, "session id") for s in every)
 
-    def variables(self, begun: str) -> Iterator[Offer]:
+    def variables(self, begun: str) -> Iterator[Suggestion]:
         """What a person made in the notebook: nothing hidden, and nothing that was there before."""
         there = self.shell.user_ns_hidden
         mine = (n for n in self.shell.user_ns if not n.startswith("_") and n not in there)
-        yield from (Offer(name, "variable") for name in sorted(mine))
+        yield from (Suggestion(name, "variable") for name in sorted(mine))
 
-    def tables(self, begun: str) -> Iterator[Offer]:
+    def tables(self, begun: str) -> Iterator[Suggestion]:
         """The variables that are DataFrames."""
         kind = getattr(sys.modules.get("pandas"), "DataFrame", ())
         names = self.shell.user_ns
         yield from (o for o in self.variables(begun) if isinstance(names[o.text], kind))
 
-    def magics(self, begun: str) -> Iterator[Offer]:
+    def magics(self, begun: str) -> Iterator[Suggestion]:
         """The magics of this package, without their signs."""
         from .help import overview
 
-        yield from (Offer(magic.name.lstrip("%"), "magic") for magic in overview().magics)
+        yield from (Suggestion(magic.name.lstrip("%"), "magic") for magic in overview().magics)
 
     def asked(self, kind: str, ask: Callable[[Client], Iterable[T]]) -> tuple[T, ...]:
         """What the connected server has, as it was a few seconds ago; nothing without one."""
@@ -167,29 +171,29 @@ def _sessions(client: Client) -> list[Session]:
     return sorted(client.sessions(), key=lambda s: s.archived is not None)
 
 
-def _models(client: Client) -> Iterator[Offer]:
-    yield from (Offer(str(model.ref), "model") for model in client.models())
+def _models(client: Client) -> Iterator[Suggestion]:
+    yield from (Suggestion(str(model.ref), "model") for model in client.models())
 
 
-def _variants(client: Client) -> Iterator[Offer]:
-    yield from (Offer(v, "variant") for model in client.models() for v in model.variants)
+def _variants(client: Client) -> Iterator[Suggestion]:
+    yield from (Suggestion(v, "variant") for model in client.models() for v in model.variants)
 
 
-def _agents(client: Client) -> Iterator[Offer]:
-    yield from (Offer(agent.name, "agent") for agent in client.agents())
+def _agents(client: Client) -> Iterator[Suggestion]:
+    yield from (Suggestion(agent.name, "agent") for agent in client.agents())
 
 
-def _commands(client: Client) -> Iterator[Offer]:
-    yield from (Offer(command.name, "command") for command in client.commands())
+def _commands(client: Client) -> Iterator[Suggestion]:
+    yield from (Suggestion(command.name, "command") for command in client.commands())
 
 
-def _requests(client: Client) -> Iterator[Offer]:
-    from ..sessions.store import pending
+def _requests(client: Client) -> Iterator[Suggestion]:
+    from ..sessions.store import pending_requests
 
-    yield from (Offer(request.id, "request") for request, _ in pending(client, None))
+    yield from (Suggestion(request.id, "request") for request, _ in pending_requests(client, None))
 
 
-def _files(begun: str, *, folders: bool = False) -> Iterator[Offer]:
+def _files(begun: str, *, folders: bool = False) -> Iterator[Suggestion]:
     """Files below the kernel's directory, or anywhere; hidden ones once a dot is typed."""
     head, tail = os.path.split(begun)
     with suppress(OSError), os.scandir(os.path.expanduser(head) or ".") as entries:
@@ -197,28 +201,30 @@ def _files(begun: str, *, folders: bool = False) -> Iterator[Offer]:
             if entry.name.startswith(".") and not tail.startswith("."):
                 continue
             if entry.is_dir():
-                yield Offer(os.path.join(head, entry.name, ""), "folder")
+                yield Suggestion(os.path.join(head, entry.name, ""), "folder")
             elif not folders:
-                yield Offer(os.path.join(head, entry.name), "file")
+                yield Suggestion(os.path.join(head, entry.name), "file")
 
 
-Kind = Callable[[Completer, str], Iterable[Offer]]
+Kind = Callable[[Completer, str], Iterable[Suggestion]]
 
 
 def _words(*words: str) -> Kind:
-    return lambda completer, begun: (Offer(word, "word") for word in words)
+    return lambda completer, begun: (Suggestion(word, "word") for word in words)
 
 
-def _listed(kind: str, ask: Callable[[Client], Iterable[Offer]]) -> Kind:
+def _listed(kind: str, ask: Callable[[Client], Iterable[Suggestion]]) -> Kind:
     return lambda completer, begun: completer.asked(kind, ask)
 
 
-def _keys(completer: Completer, begun: str) -> Iterator[Offer]:
+def _keys(completer: Completer, begun: str) -> Iterator[Suggestion]:
     """Keys of %oc_usage, of which there may be several with commas."""
-    from ..history.entries import KEYS
+    from ..history.usage_entries import GROUP_KEYS
 
     first = begun[: begun.rfind(",") + 1]
-    yield from (Offer(f"{first}{key}", "key") for key in KEYS if key not in first.split(","))
+    yield from (
+        Suggestion(f"{first}{key}", "key") for key in GROUP_KEYS if key not in first.split(",")
+    )
 
 
 # What an option or argument of this name takes, or that of one magic. The function gets what is
@@ -266,19 +272,19 @@ def _written(value: str, quote: str, many: bool) -> str | None:
     return f"{quotes[0]}{value}{closed}"
 
 
-def _options(magic: Any, spot: Place) -> Iterator[Offer]:
+def _options(magic: Any, spot: CursorContext) -> Iterator[Suggestion]:
     """The options that the line doesn't have yet, or may have again, by their long names."""
     for action in magic.parser._actions:
         names = [name for name in action.option_strings if name.startswith(spot.typed)]
         again = not spot.used & {*names} or action.default == []
         if names and again:
-            yield Offer(max(names, key=len), "option")
+            yield Suggestion(max(names, key=len), "option")
 
 
 # -- in a shell ------------------------------------------------------------------------------------
 
 
-def complete(shell: Any, state: OpenCodeMagics) -> None:
+def register_completer(shell: Any, state: OpenCodeMagics) -> None:
     """Have a shell's Tab key know our magics."""
     completer = Completer(shell, state)
 
@@ -287,7 +293,7 @@ def complete(shell: Any, state: OpenCodeMagics) -> None:
         """Alone where it has something to say: jedi would take a title for Python."""
         where = context.full_text, context.cursor_line, context.cursor_position
         try:
-            typed, offers = completer.offers(*where)
+            typed, offers = completer.suggestions(*where)
         except Exception:
             _log.debug("Completing failed", exc_info=True)
             return {"completions": [], "suppress": False}
@@ -301,7 +307,7 @@ def complete(shell: Any, state: OpenCodeMagics) -> None:
     shell.Completer.custom_matchers.append(matcher)
 
 
-def undo_complete(shell: Any) -> None:
-    """Undo `complete`."""
+def unregister_completer(shell: Any) -> None:
+    """Undo `register_completer`."""
     matchers = shell.Completer.custom_matchers
     matchers[:] = [m for m in matchers if getattr(m, "matcher_identifier", None) != _ID]

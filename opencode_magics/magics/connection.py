@@ -12,7 +12,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
-from .options import arguments, parsed
+from .options import documented_arguments, with_parsed_options
 from .topic import Topic
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def _waiting() -> Iterator[Callable[[float], None]]:
 class ConnectionMagics(Topic):
     """The server: which one, what it offers, one of our own"""
 
-    @arguments
+    @documented_arguments
     @argument(
         "url",
         nargs="?",
@@ -45,7 +45,7 @@ class ConnectionMagics(Topic):
     )
     @argument("-d", "--directory", help="Directory to work in; default: the kernel's own.")
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_connect(self, options: Namespace) -> Client:
         """A running OpenCode server to work with, and in a line which one answered.
 
@@ -60,11 +60,11 @@ class ConnectionMagics(Topic):
         """
         return self.state.connect(options.url, options.directory)
 
-    @arguments
+    @documented_arguments
     @argument("-d", "--directory", help="Directory to run in; default: the kernel's own.")
     @argument("--keep", action="store_true", help="Leave it running when the kernel ends.")
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_start(self, options: Namespace) -> Client:
         """A server of this notebook's own, started and connected to.
 
@@ -78,20 +78,22 @@ class ConnectionMagics(Topic):
         """
         from ..client.server import start
 
-        if self.state.own is not None and self.state.own.running:
-            raise UsageError(f"A server runs already at {self.state.own.url}. %oc_stop ends it.")
+        if self.state.own_server is not None and self.state.own_server.running:
+            raise UsageError(
+                f"A server runs already at {self.state.own_server.url}. %oc_stop ends it."
+            )
         self.state.stop()  # what a server leaves that ended by itself
         directory = options.directory or self.state.directory or None
         with _waiting() as tick:
             server = start(directory=directory, keep=options.keep, progress=tick)
-        self.state.own = server
+        self.state.own_server = server
         if options.keep:
             print(f"It stays when the kernel ends; come back with: %oc_connect {server.url}")
         return self.state.connect(server.url, directory, server.password)
 
-    @arguments
+    @documented_arguments
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_stop(self, options: Namespace) -> None:
         """The end of the server that %oc_start began; fails if there is none.
 
@@ -106,9 +108,9 @@ class ConnectionMagics(Topic):
             )
         print("The server is stopped.")
 
-    @arguments
+    @documented_arguments
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_models(self, options: Namespace) -> pd.DataFrame:
         """The models that a prompt can name, with prices in USD per million tokens, as a DataFrame.
 
@@ -121,9 +123,9 @@ class ConnectionMagics(Topic):
 
         return tables.models(self.state.client.models())
 
-    @arguments
+    @documented_arguments
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_agents(self, options: Namespace) -> pd.DataFrame:
         """The agents that a prompt can name, as a DataFrame.
 

@@ -13,16 +13,16 @@ from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
 from ..errors import NotFoundError, TurnInterrupted, UnknownNameError
-from .options import a_session, arguments, each_session, parsed
+from .options import documented_arguments, session_argument, session_names, with_parsed_options
 from .topic import Topic
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ..core.model import Session
-    from ..sessions.end import Action, EndResult, Stopped
-    from ..sessions.feed import Noted
-    from ..sessions.status import Standing, Waited
+    from ..sessions.end import Action, EndResult, StopResult
+    from ..sessions.feed import FeedRow
+    from ..sessions.status import SessionState, WaitResult
 
 _LATEST = 12  # events that are shown at a time
 _SESSIONS = "Ids, beginnings of ids, quoted titles, or one title"
@@ -33,7 +33,7 @@ class ControlMagics(Topic):
     """What runs: see it, wait for it, stop it, end it"""
 
     @no_var_expand
-    @arguments
+    @documented_arguments
     @argument("session", nargs="*", help=f"{_SESSIONS}; default: all that this notebook tracks.")
     @argument(
         "-d",
@@ -45,7 +45,7 @@ class ControlMagics(Topic):
     @argument("--wait", metavar="any|all", help="Until any, or all, are idle or wait for you.")
     @argument("--timeout", type=float, help="With --wait: at most so many seconds; default 600.")
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_status(self, options: Namespace) -> pd.DataFrame:
         """What sessions do right now, and which call said so, as a DataFrame.
 
@@ -66,18 +66,18 @@ class ControlMagics(Topic):
         if options.wait is None:
             return tables.session_states((*self._now_known(self._read(chosen)), *unfound))
         waited = self._wait(chosen, options)
-        self._now_known(waited.standings)
-        frame = tables.session_states((*waited.standings, *unfound))
+        self._now_known(waited.states)
+        frame = tables.session_states((*waited.states, *unfound))
         frame.attrs |= {"reason": waited.reason, "ready": waited.ready, "pending": waited.pending}
         return frame
 
     @no_var_expand
-    @arguments
+    @documented_arguments
     @argument("-s", "--session", help="Only this one and its subagents: id, its beginning, title.")
     @argument("-d", "--directory", help="Where; default: where the session is, else %%oc_connect.")
     @argument("--seconds", type=float, default=30.0, help="For how long; default 30.")
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_watch(self, options: Namespace) -> pd.DataFrame:
         """What a server tells while it tells it: a live table, and then all of it as a DataFrame.
 
@@ -91,45 +91,45 @@ class ControlMagics(Topic):
         """
         from .. import tables
         from ..sessions import store
-        from ..sessions.lookup import find
+        from ..sessions.lookup import find_session
 
         if options.seconds <= 0:
             raise UsageError("--seconds takes a number above 0")
-        client, tree, where = self.state.client, [], self.state.folder(options.directory)
+        client, tree, where = self.state.client, [], self.state.resolve_directory(options.directory)
         if options.session:
-            top = find(client, options.session)
+            top = find_session(client, options.session)
             tree = [top.id, *(s.id for s in store.descendants(client, top, 0))]
             where = where or top.directory
         return tables.events(self._watch(where or client.directory, options.seconds, tree))
 
-    def _watch(self, where: str, seconds: float, tree: list[str]) -> list[Noted]:
-        from ..notebook.board import Board
+    def _watch(self, where: str, seconds: float, tree: list[str]) -> list[FeedRow]:
         from ..notebook.interrupts import interruptible
-        from ..notebook.words import clock
+        from ..notebook.live_table import LiveTable
+        from ..notebook.wording import clock
         from ..sessions import feed
 
-        board = Board(self.shell, ("time", "session", "type", "summary"))
-        rows: list[Noted] = []
+        table = LiveTable(self.shell, ("time", "session", "type", "summary"))
+        rows: list[FeedRow] = []
         with interruptible():
             try:
                 for new in feed.watch(self.state.client, where, seconds, tree):
                     rows += new
                     latest = rows[-_LATEST:]
-                    board.show(
+                    table.show(
                         [(clock(n.time), n.session or "", n.type, n.summary) for n in latest]
                     )
             except KeyboardInterrupt:
                 pass
-        board.close(f"{len(rows)} events heard")
+        table.close(f"{len(rows)} events heard")
         return rows
 
     @no_var_expand
-    @arguments
-    @a_session
+    @documented_arguments
+    @session_argument
     @argument("--timeout", type=float, default=30.0, help="Seconds to see it stop; default 30.")
     @line_magic
-    @parsed
-    def oc_abort(self, options: Namespace) -> Stopped:
+    @with_parsed_options
+    def oc_abort(self, options: Namespace) -> StopResult:
         """A session and its subagents, stopped and seen to have stopped.
 
         What is received so far is kept. What they still ask is rejected. The session can be
@@ -143,19 +143,19 @@ class ControlMagics(Topic):
 
         if not options.timeout:  # it would be asked nothing, and be told not to have stopped
             raise UsageError("--timeout takes a number above 0")
-        session = self.state.chosen(" ".join(options.session))
+        session = self.state.resolve_session(" ".join(options.session))
         what = f"Stopped looking; whether {_name(session)} stopped is not known: %oc_status"
         with _told_if_stopped(lambda: what):
             return end.stop(self.state.client, session, options.timeout)
 
     @no_var_expand
-    @arguments
+    @documented_arguments
     @argument("session", nargs="*", help="Ids, quoted titles, or one title; default: the current.")
     @argument("--delete", action="store_true", help="Delete it for good.")
     @argument("--archive", action="store_true", help="Archive it; %%oc_archive --undo takes back.")
     @argument("--force", action="store_true", help="Also one that this notebook doesn't track.")
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_end(self, options: Namespace) -> EndResult | pd.DataFrame:
         """The end of a session, step by step and each proved: stopped, cleaned up, then deleted.
 
@@ -177,29 +177,29 @@ class ControlMagics(Topic):
         action: Action | None = (
             "delete" if options.delete else "archive" if options.archive else None
         )
-        names = each_session(options.session) or [self.state.need_session().id]
+        names = session_names(options.session) or [self.state.require_session().id]
         ended: list[EndResult] = []
         with _told_if_stopped(lambda: _so_far(ended)):
             # All are looked up first: a title that two have is of one when the other is ended.
             found = [self._tracked(name, options.force) for name in names]
             for one in {f.session if isinstance(f, EndResult) else f.id: f for f in found}.values():
                 ended.append(one if isinstance(one, EndResult) else self._end(one, action))
-        return ended[0] if len(ended) == 1 else tables.ended(ended)
+        return ended[0] if len(ended) == 1 else tables.end_results(ended)
 
     def _tracked(self, name: str, force: bool) -> Session | EndResult:
         """The session that may be ended by a name; else why there is none."""
         from ..sessions import end
-        from ..sessions.lookup import pick
+        from ..sessions.lookup import pick_session
 
         try:
             # A part of a title is not enough for what can't be undone.
             tracked = [t.session for t in self.state.tracked.values()]
-            session = pick(name, tracked, parts=False)
+            session = pick_session(name, tracked, parts=False)
             if session is not None and not session.id.startswith(name):
-                session = pick(name, [self._now(session)], parts=False)
+                session = pick_session(name, [self._now(session)], parts=False)
             if session is None and force:
                 everyone = self.state.client.sessions(everywhere=True)
-                session = pick(name, everyone, parts=False)
+                session = pick_session(name, everyone, parts=False)
         except UnknownNameError as error:
             return end.EndResult(name, "", "not_found", evidence=error.what, todo=error.todo)
         if session is None:
@@ -221,7 +221,7 @@ class ControlMagics(Topic):
     def _end(self, session: Session, action: Action | None) -> EndResult:
         from ..sessions import end
 
-        begun = self.state.begin_end(session, action)
+        begun = self.state.mark_ending(session, action)
         result = end.end(self.state.client, session, begun.action, resumed=begun.resumed)
         if result.status == "unconfirmed":
             return replace(result, todo=f"It stays tracked as ending. {result.todo}")
@@ -232,36 +232,36 @@ class ControlMagics(Topic):
 
     def _chosen(
         self, names: list[str], directories: list[str]
-    ) -> tuple[list[Session], list[Standing]]:
+    ) -> tuple[list[Session], list[SessionState]]:
         """The sessions that are meant, and what can be said of names that fit none or several."""
         from ..sessions import status
-        from ..sessions.lookup import find
+        from ..sessions.lookup import find_session
 
         if not names and not directories:
             return [t.session for t in self.state.tracked.values()], []
         found: dict[str, Session] = {}
-        unfound: dict[str, Standing] = {}
-        for name in each_session(names):
+        unfound: dict[str, SessionState] = {}
+        for name in session_names(names):
             try:
-                session = find(self.state.client, name)
+                session = find_session(self.state.client, name)
             except UnknownNameError as error:
-                unfound[name] = status.unfound(name, error.what)
+                unfound[name] = status.unknown_session(name, error.what)
             else:
                 found[session.id] = session
         for named in directories:
-            where = self.state.folder(named) or named
-            working = status.at_work(self.state.client, where)
+            where = self.state.resolve_directory(named) or named
+            working = status.busy_sessions(self.state.client, where)
             found |= {s.id: s for s in working}
             if not working:
                 print(f"Nothing is at work in {where}.")
         return [*found.values()], [*unfound.values()]
 
-    def _read(self, chosen: list[Session]) -> tuple[Standing, ...]:
+    def _read(self, chosen: list[Session]) -> tuple[SessionState, ...]:
         from ..sessions import status
 
-        return status.read(self.state.client, chosen, self._ending) if chosen else ()
+        return status.read_states(self.state.client, chosen, self._ending) if chosen else ()
 
-    def _now_known(self, standings: tuple[Standing, ...]) -> tuple[Standing, ...]:
+    def _now_known(self, standings: tuple[SessionState, ...]) -> tuple[SessionState, ...]:
         """Keep what is known here of sessions as it is now: others rename them, too."""
         for standing in standings:
             if standing.session.id in self.state.tracked and not standing.missing:
@@ -274,16 +274,16 @@ class ControlMagics(Topic):
 
     # -- waiting ---------------------------------------------------------------------------------
 
-    def _wait(self, chosen: list[Session], options: Any) -> Waited:
-        from ..notebook.board import Board
+    def _wait(self, chosen: list[Session], options: Any) -> WaitResult:
         from ..notebook.interrupts import interruptible
-        from ..notebook.words import seconds
+        from ..notebook.live_table import LiveTable
+        from ..notebook.wording import seconds
         from ..sessions import status
 
-        board = Board(self.shell, ("session", "state", "evidence"))
+        table = LiveTable(self.shell, ("session", "state", "evidence"))
 
-        def shown(standings: tuple[Standing, ...]) -> None:
-            board.show([(_name(s.session), s.state, s.evidence) for s in standings])
+        def shown(standings: tuple[SessionState, ...]) -> None:
+            table.show([(_name(s.session), s.state, s.evidence) for s in standings])
 
         timeout = 600.0 if options.timeout is None else options.timeout
         with interruptible():
@@ -294,14 +294,14 @@ class ControlMagics(Topic):
                     options.wait,
                     timeout,
                     ending=self._ending,
-                    shown=shown,
+                    on_reading=shown,
                 )
             except KeyboardInterrupt:
-                board.close("Stopped waiting; nothing was stopped on the server.")
+                table.close("Stopped waiting; nothing was stopped on the server.")
                 raise TurnInterrupted("Stopped waiting.") from None
         ended = "" if waited.reason == "condition" else ": the time was over"
         ready = f"{len(waited.ready)} of {len(waited.ready) + len(waited.pending)} ready"
-        board.close(f"{ready} after {seconds(waited.elapsed)}{ended}")
+        table.close(f"{ready} after {seconds(waited.elapsed)}{ended}")
         return waited
 
 

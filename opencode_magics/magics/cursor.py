@@ -13,7 +13,7 @@ _WORD = re.compile(r"""(?:--?[\w-]+=)?(?:"[^"]*(?:"(?=\s|$)|$)|'[^']*(?:'(?=\s|$
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CursorContext:
     """Where the cursor is.
 
     Attributes:
@@ -32,7 +32,7 @@ class Place:
     used: frozenset[str] = frozenset()
 
 
-def place(magic: Any, text: str, *, verbatim: bool = False) -> Place:
+def cursor_context(magic: Any, text: str, *, verbatim: bool = False) -> CursorContext:
     """What the end of a line is about.
 
     Args:
@@ -61,13 +61,13 @@ def place(magic: Any, text: str, *, verbatim: bool = False) -> Place:
             if verbatim and count >= len(arguments):
                 last = re.search(r"\S*$", text)
                 assert last
-                return Place("text" if arguments else None, last[0], last[0])
+                return CursorContext("text" if arguments else None, last[0], last[0])
     typed = text[start:]
     if waiting:
-        return Place(waiting.dest, typed, typed)
+        return CursorContext(waiting.dest, typed, typed)
     name, equals, value = typed.partition("=")
     if equals and name in known:
-        return Place(known[name].dest, value, value)
+        return CursorContext(known[name].dest, value, value)
     if count < len(arguments):
         dest, run = arguments[count].dest, None
     elif arguments and arguments[-1].nargs == "*":
@@ -75,4 +75,4 @@ def place(magic: Any, text: str, *, verbatim: bool = False) -> Place:
     else:
         dest = None
     whole = text[start if run is None else run :]
-    return Place(dest, typed, whole, options=True, used=frozenset(used))
+    return CursorContext(dest, typed, whole, options=True, used=frozenset(used))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
-from .options import arguments, parsed
+from .options import documented_arguments, with_parsed_options
 from .topic import Topic
 
 if TYPE_CHECKING:
@@ -20,12 +20,12 @@ class DiffMagics(Topic):
     """Changes to files"""
 
     @no_var_expand
-    @arguments
+    @documented_arguments
     @argument("-m", "--message", help="Only the turn of this message: the id of its prompt.")
     @argument("-s", "--side-by-side", action="store_true", help="Before on the left, after right.")
     @argument("session", nargs="*", help="Id or title of a session; default: the current one.")
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_diff(self, options: Namespace) -> Diff:
         """What an agent changed in the files, as a Diff: shown file by file with line numbers.
 
@@ -43,6 +43,6 @@ class DiffMagics(Topic):
         if last is not None and last.replayed and not (options.session or options.message):
             diff = last.diff
         else:
-            session = self.state.chosen(" ".join(options.session))
+            session = self.state.resolve_session(" ".join(options.session))
             diff = self.state.client.diffs(session, options.message)
         return diff.side_by_side() if options.side_by_side else diff

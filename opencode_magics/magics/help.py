@@ -13,7 +13,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
-from .options import arguments, parsed
+from .options import documented_arguments, with_parsed_options
 from .topic import Topic
 
 
@@ -96,10 +96,10 @@ def _magics(topic: type[Topic]) -> Iterator[MagicHelp]:
 class HelpMagics(Topic):
     """Help"""
 
-    @arguments
+    @documented_arguments
     @argument("magic", nargs="?", help="Name of a magic, with or without its %%; default: all.")
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_help(self, options: Namespace) -> Overview | MagicHelp:
         """The magics of this package in a table, one line each; or the whole help of one.
 

@@ -12,7 +12,7 @@ from IPython.core.magic_arguments import argument
 from IPython.display import display
 
 from ..notebook.interrupts import interruptible
-from .options import arguments, each_session, parsed
+from .options import documented_arguments, session_names, with_parsed_options
 from .topic import Topic
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ..core.model import Session
     from ..history import Exported
-    from ..sessions.transcript import Conversation
+    from ..sessions.transcript import Transcript
 
 _KINDS = ("messages", "steps", "parts", "tools")
 
@@ -30,7 +30,7 @@ class HistoryMagics(Topic):
     """History and cost"""
 
     @no_var_expand
-    @arguments
+    @documented_arguments
     @argument("-a", "--all", action="store_true", help="All sessions of this project.")
     @argument("--everywhere", action="store_true", help="All sessions of all directories.")
     @argument("--messages", action="store_true", help="A row per message (the default).")
@@ -40,7 +40,7 @@ class HistoryMagics(Topic):
     @argument("--refresh", action="store_true", help="Read again what is in the cache.")
     @argument("session", nargs="*", help="Ids, quoted titles, or one title; default: the current.")
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_history(self, options: Namespace) -> pd.DataFrame:
         """What was said and done in sessions, as a DataFrame: messages, steps, parts or tool calls.
 
@@ -70,7 +70,7 @@ class HistoryMagics(Topic):
         return found
 
     @no_var_expand
-    @arguments
+    @documented_arguments
     @argument(
         "-b",
         "--by",
@@ -89,7 +89,7 @@ class HistoryMagics(Topic):
     @argument("--refresh", action="store_true", help="Read again what is in the cache.")
     @argument("-p", "--plot", action="store_true", help="Show a picture of it, too.")
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_usage(self, options: Namespace) -> pd.DataFrame:
         """Tokens and cost as a DataFrame: by session, day, model, agent, ... or several of these.
 
@@ -108,10 +108,10 @@ class HistoryMagics(Topic):
             df = %oc_usage --by day,model --plot
         """
         from .. import history
-        from ..history.entries import RENAMED
+        from ..history.usage_entries import RENAMED_FORKS_WARNING
 
         if options.plot:
-            history.plots.drawing()  # said before anything is read
+            history.plots.picture_module()  # said before anything is read
         try:
             with interruptible():
                 found = history.usage(
@@ -130,18 +130,18 @@ class HistoryMagics(Topic):
             raise UsageError(str(error)) from error
         by, told = _names(options.by), found.attrs["warnings"]
         _say([_summary(found, by, bool(options.since or options.until))])
-        _say([w for w in told if w != RENAMED])  # the help says so
+        _say([w for w in told if w != RENAMED_FORKS_WARNING])  # the help says so
         if options.plot:
             display(history.chart(found))
         return found
 
     @no_var_expand
-    @arguments
+    @documented_arguments
     @argument("-n", "--last", type=int, default=20, help="At most so many turns; default: 20.")
     @argument("session", nargs="*", help="Id or title of a session; default: the current one.")
     @line_magic
-    @parsed
-    def oc_show(self, options: Namespace) -> Conversation:
+    @with_parsed_options
+    def oc_show(self, options: Namespace) -> Transcript:
         """An old conversation, each turn as it looked when it was over, as a Conversation.
 
         `.turns` are its turns: text, tools, diffs, usage, cost. How permissions were answered and
@@ -152,17 +152,17 @@ class HistoryMagics(Topic):
             %oc_show
             old = %oc_show Fix the login page --last 3
         """
-        from ..sessions.transcript import read
+        from ..sessions.transcript import read_transcript
 
         if options.last < 1:
             raise UsageError("--last takes a number from 1 on")
-        sessions = self._named(options.session) or [self.state.need_session()]
+        sessions = self._named(options.session) or [self.state.require_session()]
         if len(sessions) > 1:
             raise UsageError("%oc_show shows one session")
-        return read(self.state.client, sessions[0], options.last)
+        return read_transcript(self.state.client, sessions[0], options.last)
 
     @no_var_expand
-    @arguments
+    @documented_arguments
     @argument("-a", "--all", action="store_true", help="All sessions of this project.")
     @argument("--everywhere", action="store_true", help="All sessions of all directories.")
     @argument("--format", default="parquet", help="parquet (the default) or jsonl.")
@@ -176,7 +176,7 @@ class HistoryMagics(Topic):
         help="Ids, quoted titles, or one title; default: the current.",
     )
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_export(self, options: Namespace) -> Exported:
         """History as files for DuckDB, Polars or Spark: sessions, messages, steps, parts, tools.
 
@@ -223,15 +223,15 @@ class HistoryMagics(Topic):
             if options.session:
                 raise UsageError("Give sessions, --all or --everywhere: one of these")
             return None
-        return self._named(options.session) or [self.state.need_session()]
+        return self._named(options.session) or [self.state.require_session()]
 
     def _named(self, names: list[str] | None) -> list[Session] | None:
         """Sessions by ids and titles in quotes, or by one title of several words."""
-        from ..sessions.lookup import find
+        from ..sessions.lookup import find_session
 
         if not names:
             return None
-        return [find(self.state.client, name) for name in each_session(names)]
+        return [find_session(self.state.client, name) for name in session_names(names)]
 
 
 def _kind(options: argparse.Namespace) -> str:
@@ -252,19 +252,19 @@ def _say(sentences: list[str]) -> None:
 
 def _summary(usage: pd.DataFrame, by: list[str], period: bool) -> str:
     """What it comes to, in a line."""
-    from ..core.formatting import counted, money
+    from ..core.formatting import format_usd, pluralize
     from ..history.times import PERIODS
 
     total = usage.attrs["total"]
     if not total["sessions"]:
         return "No sessions."
-    many = counted(total["sessions"], "session")
+    many = pluralize(total["sessions"], "session")
     if "tool" in by:
-        return f"{counted(total['calls'] or 0, 'tool call')} in {many}."
-    cost = "of unknown cost" if total["cost"] is None else f"{money(total['cost'])} as stored"
+        return f"{pluralize(total['calls'] or 0, 'tool call')} in {many}."
+    cost = "of unknown cost" if total["cost"] is None else f"{format_usd(total['cost'])} as stored"
     days = f" Days of {usage.attrs['tz']}." if period or {*by} & {*PERIODS} else ""
-    left = f" Left out: {counted(total['duplicates'], 'call')} copied by forks."
-    blind = f" Of unknown usage: {counted(total['unknown'] or 0, 'call')}."
+    left = f" Left out: {pluralize(total['duplicates'], 'call')} copied by forks."
+    blind = f" Of unknown usage: {pluralize(total['unknown'] or 0, 'call')}."
     return (
         f"{many}, {cost}; deleted ones are not in it.{days}"
         f"{left if total['duplicates'] else ''}{blind if total['unknown'] else ''}"

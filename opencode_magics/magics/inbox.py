@@ -10,7 +10,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
-from .options import a_session, arguments, in_session, parsed
+from .options import documented_arguments, session_argument, session_option, with_parsed_options
 from .topic import Topic
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ class InboxMagics(Topic):
     """What a session has besides its messages"""
 
     @no_var_expand
-    @arguments
-    @a_session
+    @documented_arguments
+    @session_argument
     @argument("--cancel", metavar="ID", help="Take an item out.")
     @argument("--steer", metavar="ID", help="Let an item join the turn that runs.")
     @argument("--queue", metavar="ID", help="Let an item wait until the turn is over.")
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_inbox(self, options: Namespace) -> pd.DataFrame:
         """What waits in a session's inbox, as a DataFrame; prompts that no agent has seen yet.
 
@@ -45,7 +45,7 @@ class InboxMagics(Topic):
         """
         from .. import tables
 
-        client, session = self.state.client, self.state.chosen(" ".join(options.session))
+        client, session = self.state.client, self.state.resolve_session(" ".join(options.session))
         waiting = client.inbox(session)
         if options.cancel:
             item = _the_one(waiting, options.cancel)
@@ -53,15 +53,15 @@ class InboxMagics(Topic):
                 print(f"{item.id} was delivered already: it is part of a turn.")
         for delivery in ("steer", "queue"):
             if named := getattr(options, delivery):
-                client.deliver(session, _the_one(waiting, named).id, delivery)
+                client.set_delivery(session, _the_one(waiting, named).id, delivery)
         return tables.inbox(client.inbox(session))
 
-    @arguments
+    @documented_arguments
     @argument("variable", nargs="*", help="NAME=VALUE; these replace all that were set before.")
-    @in_session
+    @session_option
     @argument("--clear", action="store_true", help="Leave none.")
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_env(self, options: Namespace) -> None:
         """Environment variables for a session's shell commands, instead of those before.
 
@@ -74,18 +74,18 @@ class InboxMagics(Topic):
         if bool(options.variable) == options.clear:
             raise UsageError("Give variables as NAME=VALUE, or --clear to leave none.")
         variables = dict(_variable(text) for text in options.variable)
-        session = self.state.chosen(options.session or "")
+        session = self.state.resolve_session(options.session or "")
         self.state.client.set_environment(session, variables)
         print(f"The session's shells have {', '.join(variables) or 'no variables of their own'}.")
 
     @no_var_expand
-    @arguments
+    @documented_arguments
     @argument("key", nargs="?", help="Name of an instruction.")
     @argument("text", nargs="*", help="What to tell the agent; JSON stays JSON.")
-    @in_session
+    @session_option
     @argument("--delete", metavar="KEY", help="Take one back.")
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_instructions(self, options: Namespace) -> dict[str, Any]:
         """What a session's agent is told besides its prompts, by key; and how to change it.
 
@@ -96,7 +96,7 @@ class InboxMagics(Topic):
             %oc_instructions tone "Answer in one sentence."
         """
         client = self.state.client
-        session = self.state.chosen(options.session or "")
+        session = self.state.resolve_session(options.session or "")
         if options.delete:
             client.delete_instruction(session, options.delete)
         if options.key and not options.text:

@@ -11,7 +11,15 @@ from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
 from ..errors import TurnInterrupted
-from .options import arguments, check_turn_options, files, parse, permission, schema, variant
+from .options import (
+    check_turn_options,
+    documented_arguments,
+    file_option,
+    parse,
+    permission_option,
+    schema_options,
+    variant_option,
+)
 from .state import OpenCodeMagics
 from .turns import TurnMagics, check_retries
 
@@ -28,7 +36,7 @@ class MapMagics(TurnMagics):
         self._last: pd.DataFrame | None = None
 
     @no_var_expand
-    @arguments
+    @documented_arguments
     @argument("table", nargs="?", help="Variable with the DataFrame.")
     @argument("--as", dest="row", metavar="NAME", help="Name of the whole row in the template.")
     @argument("--same-session", action="store_true", help="All rows in one session.")
@@ -36,11 +44,11 @@ class MapMagics(TurnMagics):
     @argument("--title", help="Of the new sessions, before the row's index; default: the table's.")
     @argument("-m", "--model", help="provider/model; default: OpenCodeMagics.model.")
     @argument("--agent", help="Who answers; default: OpenCodeMagics.agent.")
-    @variant
-    @files
-    @schema
+    @variant_option
+    @file_option
+    @schema_options
     @argument("--max-cost", type=float, metavar="USD", help="What all rows may cost together.")
-    @permission
+    @permission_option
     @argument("--once", action="store_true", help="Send only what has no answer yet.")
     @argument("-o", "--out", help="Variable to keep the results in.")
     @line_cell_magic
@@ -96,7 +104,7 @@ class MapMagics(TurnMagics):
         if not isinstance(table, pd.DataFrame):
             named = f"{options.table!r} is none" if options.table else "none is named"
             raise UsageError(f"%%oc_map takes the variable of a DataFrame, and {named}.")
-        return table, mapping.prompts(table, template, options.row)
+        return table, mapping.fill_template(table, template, options.row)
 
     def _run(self, options: Namespace, table: pd.DataFrame, prompts: list[str]) -> pd.DataFrame:
         from ..notebook.rows import RowsBar, summary
@@ -113,7 +121,7 @@ class MapMagics(TurnMagics):
             rows = mapping.Rows(
                 client,
                 request,
-                lambda label: self._follower(options.permission, shown=bar.view(label)),
+                lambda label: self._runner(options.permission, shown=bar.view(label)),
                 self._note,
                 same_session=options.same_session,
                 max_cost=options.max_cost,

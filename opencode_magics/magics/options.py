@@ -28,7 +28,7 @@ class Quoted(str):
     """A word that stood in quotes."""
 
 
-def arguments(magic: Callable[..., Any]) -> Callable[..., Any]:
+def documented_arguments(magic: Callable[..., Any]) -> Callable[..., Any]:
     """IPython's `magic_arguments`, with the help a person wants: first what the magic gives."""
     told = inspect.cleandoc(magic.__doc__ or "")
     magic.__doc__ = None  # else it would stand behind the usage
@@ -51,16 +51,18 @@ def _together(*options: Any) -> Callable[[Any], Any]:
 
 
 _named = "Id, beginning of an id, or title; default: the current"
-a_session = argument("session", nargs="*", help=f"{_named}.")
-in_session = argument("-s", "--session", help=f"{_named} one.")
-in_any_session = _together(
-    in_session,
+session_argument = argument("session", nargs="*", help=f"{_named}.")
+session_option = argument("-s", "--session", help=f"{_named} one.")
+target_options = _together(
+    session_option,
     argument("-n", "--new", action="store_true", help="In a new session, which becomes current."),
     argument("--title", help="Make a new session with this title, as --new does."),
 )
-variant = argument("--variant", help="Variant of the model, such as high or low.")
-files = argument("--file", action="append", default=[], help="File to attach; may be repeated.")
-schema = _together(
+variant_option = argument("--variant", help="Variant of the model, such as high or low.")
+file_option = argument(
+    "--file", action="append", default=[], help="File to attach; may be repeated."
+)
+schema_options = _together(
     argument(
         "--schema",
         metavar="MODEL",
@@ -74,24 +76,28 @@ schema = _together(
         help="With --schema: how often to ask again for an answer that fits; default 2.",
     ),
 )
-permission = argument(
+permission_option = argument(
     "--permission", help="ask, once or reject; default: OpenCodeMagics.permission."
 )
-played = _together(
+turn_options = _together(
     argument("-o", "--out", help="Variable to keep the turn in."),
-    permission,
+    permission_option,
     argument("--timeout", type=float, help="End the cell after so many seconds; the turn goes on."),
 )
-queue = argument(
+queue_option = argument(
     "--queue", action="store_true", help="Line up if the session works on another prompt."
 )
-no_wait = argument("--no-wait", action="store_true", help="Only send; the turn runs on the server.")
+no_wait_option = argument(
+    "--no-wait", action="store_true", help="Only send; the turn runs on the server."
+)
 
 
 # -- reading them ----------------------------------------------------------------------------------
 
 
-def parsed(magic: Callable[[Any, argparse.Namespace], T]) -> Callable[[Any, str], T | None]:
+def with_parsed_options(
+    magic: Callable[[Any, argparse.Namespace], T],
+) -> Callable[[Any, str], T | None]:
     """A line magic that gets its options read; after -h, which prints the help, it isn't run."""
 
     @functools.wraps(magic)
@@ -250,7 +256,7 @@ def check_out(options: argparse.Namespace) -> None:
         raise UsageError(f"-o takes the name of a variable, not {options.out!r}")
 
 
-def each_session(names: list[str]) -> list[str]:
+def session_names(names: list[str]) -> list[str]:
     """Names of sessions: ids and what is in quotes, one each, else one title of several words.
 
     Raises:

@@ -9,7 +9,13 @@ from IPython.core.error import UsageError
 from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
-from .options import a_session, arguments, check_turn_options, parsed, played
+from .options import (
+    check_turn_options,
+    documented_arguments,
+    session_argument,
+    turn_options,
+    with_parsed_options,
+)
 from .turns import TurnMagics
 
 if TYPE_CHECKING:
@@ -18,7 +24,7 @@ if TYPE_CHECKING:
     from ..client.client import Client
     from ..core.model import Decision, Permission, Question, Rule, Session
     from ..core.rules import Verdict
-    from ..core.turn import Settled
+    from ..core.turn import SettledRequest
 
 
 @magics_class
@@ -26,11 +32,11 @@ class PermissionMagics(TurnMagics):
     """What waits for you"""
 
     @no_var_expand
-    @arguments
-    @a_session
-    @played
+    @documented_arguments
+    @session_argument
+    @turn_options
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_attach(self, options: Namespace) -> None:
         """The turn that a session works on, followed as if its prompt had been sent here.
 
@@ -44,25 +50,25 @@ class PermissionMagics(TurnMagics):
             %oc_prompt --no-wait Explain greet.py
             %oc_attach -o turn
         """
-        from ..prompts.follow import conclude
+        from ..prompts.runner import raise_for_outcome
         from ..sessions.run import attach
 
         check_turn_options(options)
-        session = self.state.chosen(" ".join(options.session))
+        session = self.state.resolve_session(" ".join(options.session))
         run = attach(self.state.client, session, self.state.limits)
         self.state.session = self.state.track(session, "chosen")
         try:
-            self._follower(options.permission, options.timeout)(run)
+            self._runner(options.permission, options.timeout)(run)
         finally:
-            self.state.keep(run.turn, options.out)
-        conclude(run.turn)
+            self.state.remember_turn(run.turn, options.out)
+        raise_for_outcome(run.turn)
 
     @no_var_expand
-    @arguments
-    @a_session
+    @documented_arguments
+    @session_argument
     @argument("-a", "--all", action="store_true", help="All that waits in the directory.")
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_permissions(self, options: Namespace) -> pd.DataFrame | Verdict:
         """What a session and its subagents wait for, permissions and questions, as a DataFrame.
 
@@ -84,18 +90,18 @@ class PermissionMagics(TurnMagics):
             return self._rules(*options.session)
         named = " ".join(options.session)
         everything = options.all or not (named or self.state.session)
-        scope = None if everything else self.state.chosen(named)
-        return tables.requests(store.pending(self.state.client, scope))
+        scope = None if everything else self.state.resolve_session(named)
+        return tables.requests(store.pending_requests(self.state.client, scope))
 
     @no_var_expand
-    @arguments
+    @documented_arguments
     @argument("request", help="Id of the request, or its beginning; %%oc_permissions lists them.")
     @argument("reply", nargs="?", help="once, always or reject; for a question: dismiss.")
     @argument("message", nargs="*", help="With reject: what the agent should know; it goes on.")
     @argument("--answer", action="append", default=[], help="Answer; once per question asked.")
     @line_magic
-    @parsed
-    def oc_reply(self, options: Namespace) -> Settled:
+    @with_parsed_options
+    def oc_reply(self, options: Namespace) -> SettledRequest:
         """An answer to a permission or a question that waits, and what came of it.
 
         For a question give one --answer for each of its items, an option's label or your own
@@ -115,12 +121,12 @@ class PermissionMagics(TurnMagics):
 
     def _rules(self, verb: str, *words: str) -> pd.DataFrame | Verdict:
         from .. import tables
-        from ..sessions.store import rules_of
+        from ..sessions.store import session_rules
 
-        client, session = self.state.client, self.state.need_session()
+        client, session = self.state.client, self.state.require_session()
         match verb, words:
             case "check", (action, *resources) if resources:
-                return rules_of(client, session).decide(action, resources)
+                return session_rules(client, session).decide(action, resources)
             case "set", ("none",):
                 client.set_rules(session, [])
             case "set", (_, *_):
@@ -132,17 +138,19 @@ class PermissionMagics(TurnMagics):
                 pass
             case _:
                 raise UsageError(_VERBS[verb])
-        return tables.rules(rules_of(client, session))
+        return tables.rules(session_rules(client, session))
 
     def _request(self, named: str) -> tuple[Permission | Question, Session]:
         """The waiting request of an id, of the current session's tree or of the directory."""
         from ..errors import UnknownNameError
-        from ..sessions.store import pending
+        from ..sessions.store import pending_requests
 
         if not named.strip():  # every id begins so: the only one would be answered
             raise UsageError("The id of the request is empty. %oc_permissions lists them.")
         scopes = [self.state.session, None] if self.state.session else [None]
-        waiting = {r.id: (r, s) for scope in scopes for r, s in pending(self.state.client, scope)}
+        waiting = {
+            r.id: (r, s) for scope in scopes for r, s in pending_requests(self.state.client, scope)
+        }
         keys = [named] if named in waiting else [k for k in waiting if k.startswith(named)]
         found = [waiting[key] for key in keys]
         if len(found) == 1:
@@ -185,9 +193,9 @@ def _reply(
     reply: Decision | Literal["dismiss"] | None,
     message: str,
     answers: list[str],
-) -> Settled:
+) -> SettledRequest:
     from ..core.model import Permission
-    from ..core.turn import Settled
+    from ..core.turn import SettledRequest
 
     where = session.directory
     if isinstance(request, Permission):
@@ -196,10 +204,10 @@ def _reply(
         if message and reply != "reject":
             raise UsageError("a message goes with reject only")
         client.reply(request, where, reply, message)
-        return Settled(request, reply, message)
+        return SettledRequest(request, reply, message)
     if reply == "dismiss":
         client.dismiss(request, where)
-        return Settled(request, "dismissed")
+        return SettledRequest(request, "dismissed")
     if reply or len(answers) != len(request.items):
         count = len(request.items)
         raise UsageError(f"{request.id} asks {count} question(s): give --answer {count} time(s)")
@@ -207,7 +215,7 @@ def _reply(
         _labels(text, item.multiple) for text, item in zip(answers, request.items, strict=True)
     ]
     client.answer(request, where, chosen)
-    return Settled(request, "answered", "; ".join(", ".join(c) for c in chosen))
+    return SettledRequest(request, "answered", "; ".join(", ".join(c) for c in chosen))
 
 
 def _labels(text: str, multiple: bool) -> list[str]:

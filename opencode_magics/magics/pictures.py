@@ -9,7 +9,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
-from .options import arguments, parsed
+from .options import documented_arguments, with_parsed_options
 from .topic import Topic
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ class PictureMagics(Topic):
     """Pictures"""
 
     @no_var_expand
-    @arguments
+    @documented_arguments
     @argument("-n", "--last", type=int, default=10, help="At most so many turns; default: 10.")
     @argument("session", nargs="*", help="Id or title; default: the last turn of this notebook.")
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_timeline(self, options: Namespace) -> Picture:
         """A picture of what happened when: steps, tool calls, waiting; subagents below.
 
@@ -45,7 +45,7 @@ class PictureMagics(Topic):
 
         if options.last < 1:
             raise UsageError("--last takes a number from 1 on")
-        history.plots.drawing()
+        history.plots.picture_module()
         if options.session or self.state.turn is None:
             session = self._session(options.session)
             return history.timeline(self.state.client, session, last=options.last)
@@ -55,10 +55,10 @@ class PictureMagics(Topic):
         return history.timeline(self.state.client, self.state.turn)
 
     @no_var_expand
-    @arguments
+    @documented_arguments
     @argument("session", nargs="*", help="Id or title; default: the current session.")
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_context(self, options: Namespace) -> Picture:
         """A picture of how the context of a session grew, step by step.
 
@@ -72,11 +72,11 @@ class PictureMagics(Topic):
         """
         from .. import history
 
-        history.plots.drawing()
+        history.plots.picture_module()
         session = self._session(options.session)
         return history.context(self.state.client, session, cache=self.state.history_cache)
 
     def _session(self, words: list[str]) -> Session:
-        session = self.state.chosen(" ".join(words))
+        session = self.state.resolve_session(" ".join(words))
         # The server may have given the current one a title since.
         return session if words else self.state.client.session(session.id)

@@ -12,19 +12,19 @@ from IPython.core.magic_arguments import argument
 
 from ..errors import UnknownNameError
 from .options import (
-    arguments,
-    files,
-    in_any_session,
-    no_wait,
+    documented_arguments,
+    file_option,
+    no_wait_option,
     parse,
-    parsed,
-    played,
-    queue,
-    schema,
+    queue_option,
+    schema_options,
     split,
-    variant,
+    target_options,
+    turn_options,
+    variant_option,
+    with_parsed_options,
 )
-from .turns import TurnMagics, check, check_retries
+from .turns import TurnMagics, check_prompt_options, check_retries
 
 if TYPE_CHECKING:
     from ..core.turn import Turn
@@ -36,12 +36,12 @@ class PromptMagics(TurnMagics):
     """Talk to an agent"""
 
     @no_var_expand
-    @arguments
-    @in_any_session
+    @documented_arguments
+    @target_options
     @argument("-m", "--model", help="provider/model; default: the session's.")
     @argument("--agent", help="Who answers; default: the session's agent.")
-    @variant
-    @files
+    @variant_option
+    @file_option
     @argument(
         "--var",
         action="append",
@@ -49,13 +49,13 @@ class PromptMagics(TurnMagics):
         metavar="NAME",
         help="Variable to tell of: a DataFrame, an array, a figure, text; may be repeated.",
     )
-    @schema
-    @played
-    @queue
+    @schema_options
+    @turn_options
+    @queue_option
     @argument(
         "--steer", action="store_true", help="Join the turn that runs, at its next step (2.x)."
     )
-    @no_wait
+    @no_wait_option
     @argument("--expand", action="store_true", help="Fill in {{name}} from the notebook.")
     @argument(
         "--once",
@@ -98,14 +98,14 @@ class PromptMagics(TurnMagics):
             return None
         request = self._whole_request(options, text)
         observe = self._observer(options, request)
-        turn = ask(self.state.client, request, self._follower_of(options), observe)
+        turn = ask(self.state.client, request, self._runner_of(options), observe)
         if request.schema:
-            self.state.keep(turn, options.out)  # with the value of its answer
+            self.state.remember_turn(turn, options.out)  # with the value of its answer
         return turn.value
 
-    @arguments
+    @documented_arguments
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_turn(self, options: Namespace) -> Turn:
         """The last turn of this notebook, as an object: text, outcome, tools, diffs, usage, cost.
 
@@ -139,7 +139,7 @@ class PromptMagics(TurnMagics):
             )
         if not text.strip():
             raise UsageError("The prompt is empty. For example: %oc_prompt Explain this project")
-        check(options)
+        check_prompt_options(options)
         if options.queue and options.steer:
             raise UsageError("--queue comes after the turn that runs, --steer joins it: give one.")
         check_retries(options)
@@ -159,7 +159,9 @@ class PromptMagics(TurnMagics):
                 raise UsageError(error.what) from None
         request = self._prompt_request(options, text)
         if options.var:
-            described = [variables.describe(name, names) for name in dict.fromkeys(options.var)]
+            described = [
+                variables.variable_context(name, names) for name in dict.fromkeys(options.var)
+            ]
             request = variables.take_along(self.state.client, request, described)
             print("\n".join(map(str, described)))
         delivery = "steer" if options.steer else request.delivery

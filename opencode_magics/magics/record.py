@@ -10,8 +10,8 @@ from IPython.core.error import UsageError
 from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
-from .options import arguments, check_out, parsed
-from .state import Recording
+from .options import check_out, documented_arguments, with_parsed_options
+from .state import RecordingTarget
 from .topic import Topic
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ class RecordMagics(Topic):
     """Record and replay"""
 
     @no_var_expand
-    @arguments
+    @documented_arguments
     @argument("--raw", action="store_true", help="Keep secrets, home paths and your name in it.")
     @argument("--stop", action="store_true", help="Record no more.")
     @argument("path", nargs="*", help="The file; turns are added to what is in it.")
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_record(self, options: Namespace) -> None:
         """A file of every turn of this notebook from now on, for %oc_replay.
 
@@ -49,9 +49,9 @@ class RecordMagics(Topic):
         if options.stop and (named or options.raw):
             raise UsageError("--stop stands alone.")
         if named:
-            path = files.expanded(named).absolute()
+            path = files.expand_path(named).absolute()
             files.check_target(path)
-            self.state.recording = Recording(path, options.raw)
+            self.state.recording = RecordingTarget(path, options.raw)
             print(f"{self.state.recording}\n%oc_record --stop ends it.")
             return
         if options.raw:
@@ -62,7 +62,7 @@ class RecordMagics(Topic):
             print("The recording has ended.")
 
     @no_var_expand
-    @arguments
+    @documented_arguments
     @argument("--speed", default="1", help="How many times as fast as it was, or instant.")
     @argument("--step", action="store_true", help="Wait for you before everything that happens.")
     @argument("--interactive", action="store_true", help="Let you answer what the agent asked.")
@@ -70,7 +70,7 @@ class RecordMagics(Topic):
     @argument("-o", "--out", help="Variable to keep the turn in; of several, the last.")
     @argument("path", nargs="+", help="The recording.")
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_replay(self, options: Namespace) -> None:
         """A recording in the cell as it was live, without a server and without a model.
 
@@ -90,23 +90,23 @@ class RecordMagics(Topic):
             %oc_record --stop
             %oc_replay lesson.jsonl --speed 4
         """
-        from ..notebook.replaying import replay
+        from ..notebook.replay_cell import replay
         from ..recording import files
         from ..sessions.replay import Replay
 
         check_out(options)
         speed = _speed(options.speed)
         found = files.load(" ".join(options.path))
-        asker = self.state.asker("ask")
-        interactive = options.interactive and asker.can_ask
-        if options.interactive and not asker.can_ask:
+        answerer = self.state.answerer("ask")
+        interactive = options.interactive and answerer.can_ask
+        if options.interactive and not answerer.can_ask:
             print("Nobody can answer here, so it is answered as recorded.")
         for recording in _chosen(found, options.turn):
             run = Replay(recording, speed, interactive=interactive)
             try:
-                replay(run, self.shell, asker, self.state.ui, by_steps=options.step)
+                replay(run, self.shell, answerer, self.state.ui, by_steps=options.step)
             finally:
-                self.state.keep(run.turn, options.out)
+                self.state.remember_turn(run.turn, options.out)
 
 
 def _speed(text: str) -> float:

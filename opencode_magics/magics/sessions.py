@@ -12,21 +12,21 @@ from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
 from ..notebook.interrupts import interruptible
-from .options import arguments, parsed, split
+from .options import documented_arguments, split, with_parsed_options
 from .topic import Topic
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ..core.model import Session
-    from ..history.tables import Forks
+    from ..history.queries import Forks
 
 
 @magics_class
 class SessionMagics(Topic):
     """Sessions: list, choose, make"""
 
-    @arguments
+    @documented_arguments
     @argument("-d", "--directory", help="Only sessions of exactly this directory.")
     @argument(
         "-a", "--all", "--everywhere", action="store_true", help="Sessions of all directories."
@@ -38,7 +38,7 @@ class SessionMagics(Topic):
     @argument("--archived", action="store_true", help="Archived sessions too.")
     @argument("--forks", action="store_true", help="Find out which is a fork of which: reads them.")
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_sessions(self, options: Namespace) -> pd.DataFrame:
         """The sessions of this project as a DataFrame, latest first, with tokens and cost.
 
@@ -52,7 +52,7 @@ class SessionMagics(Topic):
         from .. import history
 
         keep = _filter(options)
-        client, where = self.state.client, self.state.folder(options.directory)
+        client, where = self.state.client, self.state.resolve_directory(options.directory)
         found = client.sessions(where, project=where is None, everywhere=options.all)
         forks = self._forks(found) if options.forks else None
         status = history.known_status(client, where or client.directory, found)
@@ -70,10 +70,10 @@ class SessionMagics(Topic):
             return history.forks(self.state.client, sessions, cache=self.state.history_cache)
 
     @no_var_expand
-    @arguments
+    @documented_arguments
     @argument("session", nargs="*", help="Id, unique beginning of an id, or title.")
     @line_magic
-    @parsed
+    @with_parsed_options
     def oc_session(self, options: Namespace) -> Session:
         """The current session, or another one, which becomes current.
 
@@ -83,18 +83,18 @@ class SessionMagics(Topic):
 
             %oc_session Fix the login page
         """
-        from ..sessions.lookup import find
+        from ..sessions.lookup import find_session
 
         if options.session:
-            self.state.session = find(self.state.client, " ".join(options.session))
+            self.state.session = find_session(self.state.client, " ".join(options.session))
             self.state.track(self.state.session, "chosen")
         else:
-            current = self.state.need_session()
+            current = self.state.require_session()
             self.state.session = self.state.client.session(current.id)
         return self.state.session
 
     @no_var_expand
-    @arguments
+    @documented_arguments
     @argument("-d", "--directory", help="Directory of the session; default: that of %%oc_connect.")
     @argument("title", nargs="*", help="Its title; without one, the server makes one up.")
     @line_magic
@@ -105,15 +105,15 @@ class SessionMagics(Topic):
 
             %oc_new Try another sorting algorithm
         """
-        from ..sessions.lookup import create
+        from ..sessions.lookup import create_session
 
         options, title = split(self.oc_new, line, verbatim=True)
         if options is None:
             return None
-        client, where = self.state.client, self.state.folder(options.directory)
+        client, where = self.state.client, self.state.resolve_directory(options.directory)
         if where and client.local and not os.path.isdir(where):
             raise UsageError(f"No such directory: {where}")  # 1.x would take any name
-        self.state.session = create(client, _unquoted(title) or None, where)
+        self.state.session = create_session(client, _unquoted(title) or None, where)
         return self.state.track(self.state.session, "made")
 
 
@@ -144,9 +144,9 @@ def _filter(options: Any) -> Any:
 
 def _start(text: str | None) -> int:
     """Milliseconds since the epoch; 0 without a text."""
-    from ..history.times import moment, zone
+    from ..history.times import parse_time, zone
 
     try:
-        return 0 if text is None else moment(text, zone(None))
+        return 0 if text is None else parse_time(text, zone(None))
     except ValueError as error:
         raise UsageError(f"--since: {error}") from None

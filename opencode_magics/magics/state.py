@@ -21,26 +21,26 @@ if TYPE_CHECKING:
     from ..core.limits import Limits
     from ..core.model import Session
     from ..core.turn import Turn
-    from ..notebook.ask import Asker, Policy
+    from ..notebook.answerer import Answerer, Policy
 
 
-How = Literal["made", "chosen", "prompted"]
+TrackReason = Literal["made", "chosen", "prompted"]
 Action = Literal["delete", "archive"]
 
 
 @dataclass(frozen=True, slots=True)
-class Tracked:
+class TrackedSession:
     """A session that this notebook has to do with, and how it came to that.
 
     `ending` is what was to become of it, where that was begun and is not finished.
     """
 
     session: Session
-    how: How
+    how: TrackReason
     ending: Action | None = None
 
 
-class BegunEnd(NamedTuple):
+class EndAttempt(NamedTuple):
     """What is to become of a session, and whether that was begun before."""
 
     action: Action
@@ -48,7 +48,7 @@ class BegunEnd(NamedTuple):
 
 
 @dataclass(slots=True)
-class Recording:
+class RecordingTarget:
     """The file that turns are added to, and what came of that so far."""
 
     path: Path
@@ -133,10 +133,10 @@ class OpenCodeMagics(Configurable):
         self.shell = shell
         self.session: Session | None = None
         self.turn: Turn | None = None
-        self.own: ServerProcess | None = None
-        self.recording: Recording | None = None
+        self.own_server: ServerProcess | None = None
+        self.recording: RecordingTarget | None = None
         self._client: Client | None = None
-        self._tracked: dict[str, dict[str, Tracked]] = {}  # by the server's address, by id
+        self._tracked: dict[str, dict[str, TrackedSession]] = {}  # by the server's address, by id
 
     @property
     def client(self) -> Client:
@@ -155,14 +155,18 @@ class OpenCodeMagics(Configurable):
         self, url: str | None = None, directory: str | None = None, password: str | None = None
     ) -> Client:
         """Use another server, or another directory. The current session is let go."""
-        from ..client.server import find, is_same_server
-        from ..notebook.ask import can_ask
+        from ..client.server import connect_to, is_same_server
+        from ..notebook.answerer import can_ask
 
         where = directory or self.directory or None
-        if password is None and self.own is not None and is_same_server(url, self.own.url):
-            password = self.own.password
+        if (
+            password is None
+            and self.own_server is not None
+            and is_same_server(url, self.own_server.url)
+        ):
+            password = self.own_server.password
         try:
-            client = find(url, directory=where, password=password)
+            client = connect_to(url, directory=where, password=password)
         except AuthenticationError:
             if password is not None or not can_ask(self.shell):
                 raise
@@ -172,10 +176,10 @@ class OpenCodeMagics(Configurable):
         return client
 
     def _with_typed_password(self, url: str | None, directory: str | None) -> Client:
-        from ..client.server import find
+        from ..client.server import connect_to
 
         try:
-            return find(url, directory=directory, password=_typed_password())
+            return connect_to(url, directory=directory, password=_typed_password())
         except AuthenticationError as error:
             raise AuthenticationError(
                 "The server did not accept that password.",
@@ -183,7 +187,7 @@ class OpenCodeMagics(Configurable):
                 status=error.status,
             ) from error
 
-    def folder(self, named: str | None) -> str | None:
+    def resolve_directory(self, named: str | None) -> str | None:
         """A directory that was named here: what `~` and a relative path mean, the kernel knows."""
         if named is None or not self.client.local:
             return named
@@ -197,30 +201,30 @@ class OpenCodeMagics(Configurable):
 
     def stop(self) -> bool:
         """Stop the server that `start` started; False if there is none."""
-        if self.own is None:
+        if self.own_server is None:
             return False
-        if self._client is not None and self._client.url == self.own.url:
+        if self._client is not None and self._client.url == self.own_server.url:
             self.disconnect()
-        self.own.stop()
-        self.own = None
+        self.own_server.stop()
+        self.own_server = None
         return True
 
-    def leave(self) -> None:
+    def shut_down(self) -> None:
         """Let go of everything, and say what is lost with it."""
         if self.session is not None:
             print(f"The current session is let go. Come back with: %oc_session {self.session.id}")
-        if self.own is not None and not self.own.keep:
+        if self.own_server is not None and not self.own_server.keep:
             self.stop()
         if self.recording is not None:
             print(f"Nothing is recorded any more into {self.recording.path}.")
         self.recording = None
         self.disconnect()
 
-    def asker(self, permission: Policy | None = None) -> Asker:
+    def answerer(self, permission: Policy | None = None) -> Answerer:
         """Who answers a turn's requests here."""
-        from ..notebook.ask import Asker, can_ask
+        from ..notebook.answerer import Answerer, can_ask
 
-        return Asker(permission or self.permission, self.noninteractive, can_ask(self.shell))
+        return Answerer(permission or self.permission, self.noninteractive, can_ask(self.shell))
 
     @property
     def limits(self) -> Limits:
@@ -229,7 +233,7 @@ class OpenCodeMagics(Configurable):
 
         return Limits.of(self.max_cost, self.max_session_cost, loop_guard=self.loop_guard)
 
-    def keep(self, turn: Turn, name: str | None) -> None:
+    def remember_turn(self, turn: Turn, name: str | None) -> None:
         """Keep a turn as the last one, and in a variable if it has a name."""
         self.turn = turn
         if name:
@@ -237,7 +241,7 @@ class OpenCodeMagics(Configurable):
         if self.recording is not None and turn.recorder is not None:
             self._record(turn, self.recording)
 
-    def _record(self, turn: Turn, recording: Recording) -> None:
+    def _record(self, turn: Turn, recording: RecordingTarget) -> None:
         """Add a turn to what is recorded; that it can't be is said, and doesn't fail the turn."""
         from ..recording.files import save
 
@@ -255,30 +259,30 @@ class OpenCodeMagics(Configurable):
             recording.turns[turn.prompt], recording.failed = None, ""
 
     @property
-    def tracked(self) -> dict[str, Tracked]:
+    def tracked(self) -> dict[str, TrackedSession]:
         """Sessions that this notebook made, chose or prompted on the server in use, by id.
 
         Asks nobody: without a server in use there are none.
         """
         return self._tracked.setdefault(self._client.url, {}) if self._client else {}
 
-    def track(self, session: Session, how: How) -> Session:
+    def track(self, session: Session, how: TrackReason) -> Session:
         """Remember a session as one that this notebook has to do with; the first `how` stays."""
         known = self.tracked.get(session.id)
         self.tracked[session.id] = (
-            replace(known, session=session) if known else Tracked(session, how)
+            replace(known, session=session) if known else TrackedSession(session, how)
         )
         return session
 
-    def begin_end(self, session: Session, action: Action | None) -> BegunEnd:
+    def mark_ending(self, session: Session, action: Action | None) -> EndAttempt:
         """Note that a session is to be ended: until that is done it counts as `ending`.
 
         Without an action it is that with which it was begun, else the configured one.
         """
-        known = self.tracked.get(session.id) or Tracked(session, "chosen")
+        known = self.tracked.get(session.id) or TrackedSession(session, "chosen")
         chosen = action or known.ending or self.end_action
         self.tracked[session.id] = replace(known, ending=chosen)
-        return BegunEnd(chosen, resumed=known.ending is not None)
+        return EndAttempt(chosen, resumed=known.ending is not None)
 
     def forget(self, session: str) -> None:
         """A session is gone, or none of ours any more."""
@@ -286,18 +290,18 @@ class OpenCodeMagics(Configurable):
         if self.session is not None and self.session.id == session:
             self.session = None
 
-    def chosen(self, named: str) -> Session:
+    def resolve_session(self, named: str) -> Session:
         """The session of an id, the beginning of one, or a title; of nothing, the current one.
 
         Raises:
             UsageError: There is no current session.
             UnknownNameError: No session fits, or more than one does.
         """
-        from ..sessions.lookup import find
+        from ..sessions.lookup import find_session
 
-        return find(self.client, named) if named else self.need_session()
+        return find_session(self.client, named) if named else self.require_session()
 
-    def need_session(self) -> Session:
+    def require_session(self) -> Session:
         """The current session.
 
         Raises:

@@ -16,10 +16,10 @@ from .topic import Topic
 if TYPE_CHECKING:
     from ..core.model import Attachment, Session
     from ..core.turn import Turn
-    from ..notebook.ask import Policy
+    from ..notebook.answerer import Policy
     from ..notebook.live import View
     from ..prompts.ask import Notice, Observer, PromptRequest
-    from ..prompts.follow import Follower
+    from ..prompts.runner import TurnRunner
     from ..sessions.run import Run
 
 
@@ -54,7 +54,7 @@ class TurnMagics(Topic):
         names = self.shell.user_ns
         return replace(
             request,
-            schema=schemas.named(options.schema, names) if options.schema else None,
+            schema=schemas.schema_by_name(options.schema, names) if options.schema else None,
             files=(*attachments(options.file), *request.files),
             retries=options.retries,
             once=options.once,
@@ -63,9 +63,9 @@ class TurnMagics(Topic):
     def _current(self, options: Namespace) -> Session | None:
         return None if options.new or options.title else self.state.session
 
-    def _follower(
+    def _runner(
         self, permission: Policy | None, timeout: float | None = None, shown: View | None = None
-    ) -> Follower:
+    ) -> TurnRunner:
         """Return what plays a turn in this cell.
 
         Args:
@@ -75,27 +75,32 @@ class TurnMagics(Topic):
         """
         from ..notebook.cell import play
 
-        asker = self.state.asker(permission)
+        answerer = self.state.answerer(permission)
         return partial(
-            play, shell=self.shell, asker=asker, timeout=timeout, ui=self.state.ui, shown=shown
+            play,
+            shell=self.shell,
+            answerer=answerer,
+            timeout=timeout,
+            ui=self.state.ui,
+            shown=shown,
         )
 
-    def _follower_of(self, options: Namespace) -> Follower:
+    def _runner_of(self, options: Namespace) -> TurnRunner:
         """Return what plays the turn of a line, or only sends its prompt for --no-wait."""
         if options.no_wait:
             return _send_only
-        return self._follower(options.permission, options.timeout)
+        return self._runner(options.permission, options.timeout)
 
     def _observer(self, options: Namespace, request: PromptRequest) -> Observer:
         """Return what keeps track of a request; a session that it had to choose becomes current."""
-        from ..notebook.cell import recall
+        from ..notebook.cell import show_recalled
         from ..prompts.ask import Recalled, Retrying, SessionMade
 
         def observe(notice: Notice) -> None:
             if isinstance(notice, SessionMade | Recalled) and request.session is None:
                 self.state.session = notice.session
             if isinstance(notice, Recalled):
-                recall(notice.turn, self.shell)
+                show_recalled(notice.turn, self.shell)
             if isinstance(notice, Retrying):
                 print(notice.reason)
             self._note(notice, options.out)
@@ -111,14 +116,14 @@ class TurnMagics(Topic):
                 self.state.track(session, "made")
             case Recalled(session, turn):
                 self.state.track(session, "chosen")
-                self.state.keep(turn, out)
+                self.state.remember_turn(turn, out)
             case Sent(session, turn):
                 self.state.track(session, "prompted")
-                self.state.keep(turn, out)
+                self.state.remember_turn(turn, out)
 
 
 def _send_only(run: Run) -> Turn:
-    from ..prompts.follow import dispatch
+    from ..prompts.runner import dispatch
 
     turn = dispatch(run)
     print(
@@ -144,7 +149,7 @@ def attachments(names: list[str]) -> tuple[Attachment, ...]:
         raise UsageError(f"--file {error.what} {error.todo}".rstrip()) from None
 
 
-def check(options: Namespace) -> None:
+def check_prompt_options(options: Namespace) -> None:
     """Check the options that all of them have.
 
     Raises:

@@ -26,19 +26,19 @@ from ..core.turn import Retry, Turn
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RequestState:
     """A permission or question and how it stands.
 
     Attributes:
         reply: How it was settled; "" while it waits.
         message: What was said with the reply.
-        whose: The subagent that asks; "" for the turn's own agent.
+        subagent: The subagent that asks; "" for the turn's own agent.
     """
 
     request: Permission | Question
     reply: str = ""
     message: str = ""
-    whose: str = ""
+    subagent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Changes:
     diffs: tuple[FileDiff, ...]
 
 
-Value = Text | Reasoning | Recap | ToolCall | Request | Retry | Failure | Note | Changes
+BlockValue = Text | Reasoning | Recap | ToolCall | RequestState | Retry | Failure | Note | Changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Block:
     """One thing that a turn shows. A closed block changes no more."""
 
     key: str
-    value: Value
+    value: BlockValue
     closed: bool = True
 
     @property
@@ -158,15 +158,15 @@ def _compaction(part: Compaction) -> str:
 def _requests(turn: Turn) -> dict[str, list[Block]]:
     """Requests by the turn's own tool call that they belong to; "" is the rest."""
     named: dict[str, list[Block]] = {}
-    requests = [Request(s.request, s.reply, s.message) for s in turn.settled_requests]
-    requests += [Request(r) for r in turn.waiting]
+    requests = [RequestState(s.request, s.reply, s.message) for s in turn.settled_requests]
+    requests += [RequestState(r) for r in turn.waiting]
     if requests:
         homes, titles = _homes(turn), {s.id: s.title for s in turn.sessions}
         for r in requests:
             asked, own = r.request, r.request.session == turn.session
             home = asked.call if own else homes.get(asked.session)
-            whose = "" if own else titles.get(asked.session) or asked.session
-            block = Block(f"request/{asked.id}", replace(r, whose=whose), bool(r.reply))
+            subagent = "" if own else titles.get(asked.session) or asked.session
+            block = Block(f"request/{asked.id}", replace(r, subagent=subagent), bool(r.reply))
             named.setdefault(home or "", []).append(block)
     return named
 
@@ -185,7 +185,9 @@ def _with_diff(block: Block, requests: dict[str, list[Block]]) -> Block:
     tool = block.value
     if not isinstance(tool, ToolCall) or tool.diffs or tool.status != "completed":
         return block
-    asked = (r.value.request for r in requests.get(tool.call, ()) if isinstance(r.value, Request))
+    asked = (
+        r.value.request for r in requests.get(tool.call, ()) if isinstance(r.value, RequestState)
+    )
     diffs = tuple(r.diff for r in asked if isinstance(r, Permission) and r.diff is not None)
     return replace(block, value=replace(tool, diffs=diffs)) if diffs else block
 

@@ -9,19 +9,19 @@ import sys
 from typing import Any
 
 from ..core.turn import Turn
-from ..prompts.follow import follow
+from ..prompts.runner import follow
 from ..sessions.run import Run
-from .ask import Asker
-from .desk import Desk, Ui
-from .interrupts import Held, interruptible
+from .answerer import Answerer
+from .interrupts import DeferredInterrupt, interruptible
 from .live import View, view
+from .prompter import Prompter, Ui
 from .pump import pump_for
 
 
 def play(
     run: Run,
     shell: Any,
-    asker: Asker,
+    answerer: Answerer,
     timeout: float | None = None,
     ui: Ui = "auto",
     shown: View | None = None,
@@ -31,7 +31,7 @@ def play(
     Args:
         run: A prepared run.
         shell: The shell whose cell this is.
-        asker: Who answers where there are no buttons.
+        answerer: Who answers where there are no buttons.
         timeout: Seconds after which the cell ends while the turn goes on.
         ui: How to ask: "auto", "widgets" or "text".
         shown: What shows the turn; by default what fits the shell.
@@ -45,18 +45,19 @@ def play(
     """
     shown = shown or view(shell)
     with interruptible(), pump_for(shell) as pump:
-        desk = Desk(run, shown, asker, ui, pump.reason)
+        prompter = Prompter(run, shown, answerer, ui, pump.reason)
 
         def attend() -> None:
             pump.poll()
-            desk.attend()
+            prompter.handle_requests()
 
         try:
             return follow(run, shown.show, attend, timeout)
         finally:
-            with Held(spare=sys.exc_info()[0]):  # how it ended is shown, whatever comes
+            # How it ended is shown, whatever comes.
+            with DeferredInterrupt(in_flight=sys.exc_info()[0]):
                 run.close()
-                desk.close()
+                prompter.close()
                 if run.sent:  # else there is nothing to show
                     shown.close(run.turn, _remark(run))
 
@@ -81,12 +82,12 @@ def _about_cost(run: Run) -> str:
     names = " and ".join(c.name for c in run.limits.ceilings)
     if run.turn.cost is None:
         return f"Its cost is unknown, so {names} could not be watched."
-    if over := run.limits.overspent(run.turn):
+    if over := run.limits.exceeded_ceiling(run.turn):
         return f"The {over}, but the turn was over before it could be stopped."
     return "" if run.turn.cost_complete else f"Some of its cost is unknown, and {names} missed it."
 
 
-def recall(turn: Turn, shell: Any, shown: View | None = None) -> None:
+def show_recalled(turn: Turn, shell: Any, shown: View | None = None) -> None:
     """Show a turn that was played before, marked as such."""
     (shown or view(shell)).close(
         turn, f"From history, session {turn.session}: nothing was sent or done again."

@@ -19,8 +19,8 @@ import traitlets
 
 from ..core import patches, questions
 from ..core.model import FileDiff, Permission, Question, QuestionItem
-from . import diff, words
-from .blocks import Request
+from . import diff_rows, wording
+from .blocks import RequestState
 
 Spec = dict[str, Any]
 _ROOM = 200_000  # characters of a command or a diff; Jupyter drops messages of a few megabytes
@@ -123,7 +123,7 @@ class Form:
         shown = {**bundle, "text/plain": "(waiting for an answer)"}
         display(shown, raw=True, display_id=display_id)
 
-    def clicked(self) -> Click | None:
+    def next_click(self) -> Click | None:
         """The next answer that a person gave, None if there is none."""
         return self._clicks.popleft() if self._clicks else None
 
@@ -164,21 +164,25 @@ def _click(content: Any) -> Click | None:
 # -- what is asked, as plain dicts -----------------------------------------------------------------
 
 
-def permission_spec(asked: Permission, whose: str, always_means: str, also_rejected: int) -> Spec:
+def permission_spec(
+    asked: Permission, subagent: str, always_scope: str, also_rejected: int
+) -> Spec:
     """What the form says about a permission.
 
     Args:
         asked: The permission.
-        whose: The title of the subagent that asks; "" for the agent itself.
-        always_means: How far "always" reaches on this server.
+        subagent: The title of the subagent that asks; "" for the agent itself.
+        always_scope: How far "always" reaches on this server.
         also_rejected: How many other waiting permissions a rejection rejects too.
     """
     changes = [] if asked.diff is None else list(_lines(asked.diff))
-    silent, told = words.rejection(whose, also_rejected)
+    silent, told = wording.rejection_effects(subagent, also_rejected)
     return {
         "id": asked.id,
-        "title": words.request_title(Request(asked, whose=whose)),
-        "subject": "" if changes else words.shorten(diff.all_visible(asked.subject), _ROOM),
+        "title": wording.request_title(RequestState(asked, subagent=subagent)),
+        "subject": ""
+        if changes
+        else wording.shorten(diff_rows.visible_lines(asked.subject), _ROOM),
         "diff": changes,
         "note": "",
         "choices": [
@@ -186,7 +190,7 @@ def permission_spec(asked: Permission, whose: str, always_means: str, also_rejec
             {
                 "value": "always",
                 "label": "Always allow",
-                "effect": f"Always allow: {words.always(asked, always_means)}.",
+                "effect": f"Always allow: {wording.always_scope(asked, always_scope)}.",
             },
             {
                 "value": "reject",
@@ -202,7 +206,7 @@ def pause_spec(key: str, title: str) -> Spec:
     """What the form says between two steps of a replay."""
     return {
         "id": key,
-        "title": words.clean(title),
+        "title": wording.clean(title),
         "subject": "",
         "diff": [],
         "note": "",
@@ -216,33 +220,35 @@ def pause_spec(key: str, title: str) -> Spec:
 
 def _lines(edit: FileDiff) -> Iterator[tuple[str, str]]:
     """All of an edit as pairs of kind and text: nobody should have to allow what can't be seen."""
-    changes, left = patches.changes(edit), _ROOM
+    changes, left = patches.changes_in(edit), _ROOM
     if not any(change.hunks for change in changes):  # nothing that a reader finds: raw, then
-        raw = words.shorten(edit.patch.strip(), _ROOM)
-        yield from ((" ", diff.visible(line)) for line in raw.split("\n") if raw)
+        raw = wording.shorten(edit.patch.strip(), _ROOM)
+        yield from ((" ", diff_rows.visible_line(line)) for line in raw.split("\n") if raw)
         return
     for change in changes:
-        told = diff.notes(change)
+        told = diff_rows.notes(change)
         if told or len(changes) > 1:
-            yield "@", " · ".join((diff.visible(change.name), *told))
+            yield "@", " · ".join((diff_rows.visible_line(change.name), *told))
         crlf = all(line.endswith("\r") for h in change.hunks for line in h.lines if line[0] != "\\")
-        for hunk in patches.narrowed(change.hunks):
+        for hunk in patches.trim_context(change.hunks):
             for kind, line in (("@", hunk.header), *((line[0], line) for line in hunk.lines)):
                 left -= len(line)
                 if left < 0:
                     yield "@", "… and more, which is too long to be shown here"
                     return
-                yield kind, diff.visible(line.removesuffix("\r") if crlf else line)
+                yield kind, diff_rows.visible_line(line.removesuffix("\r") if crlf else line)
 
 
-def question_spec(asked: Question, whose: str) -> Spec:
+def question_spec(asked: Question, subagent: str) -> Spec:
     """What the form says about a question."""
-    nothing = Request(replace(asked, items=()), whose=whose)  # the items say it themselves
+    nothing = RequestState(
+        replace(asked, items=()), subagent=subagent
+    )  # the items say it themselves
     return {
         "id": asked.id,
-        "title": words.request_title(nothing).removesuffix(": "),
+        "title": wording.request_title(nothing).removesuffix(": "),
         "note": "",
-        "dismissal": f"Dismiss: no answer, and {words.stop(whose)}.",
+        "dismissal": f"Dismiss: no answer, and {wording.stop_effect(subagent)}.",
         "items": [_item(item) for item in asked.items],
     }
 
@@ -259,26 +265,26 @@ def _item(item: QuestionItem) -> Spec:
     written = [text for text in item.default if text not in values]
     numeric = item.kind in _STEPS
     return {
-        "header": words.clean(item.header),
-        "question": words.clean(item.question),
-        "note": words.clean(item.url) if item.kind == "external" else "",
+        "header": wording.clean(item.header),
+        "question": wording.clean(item.question),
+        "note": wording.clean(item.url) if item.kind == "external" else "",
         "asks": item.kind != "external",
         "required": item.required and item.kind != "external",
-        "key": words.clean(item.key),
-        "when": [[words.clean(told) for told in condition] for condition in item.when],
-        "default": [words.clean(questions.spelt(item, text)) for text in item.default],
+        "key": wording.clean(item.key),
+        "when": [[wording.clean(told) for told in condition] for condition in item.when],
+        "default": [wording.clean(questions.normalize_value(item, text)) for text in item.default],
         "multiple": item.multiple,
         "options": [
             {
-                "label": words.clean(o.label),
-                "value": words.clean(o.value or o.label),
-                "description": words.clean(o.description),
+                "label": wording.clean(o.label),
+                "value": wording.clean(o.value or o.label),
+                "description": wording.clean(o.description),
                 "chosen": (o.value or o.label) in item.default,
             }
             for o in item.options
         ],
         "input": (_INPUTS.get(item.kind) or _INPUTS.get(item.format, "text")) if own else "",
-        "own": words.clean(", ".join(written)) if own else "",
+        "own": wording.clean(", ".join(written)) if own else "",
         "least": item.least if numeric else None,
         "most": item.most if numeric else None,
         "step": _STEPS.get(item.kind, ""),

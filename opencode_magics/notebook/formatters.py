@@ -10,18 +10,18 @@ from typing import Any
 
 # Kind of value -> function of `html` that draws it, function of `text` that writes it.
 _LOOKS = {
-    "opencode_magics.turn.Turn": ("turn", "render"),
-    "opencode_magics.turn.Settled": ("settled", "settled"),
-    "opencode_magics.conversation.Conversation": ("conversation", "conversation"),
-    "opencode_magics.model.Session": ("session", "session"),
-    "opencode_magics.model.Permission": ("request", "request"),
-    "opencode_magics.model.Question": ("request", "request"),
-    "opencode_magics.model.FileDiff": ("file_diff", "file_diff"),
-    "opencode_magics.diffs.Diff": ("whole_diff", "whole_diff"),
-    "opencode_magics.control.EndResult": ("result", "result"),
-    "opencode_magics.control.Stopped": ("result", "result"),
-    "opencode_magics.changes.Change": ("result", "result"),
-    "opencode_magics.commands.CommandReceipt": ("result", "result"),
+    "opencode_magics.core.turn.Turn": ("turn", "render"),
+    "opencode_magics.core.turn.SettledRequest": ("settled", "settled"),
+    "opencode_magics.sessions.transcript.Transcript": ("conversation", "conversation"),
+    "opencode_magics.core.model.Session": ("session", "session"),
+    "opencode_magics.core.model.Permission": ("request", "request"),
+    "opencode_magics.core.model.Question": ("request", "request"),
+    "opencode_magics.core.model.FileDiff": ("file_diff", "file_diff"),
+    "opencode_magics.core.diffs.Diff": ("whole_diff", "whole_diff"),
+    "opencode_magics.sessions.end.EndResult": ("result", "result"),
+    "opencode_magics.sessions.end.StopResult": ("result", "result"),
+    "opencode_magics.sessions.edit.EditResult": ("result", "result"),
+    "opencode_magics.sessions.commands.CommandReceipt": ("result", "result"),
 }
 
 

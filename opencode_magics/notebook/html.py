@@ -1,7 +1,8 @@
 """A turn as HTML that is safe and reads well in a light and a dark theme, and without any style.
 
 Markdown comes from `markdown.render` alone; everything else that a model, a tool or a server wrote
-goes through `esc`. Styles are inline and mostly see-through greys; there are no scripts, no <style>
+goes through `escape_html`. Styles are inline and mostly
+see-through greys; there are no scripts, no <style>
 and no classes but the two that keep `$5` from becoming a formula.
 """
 
@@ -14,7 +15,7 @@ from html import escape
 from itertools import groupby
 
 from ..core.diffs import ChangedFile, Diff
-from ..core.formatting import counted
+from ..core.formatting import pluralize
 from ..core.model import (
     Failure,
     FileDiff,
@@ -26,13 +27,13 @@ from ..core.model import (
     Text,
     ToolCall,
 )
-from ..core.patches import Change, changes
-from ..core.turn import Retry, Settled, Turn
-from ..sessions.transcript import Conversation
-from . import diff, markdown, results, words
-from .blocks import Block, Changes, Note, Recap, Request, blocks
+from ..core.patches import FileChange, changes_in
+from ..core.turn import Retry, SettledRequest, Turn
+from ..sessions.transcript import Transcript
+from . import diff_rows, markdown, results, wording
+from .blocks import Block, Changes, Note, Recap, RequestState, blocks
 from .results import Result
-from .words import State, clean
+from .wording import DisplayState, clean
 
 # Plain middle tones: JupyterLab drops var(...) from the outputs of a notebook it doesn't trust yet,
 # and a reopened notebook should look as it did.
@@ -49,7 +50,7 @@ _PRE = (
 _INSIDE = "margin:.1em 0 .5em 1.1em"
 _SUMMARY = "cursor:pointer;font-size:.7em"  # a small triangle ...
 _HEAD = "font-size:1.4286em"  # ... before text of the usual size
-_STATES: dict[State, tuple[str, str]] = {
+_STATES: dict[DisplayState, tuple[str, str]] = {
     "pending": ("○", _QUIET),
     "running": ("●", f"color:{_BUSY}"),
     "ok": ("✓", f"color:{_OK}"),
@@ -69,7 +70,7 @@ _OUTCOMES = {
 }
 
 
-def esc(text: str) -> str:
+def escape_html(text: str) -> str:
     """Text as HTML shows it, whatever is in it."""
     return escape(clean(text))
 
@@ -91,15 +92,15 @@ def page(fragments: Iterable[str], width: str = "62em") -> str:
 
 def last_line(turn: Turn, note: str = "") -> str:
     """Outcome, who, how much, how long; above it a note, if there is one."""
-    outcome, *rest = words.summary_parts(turn)
+    outcome, *rest = wording.summary_parts(turn)
     icon, colour = _OUTCOMES[turn.outcome]
-    told = _AFTER_NUMBER.sub(_NO_BREAK, esc(" · ".join(["", *rest])).lstrip())
+    told = _AFTER_NUMBER.sub(_NO_BREAK, escape_html(" · ".join(["", *rest])).lstrip())
     line = (
         f'<div style="margin:.6em 0 .2em;padding-top:.35em;border-top:{_RULE};{_SMALL}">'
         f'<b style="color:{colour};font-weight:600">{icon} {outcome}</b> '
         f'<span style="{_QUIET}">{told}</span></div>'
     )
-    return _line("!", _WARN, esc(note)) + line if note else line
+    return _line("!", _WARN, escape_html(note)) + line if note else line
 
 
 def prose(value: Text | Reasoning | Recap, html: str, continued: bool = False) -> str:
@@ -107,7 +108,7 @@ def prose(value: Text | Reasoning | Recap, html: str, continued: bool = False) -
     if isinstance(value, Text):
         return f'<div style="margin:.5em 0">{html}</div>'
     name = "Summary of the conversation" if isinstance(value, Recap) else "Reasoning"
-    took = words.between(value.start, value.end) if isinstance(value, Reasoning) else ""
+    took = wording.elapsed(value.start, value.end) if isinstance(value, Reasoning) else ""
     head = f'<i style="{_QUIET}">{name}</i>{_aside("continued" if continued else took)}'
     rail = "border-left:2px solid rgba(128,128,128,.35);padding-left:.8em;margin:.2em 0 .6em .3em"
     return _details(head, html, inside=f"{rail};opacity:.8")
@@ -120,14 +121,14 @@ def block(block: Block) -> str:
             return prose(block.value, markdown.render(block.value.text))
         case ToolCall():
             return _tool(block.value, block.closed)
-        case Request():
+        case RequestState():
             return _request(block.value)
         case Retry():
-            return _line("↻", _WARN, esc(words.retry_line(block.value)))
+            return _line("↻", _WARN, escape_html(wording.retry_line(block.value)))
         case Failure():
             return _failure(block.value)
         case Note():
-            return _line("·", "inherit", f'<i style="{_QUIET}">{esc(block.value.text)}</i>')
+            return _line("·", "inherit", f'<i style="{_QUIET}">{escape_html(block.value.text)}</i>')
         case Changes():
             return _changes(block.value.diffs)
 
@@ -136,12 +137,15 @@ def block(block: Block) -> str:
 
 
 def _tool(tool: ToolCall, closed: bool) -> str:
-    icon, style = _STATES[words.state(tool, closed)]
-    error = f' <span style="color:{_BAD}">{esc(words.one_line(tool.error or ""))}</span>'
+    icon, style = _STATES[wording.tool_state(tool, closed)]
+    error = (
+        f' <span style="color:{_BAD}">{escape_html(wording.first_line(tool.error or ""))}</span>'
+    )
     head = (
-        f'<span style="{style}">{icon}</span> <b style="font-weight:600">{esc(tool.tool)}</b> '
-        f"{_code(words.subject(tool))}{_counts(tool.diffs)}{error if tool.error else ''}"
-        f"{_aside(*words.aside(tool, closed))}"
+        f'<span style="{style}">{icon}</span> <b style="font-weight:600">'
+        f"{escape_html(tool.tool)}</b> "
+        f"{_code(wording.tool_subject(tool))}{_counts(tool.diffs)}{error if tool.error else ''}"
+        f"{_aside(*wording.tool_notes(tool, closed))}"
     )
     edits, exchange = _edits(tool.diffs), _exchange(tool, closed)
     if edits:
@@ -154,8 +158,8 @@ _IO = f'<span style="{_SMALL};{_QUIET}">input and output</span>'
 
 def _edits(diffs: Iterable[FileDiff]) -> str:
     """The edits of a tool; a single one needs no heading under the line that names it."""
-    shown = list(diff.shown(diffs))
-    if len(shown) == 1 and not diff.notes(shown[0][0]):
+    shown = list(diff_rows.rows_by_change(diffs))
+    if len(shown) == 1 and not diff_rows.notes(shown[0][0]):
         return _lines(shown[0][1])
     return "".join(_change(*c, folded=len(shown) > 3) for c in shown)
 
@@ -164,13 +168,17 @@ def _exchange(tool: ToolCall, closed: bool) -> str:
     """What went into a tool and what came out."""
     command = tool.input.get("command")
     if isinstance(command, str):
-        asked = f"$ {diff.all_visible(command)}"
+        asked = f"$ {diff_rows.visible_lines(command)}"
     else:
         asked = json.dumps(tool.input, indent=2, ensure_ascii=False, default=str)
     # A running command tells all its output with each line of it: its end is enough until then.
-    output = words.shorten(tool.output) if closed else _end(tool.output)
-    parts = [_pre(words.shorten(asked)), _pre(output), _pre(tool.error or "", _BAD)]
-    child = f'<div style="{_SMALL};{_QUIET}">session {esc(tool.child)}</div>' if tool.child else ""
+    output = wording.shorten(tool.output) if closed else _end(tool.output)
+    parts = [_pre(wording.shorten(asked)), _pre(output), _pre(tool.error or "", _BAD)]
+    child = (
+        f'<div style="{_SMALL};{_QUIET}">session {escape_html(tool.child)}</div>'
+        if tool.child
+        else ""
+    )
     return "".join(parts) + child
 
 
@@ -182,8 +190,8 @@ def _end(output: str, limit: int = 2_000) -> str:
 # -- requests, failures, changes -------------------------------------------------------------------
 
 
-def _request(request: Request) -> str:
-    line = esc(words.request_line(request))
+def _request(request: RequestState) -> str:
+    line = escape_html(wording.request_line(request))
     if request.reply:
         good = request.reply in ("once", "always", "answered")
         return _line("✓" if good else "✗", _OK if good else _WARN, line, quiet=True)
@@ -195,7 +203,7 @@ def _asked(asked: Permission | Question) -> str:
     match asked:
         case Question(items=items):
             return "".join(
-                (f"<div>{esc(i.question or i.header)}</div>" if len(items) > 1 else "")
+                (f"<div>{escape_html(i.question or i.header)}</div>" if len(items) > 1 else "")
                 + _options(i.options)
                 for i in items
             )
@@ -203,16 +211,16 @@ def _asked(asked: Permission | Question) -> str:
             return _diff(edit)
         case Permission():
             told = f"$ {asked.command}" if asked.command else "\n".join(asked.patterns)
-            return _pre(diff.all_visible(told))
+            return _pre(diff_rows.visible_lines(told))
 
 
 def _options(options: Iterable[Option]) -> str:
-    offered = "".join(f"<li>{esc(o.label)}{_aside(o.description)}</li>" for o in options)
+    offered = "".join(f"<li>{escape_html(o.label)}{_aside(o.description)}</li>" for o in options)
     return f'<ul style="margin:.2em 0">{offered}</ul>' if offered else ""
 
 
 def _failure(failure: Failure) -> str:
-    text = esc(words.shorten(words.failure_line(failure), 4_000))
+    text = escape_html(wording.shorten(wording.failure_line(failure), 4_000))
     if failure.aborted:
         return _line("■", _WARN, text)
     style = f"margin:.4em 0;padding:.3em .8em;border-left:3px solid {_BAD};white-space:pre-wrap"
@@ -220,13 +228,13 @@ def _failure(failure: Failure) -> str:
 
 
 def _changes(diffs: Iterable[FileDiff]) -> str:
-    files = words.changed_files(diffs)
+    files = wording.changed_files(diffs)
     shown = [
-        f"{_code(diff.visible(name))}{_signed(*counts)}"
+        f"{_code(diff_rows.visible_line(name))}{_signed(*counts)}"
         for name, counts in list(files.items())[:20]
     ]
     more = [f"{len(files) - 20} more"] if len(files) > 20 else []
-    title = f"Changed {counted(len(files), 'file')}:"
+    title = f"Changed {pluralize(len(files), 'file')}:"
     return _line("±", "inherit", f"{title} {' · '.join([*shown, *more])}")
 
 
@@ -248,11 +256,15 @@ def file_diff(edit: FileDiff) -> str:
 
 
 def _diff(edit: FileDiff) -> str:
-    return "".join(_change(*c, folded=False) for c in diff.shown([edit]))
+    return "".join(_change(*c, folded=False) for c in diff_rows.rows_by_change([edit]))
 
 
-def _change(change: Change, rows: list[diff.Row], folded: bool) -> str:
-    head = _code(diff.visible(change.name)) + _signed(*change.counts) + _aside(*diff.notes(change))
+def _change(change: FileChange, rows: list[diff_rows.DiffRow], folded: bool) -> str:
+    head = (
+        _code(diff_rows.visible_line(change.name))
+        + _signed(*change.counts)
+        + _aside(*diff_rows.notes(change))
+    )
     return _file(head, _lines(rows) if rows else "", not folded and len(rows) <= _OPENED)
 
 
@@ -263,7 +275,7 @@ def _file(head: str, body: str, opened: bool) -> str:
     return _details(head, body, opened=opened, inside="margin:0")
 
 
-def _lines(rows: list[diff.Row], numbers: int = 0) -> str:
+def _lines(rows: list[diff_rows.DiffRow], numbers: int = 0) -> str:
     """Lines one below the other, with line numbers of so many digits."""
     runs = (
         _run(kind, "\n".join(_numbers(row, numbers) + _text(row) for row in run))
@@ -273,14 +285,14 @@ def _lines(rows: list[diff.Row], numbers: int = 0) -> str:
     return f'<pre style="{_PRE}.35em 0{_TALL if numbers else ""}">{inside}</pre>'
 
 
-def _numbers(row: diff.Row, digits: int) -> str:
+def _numbers(row: diff_rows.DiffRow, digits: int) -> str:
     if not digits or row.kind in "@…":
         return ""
     told = " ".join(f"{'' if n is None else n:>{digits}}" for n in (row.old, row.new))
     return f'<span style="opacity:.5;user-select:none">{told} </span>'
 
 
-def _text(row: diff.Row) -> str:
+def _text(row: diff_rows.DiffRow) -> str:
     """A line; what differs in it stands out with styles and without."""
     if not row.marks:
         return escape(row.text)
@@ -302,7 +314,7 @@ def _run(kind: str, html: str) -> str:
 
 
 def _counts(diffs: Iterable[FileDiff]) -> str:
-    found = [c for d in diffs for c in changes(d)]
+    found = [c for d in diffs for c in changes_in(d)]
     return _signed(*found[0].counts) if len(found) == 1 else ""
 
 
@@ -317,19 +329,21 @@ def _signed(additions: int | None, deletions: int | None) -> str:
 
 def whole_diff(told: Diff) -> str:
     """A Diff: where it is from, then file by file, unified or side by side."""
-    shown = list(diff.shown_files(told))
-    head = f'<b style="font-weight:600">{diff.title(told)}</b>{_signed(*told.counts)}'
-    parts = [f"<div>{head}{_aside(diff.source(told)) if told else ''}</div>"]
+    shown = list(diff_rows.rows_by_file(told))
+    head = f'<b style="font-weight:600">{diff_rows.title(told)}</b>{_signed(*told.counts)}'
+    parts = [f"<div>{head}{_aside(diff_rows.source(told)) if told else ''}</div>"]
     parts += [_changed_file(*f, told, n < 10) for n, f in enumerate(shown)]
-    if more := diff.left_out(told, [row for _, rows in shown for row in rows]):
-        parts.append(_line("…", "inherit", esc(more), quiet=True))
+    if more := diff_rows.omission_note(told, [row for _, rows in shown for row in rows]):
+        parts.append(_line("…", "inherit", escape_html(more), quiet=True))
     return page(parts, "62em" if told.layout == "unified" else _SPLIT_PAGE)
 
 
-def _changed_file(file: ChangedFile, rows: list[diff.Row], told: Diff, opened: bool) -> str:
+def _changed_file(
+    file: ChangedFile, rows: list[diff_rows.DiffRow], told: Diff, opened: bool
+) -> str:
     name = f"{file.before} → {file.name}" if file.before else file.name
-    head = _code(diff.visible(name) or "(unnamed file)") + _signed(*file.counts)
-    head += _aside(*diff.file_notes(file))
+    head = _code(diff_rows.visible_line(name) or "(unnamed file)") + _signed(*file.counts)
+    head += _aside(*diff_rows.file_notes(file))
     digits = max((len(str(n)) for row in rows for n in (row.old, row.new) if n), default=1)
     body = _lines(rows, digits) if told.layout == "unified" else _split(rows)
     return _file(head, body if rows else "", opened and (len(told) == 1 or len(rows) <= _OPENED))
@@ -341,14 +355,14 @@ _CELL = "padding:0 .5em;border:0;vertical-align:top;text-align:"
 _SPLIT = "white-space:pre-wrap;overflow-wrap:anywhere;font-size:1em;background:none;padding:0"
 
 
-def _split(rows: list[diff.Row]) -> str:
+def _split(rows: list[diff_rows.DiffRow]) -> str:
     """Lines before on the left and after on the right."""
     columns = (("", "3.5em"), ("before", ""), ("", "3.5em"), ("after", ""))
     heads = "".join(
         f'<th style="{_CELL}left;font-weight:400;{_QUIET}{f";width:{w}" if w else ""}">{name}</th>'
         for name, w in columns
     )
-    body = "".join(_split_row(*pair) for pair in diff.sides(rows))
+    body = "".join(_split_row(*pair) for pair in diff_rows.side_by_side(rows))
     table = "width:100%;table-layout:fixed;border-collapse:collapse;margin:0;border:0;font-size:1em"
     return (
         f'<div style="{_PRE}.35em 0{_TALL}"><table style="{table}">'
@@ -356,7 +370,7 @@ def _split(rows: list[diff.Row]) -> str:
     )
 
 
-def _split_row(old: diff.Row | None, new: diff.Row | None) -> str:
+def _split_row(old: diff_rows.DiffRow | None, new: diff_rows.DiffRow | None) -> str:
     if old is not None and old.kind in "@…":
         text = f'<td colspan="4" style="{_CELL}left;{_QUIET}"><code style="{_SPLIT};color:inherit">'
         return f'<tr style="{_ROW}">{text}{escape(old.text)}</code></td></tr>'
@@ -364,7 +378,7 @@ def _split_row(old: diff.Row | None, new: diff.Row | None) -> str:
     return f'<tr style="{_ROW}">{left}{_half(new, new.new if new else None)}</tr>'
 
 
-def _half(row: diff.Row | None, number: int | None) -> str:
+def _half(row: diff_rows.DiffRow | None, number: int | None) -> str:
     if row is None:
         return f'<td style="{_CELL}right"></td><td style="{_CELL}left"></td>'
     tint = f";background:{_TINTS[row.kind]}" if row.kind in _TINTS else ""
@@ -380,8 +394,8 @@ def _half(row: diff.Row | None, number: int | None) -> str:
 
 def session(session: Session) -> str:
     """A session as a small card."""
-    title = esc(words.one_line(session.title)) or "(untitled)"
-    told = esc(words.session_line(session))
+    title = escape_html(wording.first_line(session.title)) or "(untitled)"
+    told = escape_html(wording.session_line(session))
     return page(
         [
             f'<div><b style="font-weight:600">{title}</b> {_code(session.id)}</div>'
@@ -390,11 +404,11 @@ def session(session: Session) -> str:
     )
 
 
-def conversation(told: Conversation) -> str:
+def conversation(told: Transcript) -> str:
     """An old session: what was asked, and each turn as it looks when it is over."""
     above = [session(told.session)]
     if told.left_out:
-        above.append(_line("↑", _WARN, esc(words.left_out(told)), quiet=True))
+        above.append(_line("↑", _WARN, escape_html(wording.omitted_turns(told)), quiet=True))
     return page([*above, *(_prompt(t) + turn(t) for t in told.turns)])
 
 
@@ -402,17 +416,19 @@ def _prompt(told: Turn) -> str:
     style = (
         "margin:1.4em 0 .4em;padding:.5em .8em;border-radius:4px;background:rgba(128,128,128,.09)"
     )
-    return f'<div style="{style};white-space:pre-wrap">{esc(words.prompt(told))}</div>'
+    return (
+        f'<div style="{style};white-space:pre-wrap">{escape_html(wording.prompt_text(told))}</div>'
+    )
 
 
 def request(asked: Permission | Question) -> str:
     """A permission or question that waits, with all that it asks."""
-    return page([_request(Request(asked)), f'<div style="{_INSIDE}">{_asked(asked)}</div>'])
+    return page([_request(RequestState(asked)), f'<div style="{_INSIDE}">{_asked(asked)}</div>'])
 
 
-def settled(answered: Settled) -> str:
+def settled(answered: SettledRequest) -> str:
     """A permission or question and how it was answered, in one line."""
-    return page([_request(Request(answered.request, answered.reply, answered.message))])
+    return page([_request(RequestState(answered.request, answered.reply, answered.message))])
 
 
 def result(value: Result) -> str:
@@ -420,14 +436,14 @@ def result(value: Result) -> str:
 
     Here the plain text is the value's repr.
     """
-    told = results.told(value)
+    told = results.view_of(value)
     icon, style = _STATES[told.state]
-    head = f'<b style="font-weight:600">{esc(told.head)}</b> {_code(told.about)}'
+    head = f'<b style="font-weight:600">{escape_html(told.head)}</b> {_code(told.about)}'
     lines = [f'<div><span style="{style}">{icon}</span> {head}</div>']
     if why := " · ".join(filter(None, told.why)):
-        lines.append(f'<div style="{_SMALL};{_QUIET};{_INSIDE}">{esc(why)}</div>')
+        lines.append(f'<div style="{_SMALL};{_QUIET};{_INSIDE}">{escape_html(why)}</div>')
     if told.todo:
-        lines.append(f'<div style="{_SMALL};{_INSIDE}">{esc(told.todo)}</div>')
+        lines.append(f'<div style="{_SMALL};{_INSIDE}">{escape_html(told.todo)}</div>')
     return page(lines)
 
 
@@ -452,14 +468,14 @@ def _pre(text: str, colour: str = "") -> str:
     if not text.strip():
         return ""
     style = f"{_PRE}.5em .7em;white-space:pre-wrap" + (f";color:{colour}" if colour else "")
-    return f'<pre style="{style}">{esc(text)}</pre>'
+    return f'<pre style="{style}">{escape_html(text)}</pre>'
 
 
 def _code(text: str) -> str:
     style = "font-size:.9em;background:none;padding:0;color:inherit"
-    return f'<code style="{style}">{esc(text)}</code>' if text else ""
+    return f'<code style="{style}">{escape_html(text)}</code>' if text else ""
 
 
 def _aside(*told: str) -> str:
-    text = "".join(f" · {esc(t)}" for t in told if t)
+    text = "".join(f" · {escape_html(t)}" for t in told if t)
     return f'<span style="{_QUIET}">{text}</span>' if text else ""

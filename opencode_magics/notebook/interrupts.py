@@ -32,20 +32,20 @@ def interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, before or signal.default_int_handler)
 
 
-class Held:
+class DeferredInterrupt:
     """Puts interrupts off: raises one at the end, and not where it would tear a message apart.
 
     Args:
         patience: Seconds after which an interrupt isn't put off any more.
-        spare: The exception on its way. A second interrupt doesn't replace the first, whose
+        in_flight: The exception on its way. A second interrupt doesn't replace the first, whose
             exception may say more.
     """
 
     def __init__(
-        self, patience: float = math.inf, spare: type[BaseException] | None = None
+        self, patience: float = math.inf, in_flight: type[BaseException] | None = None
     ) -> None:
         self._until = time.monotonic() + patience
-        self._spare = spare
+        self._spare = in_flight
         self._came = False
         self._holds = _in_main_thread()
 

@@ -16,9 +16,9 @@ from uuid import uuid4
 
 from ..core.model import Reasoning, Text
 from ..core.turn import Turn
-from . import html, markdown, text, words
-from .blocks import Block, Recap, Request, blocks
-from .interrupts import Held
+from . import html, markdown, text, wording
+from .blocks import Block, Recap, RequestState, blocks
+from .interrupts import DeferredInterrupt
 
 Display = Callable[[dict[str, str], str, bool], None]
 MAX_OUTPUTS = 44
@@ -36,7 +36,7 @@ class View(Protocol):
     def outputs(self) -> int | None:
         """How many outputs of a cell it has made so far; None if it can't have any."""
 
-    def lend(self) -> str:
+    def lend_output(self) -> str:
         """A display id to show something else with, below; the next output takes its place."""
 
     def step_aside(self) -> None:
@@ -84,7 +84,7 @@ class LiveCell:
         urgent = first or turn.waiting != getattr(known, "waiting", ()) or note != known_note
         if now < self._next and not urgent:
             return
-        with Held():  # what is half sent would be taken for sent
+        with DeferredInterrupt():  # what is half sent would be taken for sent
             self._draw(turn, note, final=False)
         self._spoke = self._spoke or _speaks(turn)
         # What is large to send or slow to draw is drawn less often.
@@ -96,7 +96,7 @@ class LiveCell:
         """How many outputs it has made so far."""
         return len(self._sent)
 
-    def lend(self) -> str:
+    def lend_output(self) -> str:
         """The display id of an output below all others, for something else to be shown there.
 
         The next output takes its place, so that nothing empty is left between the outputs.
@@ -112,7 +112,7 @@ class LiveCell:
     def close(self, turn: Turn, note: str = "") -> None:
         """Draw the last state, with the plain-text twins of all outputs."""
         if not self._closed:
-            with Held():
+            with DeferredInterrupt():
                 self._closed = True
                 self._draw(turn, note, final=True)
 
@@ -121,7 +121,7 @@ class LiveCell:
         *full, last = self._layout.lay(blocks(turn))
         for n, pieces in enumerate(full):
             self._send(n, [p.html for p in pieces], pieces, ())
-        end = [t for t in (words.clean(note), words.summary(turn)) if t]
+        end = [t for t in (wording.clean(note), wording.summary(turn)) if t]
         fragments = [*(p.html for p in last), html.last_line(turn, note)]
         self._send(len(full), fragments, last if final else (), end)
 
@@ -164,10 +164,10 @@ class _Layout:
 
     def __init__(self) -> None:
         self._homes: dict[str, int] = {}
-        self._seams: dict[str, list[markdown.Cut]] = {}
+        self._seams: dict[str, list[markdown.SplitPoint]] = {}
         self._texts: dict[str, str] = {}
         self._pieces: dict[str, _Piece] = {}
-        self._growing: dict[str, markdown.Growing] = {}
+        self._growing: dict[str, markdown.IncrementalMarkdown] = {}
         self._outputs: list[list[_Piece]] = [[]]
         self._filled = [0]
         self._ended = 0
@@ -181,14 +181,14 @@ class _Layout:
             if isinstance(block.value, Text | Reasoning | Recap):
                 at = self._lay_prose(block, block.value, at)
             else:
-                at = self._home(block.key, at, follows=isinstance(block.value, Request))
+                at = self._home(block.key, at, follows=isinstance(block.value, RequestState))
                 piece = self._piece(block)
                 self._put(piece, at, len(piece.html))
         return self._outputs
 
     def _lay_prose(self, block: Block, value: Text | Reasoning | Recap, at: int) -> int:
         """Lay a text, cut where an output is full; a cut once made stays."""
-        whole = words.clean(value.text)
+        whole = wording.clean(value.text)
         seams = self._seams_of(block.key, whole)
         start, carry, n = 0, "", 0
         while True:
@@ -208,7 +208,7 @@ class _Layout:
                 return at
             start, carry, n = seam.at, seam.carry, n + 1
 
-    def _seams_of(self, key: str, whole: str) -> list[markdown.Cut]:
+    def _seams_of(self, key: str, whole: str) -> list[markdown.SplitPoint]:
         seams, known = self._seams.setdefault(key, []), self._texts.get(key, "")
         if seams and whole[: seams[-1].at] != known[: seams[-1].at]:
             seams.clear()
@@ -265,7 +265,7 @@ class _Layout:
         if known is not None and known.block == stretch:
             return known
         assert isinstance(value, Text | Reasoning | Recap)
-        growing = self._growing.setdefault(stretch.key, markdown.Growing())
+        growing = self._growing.setdefault(stretch.key, markdown.IncrementalMarkdown())
         inner = growing.render(value.text, stretch.closed)
         piece = _Piece(stretch, html.prose(value, inner, continued))
         self._pieces[stretch.key] = piece

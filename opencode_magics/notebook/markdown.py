@@ -11,7 +11,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .words import clean
+from .wording import clean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ def render(text: str) -> str:
 _DEFINITION = re.compile(r"^ {0,3}\[[^\]\n]+\]:", re.MULTILINE)
 
 
-class Growing:
+class IncrementalMarkdown:
     """Markdown that grows at its end: what can't change any more is rendered only once.
 
     In CommonMark a block at the top level is final when the next one begins, so all but the last
@@ -58,7 +58,7 @@ class Growing:
 # -- cutting a long text ---------------------------------------------------------------------------
 
 
-class Cut(NamedTuple):
+class SplitPoint(NamedTuple):
     """Where to cut a text in two: the first ends with `close`, the second begins with `carry`."""
 
     at: int
@@ -66,7 +66,7 @@ class Cut(NamedTuple):
     carry: str = ""
 
 
-def cut(text: str, room: int) -> Cut:
+def cut(text: str, room: int) -> SplitPoint:
     """The best place to cut within `room` characters: between blocks, else inside a long one.
 
     A fence is closed before the cut and opened again after it, and a table's head is repeated.
@@ -74,30 +74,32 @@ def cut(text: str, room: int) -> Cut:
     head, least = text[:room], room // 3
     line = head.rfind("\n") + 1
     if line <= least:
-        return Cut(max(head.rfind(" ") + 1, 0) if head.rfind(" ") > least else len(head))
+        return SplitPoint(max(head.rfind(" ") + 1, 0) if head.rfind(" ") > least else len(head))
     head = head[:line]
     tokens = _blocks_only().parse(head)
     tops = _tops(tokens)
     if not tops:
-        return Cut(line)
+        return SplitPoint(line)
     last = _offset(head, tokens[tops[-1]])
-    return Cut(last) if last > least else _cut_block(head, tokens[tops[-1] :], least)
+    return SplitPoint(last) if last > least else _cut_block(head, tokens[tops[-1] :], least)
 
 
-def _cut_block(head: str, block: Sequence[Token], least: int) -> Cut:
+def _cut_block(head: str, block: Sequence[Token], least: int) -> SplitPoint:
     """Inside a block that is too long: before an item, or after a line of a fence or a table."""
     items = [t for t in block if t.type == "list_item_open" and t.level == 1]
     if items and (item := _offset(head, items[-1])) > least:
-        return Cut(item)
+        return SplitPoint(item)
     lines = head.split("\n")
     if block[0].type == "table_open":
         first = _line(block[0])
-        return Cut(len(head), "", _short("\n".join(lines[first : first + 2]) + "\n", "", least))
+        return SplitPoint(
+            len(head), "", _short("\n".join(lines[first : first + 2]) + "\n", "", least)
+        )
     fence = next((t for t in reversed(block) if t.type == "fence"), None)
     if fence is not None and _is_open(fence, lines):
         end = f"{fence.markup}\n"
-        return Cut(len(head), end, _short(f"{lines[_line(fence)]}\n", end, least))
-    return Cut(len(head))
+        return SplitPoint(len(head), end, _short(f"{lines[_line(fence)]}\n", end, least))
+    return SplitPoint(len(head))
 
 
 def _short(carry: str, instead: str, most: int) -> str:

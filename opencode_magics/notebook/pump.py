@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .interrupts import Held
+from .interrupts import DeferredInterrupt
 
 if TYPE_CHECKING:
     from zmq.eventloop.zmqstream import ZMQStream
@@ -109,7 +109,7 @@ class Pump:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        with Held(spare=kind):
+        with DeferredInterrupt(in_flight=kind):
             self._close()
 
     def poll(self, timeout: float = 0.0) -> bool:
@@ -130,7 +130,7 @@ class Pump:
         while True:
             left = max(0.0, deadline - time.monotonic())
             if self._arrives_within(left):
-                with Held():
+                with DeferredInterrupt():
                     self._receive()
             if self._through:
                 self._serve_all()
@@ -177,7 +177,7 @@ class Pump:
         try:
             while self._through:
                 # The callback is somebody's: it may take so long that one wants to be out of it.
-                with Held(patience=1.0):
+                with DeferredInterrupt(patience=1.0):
                     self._serve(self._through.popleft())
         finally:
             # The last word was "idle", which front-ends and servers take for the kernel's state

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..sessions.commands import CommandReceipt
-from ..sessions.edit import Change
-from ..sessions.end import EndResult, Stopped
-from .words import State
+from ..sessions.edit import EditResult
+from ..sessions.end import EndResult, StopResult
+from .wording import DisplayState
 
-Result = EndResult | Stopped | Change | CommandReceipt
+Result = EndResult | StopResult | EditResult | CommandReceipt
 
-_STATES: dict[str, State] = {
+_STATES: dict[str, DisplayState] = {
     "ended": "ok",
     "stopped": "ok",
     "was_idle": "ok",
@@ -23,17 +23,17 @@ _STATES: dict[str, State] = {
 }
 
 
-class Told(NamedTuple):
+class ResultView(NamedTuple):
     """How it stands, of what, why that is known, and what can be done next ("" if nothing)."""
 
-    state: State
+    state: DisplayState
     head: str
     about: str
     why: tuple[str, ...]
     todo: str
 
 
-def told(value: Result) -> Told:
+def view_of(value: Result) -> ResultView:
     """A result in words."""
     why: tuple[str, ...]
     match value:
@@ -41,19 +41,19 @@ def told(value: Result) -> Told:
             stopped = "its turn was stopped" if value.aborted_running_turn else ""
             why = (value.title, stopped, _rejected(value.rejected), value.evidence)
             head = value.status if value.action is None else f"{value.status} ({value.action})"
-            return Told(_STATES[value.status], head, value.session, why, value.todo)
-        case Stopped():
+            return ResultView(_STATES[value.status], head, value.session, why, value.todo)
+        case StopResult():
             why = (value.session.title, value.kept, _rejected(value.rejected), value.evidence)
-            return Told(_STATES[value.status], value.status, value.session.id, why, "")
-        case Change():
+            return ResultView(_STATES[value.status], value.status, value.session.id, why, "")
+        case EditResult():
             seen = "" if value.confirmed else "not confirmed: read back, it doesn't show"
-            state: State = "ok" if value.confirmed else "unfinished"
+            state: DisplayState = "ok" if value.confirmed else "unfinished"
             undo = f"Undo: {value.undo}" if value.undo else ""
-            return Told(state, value.what, value.session.id, (seen,), undo)
+            return ResultView(state, value.what, value.session.id, (seen,), undo)
         case CommandReceipt():
             became = ", ".join((*value.inputs, *value.children))
             why = (became, *value.evidence)
-            return Told(_STATES[value.status], value.status, value.what, why, value.todo)
+            return ResultView(_STATES[value.status], value.status, value.what, why, value.todo)
 
 
 def _rejected(ids: tuple[str, ...]) -> str:

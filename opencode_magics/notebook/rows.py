@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from ..core.formatting import counted
+from ..core.formatting import pluralize
 from ..prompts.mapping import Rows
-from .quiet import QuietView
-from .words import at_least
+from .quiet_view import QuietView
+from .wording import at_least
 
 
 class RowsBar:
@@ -53,7 +53,7 @@ def summary(rows: Rows, total: int) -> str:
     outcomes = Counter(r.outcome for r in rows.done)
     outcomes["not_sent"] += total - len(rows.done)
     recalled = sum(r.recalled for r in rows.done)
-    parts = [counted(total, "row"), *(f"{n:,} {what}" for what, n in outcomes.items() if n)]
+    parts = [pluralize(total, "row"), *(f"{n:,} {what}" for what, n in outcomes.items() if n)]
     parts += [f"{recalled:,} from history"] * bool(recalled)
     why = f" Stopped: {rows.stopped}." if rows.stopped else ""
     return f"{' · '.join([*parts, cost(rows)])}.{why}"

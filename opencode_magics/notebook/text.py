@@ -11,17 +11,17 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 
 from ..core.diffs import ChangedFile, Diff
-from ..core.formatting import counted
+from ..core.formatting import pluralize
 from ..core.model import Failure, FileDiff, Permission, Question, Reasoning, Session, Text, ToolCall
-from ..core.patches import Change
-from ..core.turn import Retry, Settled, Turn
-from ..sessions.transcript import Conversation
-from . import diff, words
-from .blocks import Block, Changes, Note, Recap, Request, blocks
+from ..core.patches import FileChange
+from ..core.turn import Retry, SettledRequest, Turn
+from ..sessions.transcript import Transcript
+from . import diff_rows, wording
+from .blocks import Block, Changes, Note, Recap, RequestState, blocks
 from .results import Result
-from .words import State, clean
+from .wording import DisplayState, clean
 
-_STATES: dict[State, str] = {
+_STATES: dict[DisplayState, str] = {
     "pending": "○",
     "running": "●",
     "ok": "✓",
@@ -60,7 +60,7 @@ class TextView:
 
     outputs: None = None
 
-    def lend(self) -> str:
+    def lend_output(self) -> str:
         """Nothing: there are no outputs."""
         return ""
 
@@ -75,7 +75,7 @@ class TextView:
         if self._closed:
             return
         self.show(turn, note)
-        self._write(("\n\n" if self._last else "") + words.summary(turn) + "\n")
+        self._write(("\n\n" if self._last else "") + wording.summary(turn) + "\n")
         self._closed = True
 
     def _print(self, block: Block) -> None:
@@ -139,12 +139,12 @@ def plain(block: Block) -> str:
             return "Summary of the conversation:\n" + _rail(text)
         case ToolCall():
             return _tool(block.value) if block.closed else ""
-        case Request():
-            return f"{'→' if block.value.reply else '?'} {words.request_line(block.value)}"
+        case RequestState():
+            return f"{'→' if block.value.reply else '?'} {wording.request_line(block.value)}"
         case Retry():
-            return f"↻ {words.retry_line(block.value)}"
+            return f"↻ {wording.retry_line(block.value)}"
         case Failure():
-            return f"✗ {words.shorten(words.failure_line(block.value), 4_000)}"
+            return f"✗ {wording.shorten(wording.failure_line(block.value), 4_000)}"
         case Note():
             return f"· {clean(block.value.text)}"
         case Changes():
@@ -156,51 +156,58 @@ def _rail(text: str) -> str:
 
 
 def _tool(tool: ToolCall) -> str:
-    aside = ", ".join(words.aside(tool))
-    line = f"{_STATES[words.state(tool)]} {clean(tool.tool)} {words.subject(tool)}".rstrip()
+    aside = ", ".join(wording.tool_notes(tool))
+    state = _STATES[wording.tool_state(tool)]
+    line = f"{state} {clean(tool.tool)} {wording.tool_subject(tool)}".rstrip()
     line += f" ({aside})" if aside else ""
-    error = f"\n  {words.one_line(tool.error, 300)}" if tool.error else ""
-    edits = (line for c in diff.shown(tool.diffs) for line in _change(*c))
+    error = f"\n  {wording.first_line(tool.error, 300)}" if tool.error else ""
+    edits = (line for c in diff_rows.rows_by_change(tool.diffs) for line in _change(*c))
     return "\n".join([line + error, *map(_indent, edits)])
 
 
 def _changes(diffs: Iterable[FileDiff]) -> str:
-    files = words.changed_files(diffs)
-    told = [f"{diff.visible(f)} {words.signed(*n)}".rstrip() for f, n in files.items()]
+    files = wording.changed_files(diffs)
+    told = [
+        f"{diff_rows.visible_line(f)} {wording.signed_counts(*n)}".rstrip()
+        for f, n in files.items()
+    ]
     more = [f"{len(told) - 20} more"] if len(told) > 20 else []
-    return f"Changed {counted(len(told), 'file')}: {', '.join([*told[:20], *more])}"
+    return f"Changed {pluralize(len(told), 'file')}: {', '.join([*told[:20], *more])}"
 
 
 def file_diff(edit: FileDiff) -> str:
     """A changed file: its name and counts, then its hunks."""
-    return "\n".join(line for c in diff.shown([edit]) for line in _change(*c))
+    return "\n".join(line for c in diff_rows.rows_by_change([edit]) for line in _change(*c))
 
 
-def _change(change: Change, rows: list[diff.Row]) -> Iterator[str]:
-    yield _file_line(change.name, change.counts, diff.notes(change))
+def _change(change: FileChange, rows: list[diff_rows.DiffRow]) -> Iterator[str]:
+    yield _file_line(change.name, change.counts, diff_rows.notes(change))
     yield from (row.text for row in rows)
 
 
 def _file_line(name: str, counts: tuple[int | None, int | None], notes: Iterable[str]) -> str:
-    counted, told = words.signed(*counts), ", ".join(notes)
-    head = " ".join(w for w in (diff.visible(name), counted) if w)
+    counted, told = wording.signed_counts(*counts), ", ".join(notes)
+    head = " ".join(w for w in (diff_rows.visible_line(name), counted) if w)
     return f"{head}{', ' if counted else ' '}{told}" if told else head
 
 
 def whole_diff(told: Diff) -> str:
     """A Diff: where it is from, then file by file with line numbers."""
-    shown = list(diff.shown_files(told))
-    counts = words.signed(*told.counts)
-    parts = [f"{diff.title(told)} {counts}".rstrip() + (f" ({diff.source(told)})" if told else "")]
+    shown = list(diff_rows.rows_by_file(told))
+    counts = wording.signed_counts(*told.counts)
+    parts = [
+        f"{diff_rows.title(told)} {counts}".rstrip()
+        + (f" ({diff_rows.source(told)})" if told else "")
+    ]
     parts += ["\n".join(_changed_file(*f)) for f in shown]
-    if more := diff.left_out(told, [row for _, rows in shown for row in rows]):
+    if more := diff_rows.omission_note(told, [row for _, rows in shown for row in rows]):
         parts.append(f"… {more}")
     return "\n\n".join(parts)
 
 
-def _changed_file(file: ChangedFile, rows: list[diff.Row]) -> Iterator[str]:
+def _changed_file(file: ChangedFile, rows: list[diff_rows.DiffRow]) -> Iterator[str]:
     name = f"{file.before} → {file.name}" if file.before else file.name
-    yield _file_line(name or "(unnamed file)", file.counts, diff.file_notes(file))
+    yield _file_line(name or "(unnamed file)", file.counts, diff_rows.file_notes(file))
     digits = max((len(str(n)) for row in rows for n in (row.old, row.new) if n), default=1)
     for row in rows:
         places = (f"{'' if n is None else n:>{digits}} " for n in (row.old, row.new))
@@ -216,26 +223,28 @@ def _indent(text: str) -> str:
 
 def session(session: Session) -> str:
     """A session in two lines."""
-    title = words.one_line(session.title) or "(untitled)"
-    return f"{title} [{clean(session.id)}]\n{words.session_line(session)}"
+    title = wording.first_line(session.title) or "(untitled)"
+    return f"{title} [{clean(session.id)}]\n{wording.session_line(session)}"
 
 
-def conversation(told: Conversation) -> str:
+def conversation(told: Transcript) -> str:
     """An old session: what was asked, and each turn as it looks when it is over."""
-    above = [session(told.session), *([words.left_out(told)] if told.left_out else [])]
-    turns = (f"> {words.prompt(t)}".replace("\n", "\n> ") + f"\n\n{render(t)}" for t in told.turns)
+    above = [session(told.session), *([wording.omitted_turns(told)] if told.left_out else [])]
+    turns = (
+        f"> {wording.prompt_text(t)}".replace("\n", "\n> ") + f"\n\n{render(t)}" for t in told.turns
+    )
     return "\n\n".join([*above, *turns])
 
 
 def request(asked: Permission | Question) -> str:
     """A permission or question that waits, with all that it asks."""
-    line = f"? {words.request_line(Request(asked))}"
+    line = f"? {wording.request_line(RequestState(asked))}"
     return "\n".join([line, *map(_indent, _asked(asked))])
 
 
-def settled(answered: Settled) -> str:
+def settled(answered: SettledRequest) -> str:
     """A permission or question and how it was answered, in one line."""
-    return words.request_line(Request(answered.request, answered.reply, answered.message))
+    return wording.request_line(RequestState(answered.request, answered.reply, answered.message))
 
 
 def result(value: Result) -> str:
@@ -251,12 +260,12 @@ def _asked(asked: Permission | Question) -> Iterator[str]:
             yield from (f"- {clean(o.label)}" + _because(o.description) for o in options)
         case Permission(diff=FileDiff() as edit):
             yield file_diff(edit)
-        case _ if len(asked.subject) > words.LIMIT or "\n" in asked.subject:
-            yield diff.all_visible(asked.subject)
+        case _ if len(asked.subject) > wording.LIMIT or "\n" in asked.subject:
+            yield diff_rows.visible_lines(asked.subject)
 
 
 def _because(description: str) -> str:
-    return f": {words.one_line(description)}" if description.strip() else ""
+    return f": {wording.first_line(description)}" if description.strip() else ""
 
 
 def _terminal() -> bool:

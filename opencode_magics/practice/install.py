@@ -15,7 +15,7 @@ from pathlib import Path
 import platformdirs
 
 from ..errors import OpenCodeError
-from .home import environment
+from .environment import environment
 
 VERSION = "1.18.33"
 PACKAGE = f"opencode-ai@{VERSION}"

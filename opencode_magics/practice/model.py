@@ -17,8 +17,8 @@ from threading import Lock, Thread
 from types import TracebackType
 from typing import Any, Self, cast
 
-from .repertoire import Talk, plain_script, refusal
-from .script import OVERFLOW, Call, Failure, Mishap, Step, keyword_script
+from .repertoire import Exchange, plain_script, refusal
+from .script import OVERFLOW, Call, HTTPFailure, Mishap, Step, keyword_script
 
 Message = Mapping[str, Any]
 
@@ -33,7 +33,7 @@ The earlier requests are answered. Nothing is left open.
 
 
 @dataclass(frozen=True)
-class Request:
+class ModelRequest:
     """One request as the model received it, reduced to what a script depends on."""
 
     model: str
@@ -63,10 +63,10 @@ class Request:
         return self.messages[self.last_user + 1 :]
 
     @property
-    def talk(self) -> Talk:
+    def exchange(self) -> Exchange:
         """The conversation as a script sees it."""
         results = ("\n".join(texts_of(m)) for m in self.since if m["role"] == "tool")
-        return Talk(self.texts[0], tuple(results))
+        return Exchange(self.texts[0], tuple(results))
 
     @property
     def users(self) -> int:
@@ -90,7 +90,7 @@ def texts_of(message: Message) -> tuple[str, ...]:
             return ("",)
 
 
-def choose(request: Request) -> Step:
+def choose(request: ModelRequest) -> Step:
     """The step that answers a request."""
     system = "\n".join(texts_of(request.messages[0])) if request.messages else ""
     if not request.has_tools:
@@ -98,13 +98,13 @@ def choose(request: Request) -> Step:
         return Step(TITLE if "title" in system[:400].lower() else SUMMARY)
     script = keyword_script("\n".join(request.texts))
     if script is None:
-        script = plain_script(request.talk)
-        if refused := refusal(request.talk):
+        script = plain_script(request.exchange)
+        if refused := refusal(request.exchange):
             return refused
     return script[min(request.step, len(script) - 1)]
 
 
-def usage(request: Request, step: Step) -> dict[str, Any]:
+def usage(request: ModelRequest, step: Step) -> dict[str, Any]:
     """Plausible token counts that depend on nothing but the conversation's shape."""
     base, length = 9_000 if request.has_tools else 400, len(request.messages)
     written = step.text + step.reasoning + "".join(json.dumps(dict(c.args)) for c in step.calls)
@@ -162,7 +162,7 @@ class PracticeModel:
     """
 
     def __init__(self) -> None:
-        self.requests: list[Request] = []
+        self.requests: list[ModelRequest] = []
         self._failures: Counter[tuple[str, str, int, int]] = Counter()
         self._lock = Lock()
         self._server = _Server(("127.0.0.1", 0), _Handler)
@@ -195,14 +195,14 @@ class PracticeModel:
     ) -> None:
         self.stop()
 
-    def answer(self, request: Request) -> tuple[Step, bool]:
+    def answer(self, request: ModelRequest) -> tuple[Step, bool]:
         """The step for a request, and whether it fails this time."""
         step = choose(request)
         with self._lock:
             self.requests.append(request)
             return step, step.failure is not None and self._fails(request, step)
 
-    def _fails(self, request: Request, step: Step) -> bool:
+    def _fails(self, request: ModelRequest, step: Step) -> bool:
         if step.failure == OVERFLOW and step.times is None:
             return not any(SUMMARY in text for m in request.messages for text in texts_of(m))
         key = (request.session, request.texts[0], request.users, request.step)
@@ -248,14 +248,14 @@ class _Handler(QuietHandler):
         match step.failure if fails else None:
             case None:
                 self._answer(request, step)
-            case Failure() as failure:
+            case HTTPFailure() as failure:
                 self._fail(failure)
             case mishap:
                 MISHAPS[mishap](self, request, step)
 
-    def _request(self, body: dict[str, Any]) -> Request:
+    def _request(self, body: dict[str, Any]) -> ModelRequest:
         session = self.headers.get("x-session-affinity", "")
-        return Request(
+        return ModelRequest(
             body.get("model", ""), session, tuple(body["messages"]), bool(body.get("tools"))
         )
 
@@ -271,7 +271,7 @@ class _Handler(QuietHandler):
             self.send_header(name, value)
         self.end_headers()
 
-    def _fail(self, failure: Failure) -> None:
+    def _fail(self, failure: HTTPFailure) -> None:
         kinds = {401: "authentication_error", 429: "rate_limit_error", 500: "server_error"}
         error = {
             "message": failure.message,
@@ -280,7 +280,7 @@ class _Handler(QuietHandler):
         }
         self._send(failure.status, {"error": error}, failure.headers)
 
-    def _answer(self, request: Request, step: Step) -> None:
+    def _answer(self, request: ModelRequest, step: Step) -> None:
         self._stream(request, step, list(deltas(step)))
         finish = step.finish or ("tool_calls" if step.calls else "stop")
         self._event(request, [{"index": 0, "delta": {}, "finish_reason": finish}])
@@ -288,7 +288,7 @@ class _Handler(QuietHandler):
         self._chunk(b"data: [DONE]\n\n")
         self._chunk(b"")
 
-    def _drop(self, request: Request, step: Step) -> None:
+    def _drop(self, request: ModelRequest, step: Step) -> None:
         """Reset the connection half-way, as an overloaded proxy does."""
         self._half(request, step)
         time.sleep(0.2)  # so that the half is read before the reset
@@ -296,31 +296,31 @@ class _Handler(QuietHandler):
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self.close_connection = True
 
-    def _garbage(self, request: Request, step: Step) -> None:
+    def _garbage(self, request: ModelRequest, step: Step) -> None:
         self._half(request, step)
         self._chunk(b"data: <p>It works!\n\n")
         self._chunk(b"")
 
-    def _hang(self, request: Request, step: Step) -> None:
+    def _hang(self, request: ModelRequest, step: Step) -> None:
         self.connection.recv(1)  # returns when the client hangs up
         self.close_connection = True
 
-    def _page(self, request: Request, step: Step) -> None:
+    def _page(self, request: ModelRequest, step: Step) -> None:
         page = b"<!doctype html><title>Welcome</title><p>It works!"
         self._begin(200, "text/html", {"content-length": str(len(page))})
         self.wfile.write(page)
 
-    def _half(self, request: Request, step: Step) -> None:
+    def _half(self, request: ModelRequest, step: Step) -> None:
         whole = list(deltas(step))
         self._stream(request, step, whole[: len(whole) // 2 + 1])
 
-    def _stream(self, request: Request, step: Step, some: Sequence[Mapping[str, Any]]) -> None:
+    def _stream(self, request: ModelRequest, step: Step, some: Sequence[Mapping[str, Any]]) -> None:
         self._begin(200, "text/event-stream", {"transfer-encoding": "chunked"})
         for delta in some:
             self._event(request, [{"index": 0, "delta": delta, "finish_reason": None}])
             time.sleep(step.delay)
 
-    def _event(self, request: Request, choices: Sequence[Any], **more: Any) -> None:
+    def _event(self, request: ModelRequest, choices: Sequence[Any], **more: Any) -> None:
         event = {
             "id": "chatcmpl-practice",
             "object": "chat.completion.chunk",
@@ -334,7 +334,7 @@ class _Handler(QuietHandler):
         self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
 
 
-MISHAPS: Mapping[Mishap, Callable[[_Handler, Request, Step], None]] = {
+MISHAPS: Mapping[Mishap, Callable[[_Handler, ModelRequest, Step], None]] = {
     "drop": _Handler._drop,
     "garbage": _Handler._garbage,
     "hang": _Handler._hang,

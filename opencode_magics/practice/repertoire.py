@@ -20,7 +20,7 @@ RUN_TESTS = f"{PYTHON} test_greet.py"
 
 
 @dataclass(frozen=True)
-class Talk:
+class Exchange:
     """A request, and what the model's tools answered since."""
 
     request: str
@@ -37,30 +37,30 @@ class Talk:
         return any("if not others" in result for result in self.results)
 
 
-def plain_script(talk: Talk) -> Script:
+def plain_script(exchange: Exchange) -> Script:
     """The script for a request in plain words; there is one for every request."""
     for pattern, script in REPERTOIRE:
-        if re.search(pattern, talk.request, re.IGNORECASE):
-            return script(talk)
+        if re.search(pattern, exchange.request, re.IGNORECASE):
+            return script(exchange)
     return (Step(WHAT_TO_ASK),)
 
 
-def refusal(talk: Talk) -> Step | None:
+def refusal(exchange: Exchange) -> Step | None:
     """What the model says when its last tool call was not allowed."""
-    if re.search(r"rejected permission|a rule which prevents", talk.last):
+    if re.search(r"rejected permission|a rule which prevents", exchange.last):
         return Step("Understood, I leave it. Tell me if you want it done another way.")
     return None
 
 
-def explain_file(talk: Talk) -> Script:
+def explain_file(exchange: Exchange) -> Script:
     """Read greet.py and explain it."""
     return (
         use("read", filePath="greet.py", say="Let me read it first.", think=THINK_FILE),
-        Step(EXPLAIN_FILE + (FINE if talk.fixed else ODD), THINK_READ, deltas=24, delay=0.02),
+        Step(EXPLAIN_FILE + (FINE if exchange.fixed else ODD), THINK_READ, deltas=24, delay=0.02),
     )
 
 
-def explain_project(talk: Talk) -> Script:
+def explain_project(exchange: Exchange) -> Script:
     """Read three files in one step and explain how they fit together."""
     calls = [Call("read", {"filePath": name}) for name in ("README.md", "greet.py", "party.py")]
     return (
@@ -69,18 +69,18 @@ def explain_project(talk: Talk) -> Script:
     )
 
 
-def run_tests(talk: Talk) -> Script:
+def run_tests(exchange: Exchange) -> Script:
     """Run the tests: asks for permission."""
     return (
         bash(RUN_TESTS, "Run the tests", say="I'll run the tests."),
-        Step(verdict(talk), deltas=8, delay=0.02),
+        Step(verdict(exchange), deltas=8, delay=0.02),
     )
 
 
-def fix_bug(talk: Talk) -> Script:
+def fix_bug(exchange: Exchange) -> Script:
     """Read, edit (asks, with a diff), run the tests (asks again)."""
     read = use("read", filePath="greet.py", think=THINK_BUG)
-    if talk.fixed and len(talk.results) == 1:
+    if exchange.fixed and len(exchange.results) == 1:
         return (read, Step("`greet_all` has its answer for a party of one. Nothing to fix."))
     edit = use(
         "edit",
@@ -90,10 +90,10 @@ def fix_bug(talk: Talk) -> Script:
         newString=FIXED,
     )
     tests = bash(RUN_TESTS, "Run the tests", say="Now the tests.")
-    return (read, edit, tests, Step(f"{verdict(talk)} {FIX}", deltas=12, delay=0.02))
+    return (read, edit, tests, Step(f"{verdict(exchange)} {FIX}", deltas=12, delay=0.02))
 
 
-def add_file(talk: Talk) -> Script:
+def add_file(exchange: Exchange) -> Script:
     """Write a new file: asks for permission."""
     return (
         use("write", filePath="farewell.py", content=FAREWELL, say="A module of its own, then."),
@@ -101,25 +101,25 @@ def add_file(talk: Talk) -> Script:
     )
 
 
-def ask(talk: Talk) -> Script:
+def ask(exchange: Exchange) -> Script:
     """Ask the user two questions and repeat the answers."""
     return (
         use("question", questions=QUESTIONS, say="Two things I'd like to know."),
-        Step(answers(talk), deltas=8),
+        Step(answers(exchange), deltas=8),
     )
 
 
-def delegate_review(talk: Talk) -> Script:
+def delegate_review(exchange: Exchange) -> Script:
     """Delegate a review to the subagent `reviewer`, which reads and asks nothing."""
-    return delegate("Review greet.py and report what you find.", talk)
+    return delegate("Review greet.py and report what you find.", exchange)
 
 
-def delegate_tests(talk: Talk) -> Script:
+def delegate_tests(exchange: Exchange) -> Script:
     """Delegate to the subagent `reviewer`, which needs permission to run the tests."""
-    return delegate("Check greet.py with its tests and report what you find.", talk)
+    return delegate("Check greet.py with its tests and report what you find.", exchange)
 
 
-def delegate(prompt: str, talk: Talk) -> Script:
+def delegate(prompt: str, exchange: Exchange) -> Script:
     """Hand `prompt` to the subagent `reviewer` and sum up."""
     task = use(
         "task",
@@ -128,29 +128,29 @@ def delegate(prompt: str, talk: Talk) -> Script:
         prompt=prompt,
         subagent_type="reviewer",
     )
-    summary = ALL_WELL if SOUND in talk.last else ONE_FINDING
+    summary = ALL_WELL if SOUND in exchange.last else ONE_FINDING
     return (task, Step(f"The reviewer is back. {summary}", deltas=8, delay=0.02))
 
 
-def review(talk: Talk) -> Script:
+def review(exchange: Exchange) -> Script:
     """What the reviewer does: read and report."""
-    return (use("read", filePath="greet.py"), Step(report(talk), deltas=8))
+    return (use("read", filePath="greet.py"), Step(report(exchange), deltas=8))
 
 
-def check(talk: Talk) -> Script:
+def check(exchange: Exchange) -> Script:
     """What the reviewer does when it is told to run the tests, too."""
     tests = bash(RUN_TESTS, "Run the tests")
-    result = f"{verdict(talk)}\n\n{report(talk)}"
+    result = f"{verdict(exchange)}\n\n{report(exchange)}"
     return (use("read", filePath="greet.py"), tests, Step(result, deltas=8))
 
 
-def recover(talk: Talk) -> Script:
+def recover(exchange: Exchange) -> Script:
     """Fail twice with "too many requests" and then answer."""
     busy = failure(429, "Too many requests. Try again in a second.")
     return (Step(RECOVERED, failure=busy, times=2),)
 
 
-def make_plan(talk: Talk) -> Script:
+def make_plan(exchange: Exchange) -> Script:
     """Keep a todo list while reading."""
     return (
         todos("in_progress", "pending", "pending"),
@@ -160,15 +160,15 @@ def make_plan(talk: Talk) -> Script:
     )
 
 
-def count(talk: Talk) -> Script:
+def count(exchange: Exchange) -> Script:
     """Count for half a minute: something to interrupt."""
     numbers = "\n".join(f"{number}. of sixty" for number in range(1, 61))
     return (Step(numbers, deltas=60, delay=0.5),)
 
 
-def fill_in(talk: Talk) -> Script:
+def fill_in(exchange: Exchange) -> Script:
     """Answer with JSON that has the form of the schema in the request."""
-    schema = json.JSONDecoder().raw_decode(talk.request.split("```json\n")[-1])[0]
+    schema = json.JSONDecoder().raw_decode(exchange.request.split("```json\n")[-1])[0]
     filled = json.dumps(sample(schema, schema, "answer"), indent=2)
     return (Step(f"```json\n{filled}\n```", deltas=8),)
 
@@ -200,14 +200,14 @@ def sample(schema: Mapping[str, Any], root: Mapping[str, Any], name: str) -> Any
             return f"the {name}"
 
 
-def continue_(talk: Talk) -> Script:
+def continue_(exchange: Exchange) -> Script:
     """What OpenCode's own follow-up requests get."""
     return (Step("The work is done, and its result is above."),)
 
 
-def verdict(talk: Talk) -> str:
+def verdict(exchange: Exchange) -> str:
     """What the last run of the tests means."""
-    tally = re.findall(r"(\d+) passed, (\d+) failed", "\n".join(talk.results))
+    tally = re.findall(r"(\d+) passed, (\d+) failed", "\n".join(exchange.results))
     if not tally:
         return "The tests did not finish, so I can't say."
     passed, failed = tally[-1]
@@ -216,17 +216,17 @@ def verdict(talk: Talk) -> str:
     return f"{passed} tests pass and **{failed} fails**: {FAILS}"
 
 
-def answers(talk: Talk) -> str:
+def answers(exchange: Exchange) -> str:
     """The user's answers, repeated."""
-    given = re.findall(r'"="([^"]*)"', talk.last)
+    given = re.findall(r'"="([^"]*)"', exchange.last)
     if not given:
         return "Then I'll decide: friendly, and in English."
     return f"Good: **{'** and **'.join(given)}** it is. I'll keep to that from now on."
 
 
-def report(talk: Talk) -> str:
+def report(exchange: Exchange) -> str:
     """What the reviewer found."""
-    return f"- `greet` is fine.\n- `greet_all`: {SOUND if talk.fixed else UNSOUND}\n"
+    return f"- `greet` is fine.\n- `greet_all`: {SOUND if exchange.fixed else UNSOUND}\n"
 
 
 THINK_FILE = "The user wants to understand the file. I should read it before I say anything."
@@ -353,7 +353,7 @@ everything it does around me are real. Ask me to
 - *fail and recover*
 """
 
-REPERTOIRE: tuple[tuple[str, Callable[[Talk], Script]], ...] = (
+REPERTOIRE: tuple[tuple[str, Callable[[Exchange], Script]], ...] = (
     (r"fits this JSON Schema", fill_in),
     # The words of OpenCode's own follow-ups, after a compaction and after a subtask command.
     (r"exceeded the provider's size limit|Summarize the task tool output", continue_),

@@ -25,7 +25,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Failure:
+class HTTPFailure:
     """An HTTP error in place of an answer."""
 
     status: int
@@ -45,7 +45,7 @@ class Step:
     delay: float = 0.0
     finish: str = ""
     usage: Mapping[str, int] | None = None
-    failure: Failure | Mishap | None = None
+    failure: HTTPFailure | Mishap | None = None
     times: int | None = None
 
 
@@ -196,13 +196,15 @@ def _planned(step: dict[str, Any]) -> Step:
     return replace(Step(**step), calls=calls)
 
 
-def failure(status: int, message: str, headers: Mapping[str, str] | None = None) -> Failure:
+def failure(status: int, message: str, headers: Mapping[str, str] | None = None) -> HTTPFailure:
     """An HTTP error as OpenAI-compatible servers send it; a 429 asks to come back in 1 s."""
     default = {"retry-after": "1"} if status == 429 else {}
-    return Failure(status, message, f"scripted_{status}", default if headers is None else headers)
+    return HTTPFailure(
+        status, message, f"scripted_{status}", default if headers is None else headers
+    )
 
 
-OVERFLOW = Failure(
+OVERFLOW = HTTPFailure(
     400,
     "This model's maximum context length is 200000 tokens. "
     "However, your messages resulted in 240000 tokens.",

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Self
 
 from ..client import server
-from ..client.client import USER
-from .home import environment, write_config
+from ..client.client import DEFAULT_USER
+from .environment import environment, write_config
 from .install import opencode
 from .model import PracticeModel
 from .workspace import make_workspace
@@ -54,7 +54,7 @@ class World:
         """The variables with which `%oc_connect` finds this server."""
         return {
             "OPENCODE_SERVER_URL": self.url,
-            "OPENCODE_SERVER_USERNAME": USER,
+            "OPENCODE_SERVER_USERNAME": DEFAULT_USER,
             "OPENCODE_SERVER_PASSWORD": self.password,
         }
 

@@ -12,18 +12,18 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..client.client import Client, aside
+from ..client.client import Client, optional
 from ..core.model import Attachment, Message, ModelRef, Session
 from ..core.turn import Turn
-from ..sessions.lookup import check_names, default_model
-from ..sessions.metadata import keep, ours
-from ..sessions.transcript import read
+from ..sessions.lookup import default_model, resolve_model_and_agent
+from ..sessions.metadata import load_records, save_record
+from ..sessions.transcript import read_transcript
 
 _KEPT = 200  # digests in a session's metadata
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PromptKey:
     """A prompt as it would be sent now. `model` and `agent` are those that would answer."""
 
     text: str
@@ -34,14 +34,14 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class EarlierAnswer:
+class CachedAnswer:
     """The turn that answered a prompt before, and the session it is in."""
 
     session: Session
     turn: Turn
 
 
-def wanted(
+def prompt_key(
     client: Client,
     session: Session,
     text: str,
@@ -50,18 +50,18 @@ def wanted(
     model: str | None,
     agent: str | None,
     variant: str | None,
-) -> Wanted:
+) -> PromptKey:
     """What a prompt to a session would be.
 
     Raises:
         UnknownNameError: The server has no such model, agent or variant.
     """
-    chosen, named = check_names(client, session, model, agent, variant)
-    models = aside(lambda: client.models(session.directory), ())
+    chosen, named = resolve_model_and_agent(client, session, model, agent, variant)
+    models = optional(lambda: client.models(session.directory), ())
     default = default_model(models)
     asked = chosen or session.model or (default.ref if default else None)
     key = digest(text, files, model, agent, variant)
-    return Wanted(text, tuple(files), key, asked, named)
+    return PromptKey(text, tuple(files), key, asked, named)
 
 
 def digest(
@@ -76,16 +76,16 @@ def digest(
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
 
 
-def note(client: Client, session: Session, prompt: Wanted, message: str) -> None:
+def save_prompt(client: Client, session: Session, prompt: PromptKey, message: str) -> None:
     """Leave with a session which message a prompt is. To be done before it is sent."""
-    keep(client, session, "prompts", prompt.digest, message, _KEPT)
+    save_record(client, session, "prompts", prompt.digest, message, _KEPT)
 
 
-def in_session(client: Client, session: Session, prompt: Wanted) -> EarlierAnswer | None:
+def find_in_session(client: Client, session: Session, prompt: PromptKey) -> CachedAnswer | None:
     """The answer that a prompt got in a session, None if it got none there."""
     now = client.session(session.id)
     noted = _prompts(now).get(prompt.digest)
-    messages = {m.id: m for m in client.transcript(now)}
+    messages = {m.id: m for m in client.readable_messages(now)}
     if noted not in messages and not any(_same_text(m, prompt) for m in messages.values()):
         return None
     for turn in _answered(client, now):
@@ -93,41 +93,43 @@ def in_session(client: Client, session: Session, prompt: Wanted) -> EarlierAnswe
         if stored is None or not _same_names(stored, turn, prompt):
             continue
         if turn.prompt == noted or _same_text(stored, prompt):
-            return EarlierAnswer(now, turn)
+            return CachedAnswer(now, turn)
     return None
 
 
-def in_directory(client: Client, directory: str, prompt: Wanted) -> EarlierAnswer | None:
+def find_in_directory(client: Client, directory: str, prompt: PromptKey) -> CachedAnswer | None:
     """The answer that a prompt got in any session of a directory where it was noted."""
     sessions = client.sessions(directory, project=False)
     for session in (s for s in sessions if prompt.digest in _prompts(s)):
-        if found := in_session(client, session, prompt):
+        if found := find_in_session(client, session, prompt):
             return found
     return None
 
 
 def _prompts(session: Session) -> dict[str, str]:
     """Which digest is which message, as far as the session's metadata can be read."""
-    return {k: v for k, v in ours(session.metadata, "prompts").items() if isinstance(v, str)}
+    return {
+        k: v for k, v in load_records(session.metadata, "prompts").items() if isinstance(v, str)
+    }
 
 
 def _answered(client: Client, session: Session) -> Iterator[Turn]:
     """The turns of a session that succeeded, the latest first; not those that were taken back."""
-    turns = read(client, session).turns
+    turns = read_transcript(client, session).turns
     reverted = next((n for n, t in enumerate(turns) if t.prompt == session.revert), len(turns))
     for turn in reversed(turns[:reverted]):
         if turn.outcome == "succeeded" and not turn.merged:
             yield turn
 
 
-def _same_text(stored: Message, prompt: Wanted) -> bool:
+def _same_text(stored: Message, prompt: PromptKey) -> bool:
     """Whether a stored prompt without files has this text; files are not stored as they were."""
     plain = stored.role == "user" and not stored.synthetic and not prompt.files
     with_files = any(isinstance(p, Attachment) for p in stored.parts)
     return plain and not with_files and stored.text == prompt.text
 
 
-def _same_names(stored: Message, turn: Turn, prompt: Wanted) -> bool:
+def _same_names(stored: Message, turn: Turn, prompt: PromptKey) -> bool:
     """Whether who would be asked now is who was asked then: of 2.x only the answer tells that."""
     model, agent = stored.model or turn.model, stored.agent or turn.agent
     same_agent = prompt.agent is None or agent == prompt.agent

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 from ..core import questions
 from ..core.model import Decision, Permission, Question
 from ..errors import AnswerNeeded, InvalidAnswer, ServerConnectionError, StatusError
-from ..sessions.run import Run
+from ..sessions.answer import Answerable
 
 PermissionPolicy = Literal["reject", "once", "error"]
 PermissionCallback = Callable[[Permission], Decision | tuple[Decision, str]]
@@ -23,7 +23,7 @@ QuestionCallback = Callable[[Question], Sequence[str | Sequence[str]] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class PermissionAnswer:
     """An answer to a permission. `by` says who gave it, "" for a person."""
 
     decision: Decision
@@ -32,14 +32,16 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class QuestionAnswer:
     """An answer to a question: labels or free text for each item; None dismisses the question."""
 
     answers: tuple[tuple[str, ...], ...] | None
     by: str = ""
 
 
-def send(run: Run, request: Permission | Question, answer: Decided | Answered) -> None:
+def send(
+    run: Answerable, request: Permission | Question, answer: PermissionAnswer | QuestionAnswer
+) -> None:
     """Send the answer to a request of a run, again if the server fails to take it.
 
     Raises:
@@ -56,13 +58,15 @@ def send(run: Run, request: Permission | Question, answer: Decided | Answered) -
     _send_once(run, request, answer)
 
 
-def _send_once(run: Run, request: Permission | Question, answer: Decided | Answered) -> None:
+def _send_once(
+    run: Answerable, request: Permission | Question, answer: PermissionAnswer | QuestionAnswer
+) -> None:
     match request, answer:
-        case Permission(), Decided(decision, message, by):
+        case Permission(), PermissionAnswer(decision, message, by):
             run.decide(request, decision, message, by=by)
-        case Question(), Answered(None, by):
+        case Question(), QuestionAnswer(None, by):
             run.dismiss(request, by=by)
-        case Question(), Answered(tuple(answers)):
+        case Question(), QuestionAnswer(tuple(answers)):
             run.answer(request, answers)
 
 
@@ -93,7 +97,7 @@ class Callbacks:
                 f"not {self.on_permission!r}"
             )
 
-    def answer(self, request: Permission | Question) -> Decided | Answered:
+    def answer(self, request: Permission | Question) -> PermissionAnswer | QuestionAnswer:
         """Return the answer to a request.
 
         Raises:
@@ -109,16 +113,16 @@ class Callbacks:
                     "Decide it with a function: on_permission=...",
                 )
             case "reject" | "once" as policy:
-                return Decided(policy, by=f"policy {policy!r}")
+                return PermissionAnswer(policy, by=f"policy {policy!r}")
             case decide:
                 return _decided(request, decide(request))
 
-    def _question(self, question: Question) -> Answered:
+    def _question(self, question: Question) -> QuestionAnswer:
         if self.on_question is None:
-            return Answered(None, by="no on_question")
+            return QuestionAnswer(None, by="no on_question")
         given = self.on_question(question)
         if given is None:
-            return Answered(None, by="on_question")
+            return QuestionAnswer(None, by="on_question")
         if not _is_list(given) or not all(isinstance(a, str) or _is_list(a, str) for a in given):
             raise _invalid("on_question", given, "a list with the text of each answer, or None")
         if len(given) != len(question.items):
@@ -126,8 +130,8 @@ class Callbacks:
                 "on_question", given, f"{len(question.items)} answers, one for each item"
             )
         answers = tuple((a,) if isinstance(a, str) else tuple(a) for a in given)
-        questions.check(question, answers)
-        return Answered(answers)
+        questions.check_answers(question, answers)
+        return QuestionAnswer(answers)
 
 
 def _is_list(value: object, of: type = object) -> bool:
@@ -135,15 +139,15 @@ def _is_list(value: object, of: type = object) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(v, of) for v in value)
 
 
-def _decided(permission: Permission, given: object) -> Decided:
+def _decided(permission: Permission, given: object) -> PermissionAnswer:
     """Return what a function decided; nothing but the exact words allows anything."""
     match given:
         case "once" | "always" | "reject" as decision:
-            return Decided(decision, by="on_permission")
+            return PermissionAnswer(decision, by="on_permission")
         case ("once" | "always" | "reject" as decision, ""):
-            return Decided(decision, by="on_permission")
+            return PermissionAnswer(decision, by="on_permission")
         case ("reject", str(message)):
-            return Decided("reject", message)
+            return PermissionAnswer("reject", message)
         case _:
             expected = '"once", "always", "reject" or ("reject", message)'
             what = f"{expected} for {permission.action} {permission.subject!r}"

@@ -1,6 +1,6 @@
 """Ask an agent: one typed request in, its turn out.
 
-A request says what to send and where. How the turn is followed is the follower's business
+A request says what to send and where. How the turn is followed is the runner's business
 (`follow`), and who wants to know what was done on the way, such as a new session, passes an
 observer. Cells, `%%oc_map` and plain Python all come here.
 """
@@ -13,18 +13,18 @@ from typing import get_args
 
 from ..client.client import Client
 from ..core import retry_safety
-from ..core.limits import Limits, spent
+from ..core.limits import Limits, total_cost
 from ..core.model import Attachment, Session
 from ..core.turn import Turn
 from ..dialects.base import Delivery
 from ..errors import OpenCodeError, TurnInterrupted
 from ..sessions import run as runs
-from ..sessions.lookup import check_names, create, find
+from ..sessions.lookup import create_session, find_session, resolve_model_and_agent
 from ..sessions.run import Run
 from . import answered
 from . import schema as schemas
-from .answered import EarlierAnswer, Wanted
-from .follow import Follower, conclude
+from .answered import CachedAnswer, PromptKey
+from .runner import TurnRunner, raise_for_outcome
 from .schema import Schema
 
 
@@ -123,14 +123,14 @@ def ignore(notice: Notice) -> None:
 
 
 def ask(
-    client: Client, request: PromptRequest, follower: Follower, observer: Observer = ignore
+    client: Client, request: PromptRequest, runner: TurnRunner, observer: Observer = ignore
 ) -> Turn:
     """Have a prompt answered, and again until the answer fits the schema, if it has one.
 
     Args:
         client: The server.
         request: What to send, and where.
-        follower: Sends and follows the prepared run; the run is not started yet.
+        runner: Sends and follows the prepared run; the run is not started yet.
         observer: Hears what was done on the way.
 
     Returns:
@@ -146,7 +146,7 @@ def ask(
         OpenCodeError: Anything else. `resend` says whether the prompt can be sent again.
     """
     if request.schema is None:
-        return _answer(client, request, follower, observer)
+        return _answer(client, request, runner, observer)
     sent: list[Turn] = []
     where = request
 
@@ -157,23 +157,23 @@ def ask(
 
     def send(text: str) -> Turn:
         nonlocal where
-        limits = request.limits.after(spent(sent).known)
-        turn = _answer(client, replace(where, text=text, limits=limits), follower, note)
+        limits = request.limits.after(total_cost(sent).known)
+        turn = _answer(client, replace(where, text=text, limits=limits), runner, note)
         # The files went with the first prompt.
         where = replace(request, session=turn.session, title=None, directory=None, files=())
         return turn
 
-    return schemas.ask(
+    return schemas.ask_for_schema(
         send, request.text, request.schema, request.retries, lambda why: observer(Retrying(why))
     )
 
 
-def _answer(client: Client, request: PromptRequest, follower: Follower, observer: Observer) -> Turn:
-    """Find the answer to a prompt if one is wanted, or send it and follow its turn."""
+def _answer(client: Client, request: PromptRequest, runner: TurnRunner, observer: Observer) -> Turn:
+    """Find the answer to a prompt if one is key, or send it and follow its turn."""
     try:
         session = existing_session(client, request)
-        wanted = _wanted(client, request, session) if request.once else None
-        if wanted and (earlier := _earlier(client, request, session, wanted)):
+        key = _prompt_key(client, request, session) if request.once else None
+        if key and (earlier := _earlier(client, request, session, key)):
             observer(Recalled(earlier.session, earlier.turn))
             return earlier.turn
         session = session or _make_session(client, request, observer)
@@ -189,30 +189,30 @@ def _answer(client: Client, request: PromptRequest, follower: Follower, observer
             steer=request.delivery == "steer",
             limits=request.limits,
         )
-        if wanted:
-            answered.note(client, session, wanted, run.prompt.id)
+        if key:
+            answered.save_prompt(client, session, key, run.prompt.id)
     except KeyboardInterrupt:
         raise TurnInterrupted("Stopped; the prompt had not been sent.") from None
-    return complete(run, follower, observer)
+    return complete(run, runner, observer)
 
 
-def complete(run: Run, follower: Follower, observer: Observer = ignore) -> Turn:
+def complete(run: Run, runner: TurnRunner, observer: Observer = ignore) -> Turn:
     """Have a prepared run followed, and raise if its turn didn't end well; `ask` has the errors."""
     try:
-        follower(run)
-        conclude(run.turn)
+        runner(run)
+        raise_for_outcome(run.turn)
         return run.turn
     except (OpenCodeError, TurnInterrupted) as error:
-        error.resend = retry_safety.of_turn(run.turn, sent=run.sent)
+        error.resend = retry_safety.assess_turn(run.turn, sent=run.sent)
         raise
     finally:
         if run.sent:
             observer(Sent(run.session, run.turn))
 
 
-def _wanted(client: Client, request: PromptRequest, session: Session | None) -> Wanted:
+def _prompt_key(client: Client, request: PromptRequest, session: Session | None) -> PromptKey:
     """Return the prompt as it would be sent now."""
-    return answered.wanted(
+    return answered.prompt_key(
         client,
         session or unmade_session(client, request),
         request.text,
@@ -224,11 +224,11 @@ def _wanted(client: Client, request: PromptRequest, session: Session | None) -> 
 
 
 def _earlier(
-    client: Client, request: PromptRequest, session: Session | None, wanted: Wanted
-) -> EarlierAnswer | None:
+    client: Client, request: PromptRequest, session: Session | None, key: PromptKey
+) -> CachedAnswer | None:
     if session is not None:
-        return answered.in_session(client, session, wanted)
-    return answered.in_directory(client, request.directory or client.directory, wanted)
+        return answered.find_in_session(client, session, key)
+    return answered.find_in_directory(client, request.directory or client.directory, key)
 
 
 # -- where a prompt goes ---------------------------------------------------------------------------
@@ -262,7 +262,7 @@ def named_session(client: Client, session: Session | str) -> Session:
     if not isinstance(session, str):
         return session
     _check_name(session)
-    return find(client, session)
+    return find_session(client, session)
 
 
 def _check_name(session: str) -> None:
@@ -282,9 +282,9 @@ def unmade_session(client: Client, request: PromptRequest) -> Session:
 
 def _make_session(client: Client, request: PromptRequest, observer: Observer) -> Session:
     """Make a new session, once the server is known to have all that the request names."""
-    check_names(
+    resolve_model_and_agent(
         client, unmade_session(client, request), request.model, request.agent, request.variant
     )
-    session = create(client, request.title, request.directory)
+    session = create_session(client, request.title, request.directory)
     observer(SessionMade(session))
     return session

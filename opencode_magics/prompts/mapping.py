@@ -11,14 +11,14 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..client.client import Client
-from ..core.columns import COUNT, FLAG, NUMBER, TEXT, WORD, Column, Columns, frame
-from ..core.limits import Ceiling, Limits, Spent, spent
+from ..core.columns import CATEGORY, COUNT, FLAG, NUMBER, TEXT, Column, Columns, frame_from_rows
+from ..core.limits import Ceiling, Limits, TotalCost, total_cost
 from ..core.model import total_usage
 from ..core.turn import Turn
-from ..dialects.base import mend
+from ..dialects.base import clean_text
 from ..errors import OpenCodeError, TurnError, UnfitAnswer, UnknownNameError
 from .ask import Notice, Observer, PromptRequest, Sent, ask, ignore
-from .follow import Follower
+from .runner import TurnRunner
 from .schema import Schema
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ class RowResult:
         return self.turns[-1] if self.turns else None
 
     @property
-    def spent(self) -> Spent:
+    def spent(self) -> TotalCost:
         """What all its turns cost, as far as it is known."""
-        return spent(self.turns)
+        return total_cost(self.turns)
 
     @property
     def tokens(self) -> int | None:
@@ -63,7 +63,7 @@ class RowResult:
         return usage.total if usage else None
 
 
-def failed(
+def failed_row(
     prompt: str, turns: tuple[Turn, ...], error: BaseException, *, recalled: bool = False
 ) -> RowResult:
     """What came of a row that has no answer, and why."""
@@ -76,7 +76,7 @@ def failed(
 COLUMNS: Columns = {
     "prompt": Column(TEXT, lambda a: a.prompt, "What was sent, or was to be sent."),
     "answer": Column(TEXT, lambda a: a.turn and a.turn.text, "What the agent said at last."),
-    "outcome": Column(WORD, lambda a: a.outcome, "How it ended; unfit, or not_sent."),
+    "outcome": Column(CATEGORY, lambda a: a.outcome, "How it ended; unfit, or not_sent."),
     "cost": Column(NUMBER, lambda a: a.spent.known, "USD, retries and subagents included."),
     "cost_complete": Column(
         FLAG,
@@ -94,7 +94,7 @@ COLUMNS: Columns = {
 # -- what is sent ----------------------------------------------------------------------------------
 
 
-def prompts(table: pd.DataFrame, template: str, row: str | None = None) -> list[str]:
+def fill_template(table: pd.DataFrame, template: str, row: str | None = None) -> list[str]:
     """A prompt for each row of a table.
 
     Args:
@@ -160,7 +160,7 @@ def _prompt(
     pieces: list[Piece], columns: dict[str, int], values: Sequence[Any], row: str | None, label: Any
 ) -> str:
     try:
-        return mend("".join(_filled(pieces, columns, values, row)))
+        return clean_text("".join(_filled(pieces, columns, values, row)))
     except Exception as error:  # a format that is none for this value, or the value's own code
         raise OpenCodeError(
             f"The template can't be filled in for row {label}: "
@@ -199,7 +199,7 @@ class Rows:
         client: The server.
         request: What all rows have in common. Its `title` names the session, before the label of
             the row if each has its own; `session` is for rows that share one.
-        follower: Makes the follower of a row from its label.
+        runner: Makes the runner of a row from its label.
         observer: Hears what was done on the way.
         same_session: Ask all rows in one session.
         max_cost: USD that all rows may cost together.
@@ -213,7 +213,7 @@ class Rows:
         self,
         client: Client,
         request: PromptRequest,
-        follower: Callable[[str], Follower],
+        runner: Callable[[str], TurnRunner],
         observer: Observer = ignore,
         *,
         same_session: bool = False,
@@ -221,7 +221,7 @@ class Rows:
     ) -> None:
         self._client = client
         self._request = request
-        self._follower = follower
+        self._runner = runner
         self._observer = observer
         self._same_session = same_session
         self._max_cost = max_cost
@@ -230,9 +230,9 @@ class Rows:
         self.stopped = ""
 
     @property
-    def spent(self) -> Spent | None:
+    def spent(self) -> TotalCost | None:
         """What was spent on the rows so far; None if nothing was sent."""
-        return spent(self._sent) if self._sent else None
+        return total_cost(self._sent) if self._sent else None
 
     def ask(self, labels: Sequence[str], prompts: Sequence[str]) -> Iterator[RowResult]:
         """Ask for each row, until a limit is passed; yield each result when it is there.
@@ -242,7 +242,7 @@ class Rows:
         """
         for label, prompt in zip(labels, prompts, strict=True):
             limits = self._limits()
-            self.stopped = limits.overspent_before()
+            self.stopped = limits.already_exceeded()
             if self.stopped:
                 return
             self._ask(label, prompt, limits)
@@ -251,13 +251,13 @@ class Rows:
     def results(self, table: pd.DataFrame, prompts: Sequence[str]) -> pd.DataFrame:
         """Return the results under the index of the table, with rows that were not sent."""
         unsent = [RowResult(prompt) for prompt in prompts[len(self.done) :]]
-        return results(table, [*self.done, *unsent], self._request.schema)
+        return results_frame(table, [*self.done, *unsent], self._request.schema)
 
     def _limits(self) -> Limits:
         limits = self._request.limits
         if self._max_cost is None:
             return limits
-        ceiling = Ceiling("--max-cost", self._max_cost, spent(self._sent).known or 0.0)
+        ceiling = Ceiling("--max-cost", self._max_cost, total_cost(self._sent).known or 0.0)
         return replace(limits, ceilings=(*limits.ceilings, ceiling))
 
     def _ask(self, label: str, prompt: str, limits: Limits) -> None:
@@ -265,11 +265,11 @@ class Rows:
         request, before = self._in_session(label), len(self._sent)
         request = replace(request, text=prompt, limits=limits)
         try:
-            turn = ask(self._client, request, self._follower(label), self._note)
+            turn = ask(self._client, request, self._runner(label), self._note)
         except (KeyboardInterrupt, Exception) as error:
             sent = tuple(self._sent[before:])
             turns = getattr(error, "turns", None) or sent
-            self.done.append(failed(prompt, turns, error, recalled=bool(turns and not sent)))
+            self.done.append(failed_row(prompt, turns, error, recalled=bool(turns and not sent)))
             if not isinstance(error, TurnError):
                 raise
         else:
@@ -292,7 +292,7 @@ class Rows:
 # -- what came of it -------------------------------------------------------------------------------
 
 
-def results(
+def results_frame(
     table: pd.DataFrame, answers: list[RowResult], schema: Schema | None = None
 ) -> pd.DataFrame:
     """What came of the rows of a table: one row each, under the index of the table.
@@ -300,7 +300,7 @@ def results(
     Where the answers had to fit the schema of an object, each of its fields is a column behind
     `answer`; what they say is in the column `value` where it is anything else.
     """
-    frame_ = frame(COLUMNS, answers)
+    frame_ = frame_from_rows(COLUMNS, answers)
     if schema is not None:
         told = _values(schema, answers)
         taken = {name: _free(name, told) for name in told}
@@ -320,7 +320,7 @@ def _free(name: str, names: Collection[str]) -> str:
 def _values(schema: Schema, answers: list[RowResult]) -> dict[str, Any]:
     import pandas as pd
 
-    if not schema.one_object:
+    if not schema.is_object:
         return {"value": pd.Series([a.value for a in answers], dtype="object")}
     return {
         name: pd.Series([_field(a.value, name) for a in answers], dtype="object").convert_dtypes()

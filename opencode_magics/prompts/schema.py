@@ -15,8 +15,8 @@ from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, get_origin
 
-from ..core.turn import Turn, valued
-from ..dialects.base import mended
+from ..core.turn import Turn, with_value
+from ..dialects.base import clean_json
 from ..errors import OpenCodeError, UnfitAnswer, UnknownNameError
 
 JsonSchema = dict[str, Any]
@@ -50,23 +50,23 @@ class Schema:
         return tuple((_rows(self.json) or _resolved(self.json, self.json)).get("properties") or ())
 
     @property
-    def one_object(self) -> bool:
+    def is_object(self) -> bool:
         """Whether a value is a single object with known fields."""
         return bool(_resolved(self.json, self.json).get("properties"))
 
-    def asks(self, text: str, reason: str = "") -> str:
+    def prompt_text(self, text: str, reason: str = "") -> str:
         """A prompt for an answer that fits; with a `reason`, the one that says why not."""
         told = json.dumps(self.json, indent=2, ensure_ascii=False)
         asked = _AGAIN.format(reason=reason) if reason else f"{text}\n\n{_ASK}"
         return f"{asked}\n```json\n{told}\n```"
 
-    def read(self, answer: str) -> Any:
+    def parse(self, answer: str) -> Any:
         """The value of an answer.
 
         Raises:
             ValueError: It has none that fits; the message is a sentence that says why.
         """
-        found = [mended(value) for value in _values(answer)]
+        found = [clean_json(value) for value in _values(answer)]
         if not found:
             raise ValueError("There is no JSON in it.")
         reasons = [self._reason(value) for value in found]
@@ -102,7 +102,7 @@ def _validator(schema: JsonSchema) -> Any:
 # -- from what a person gave -----------------------------------------------------------------------
 
 
-def named(name: str, names: Mapping[str, Any]) -> Schema:
+def schema_by_name(name: str, names: Mapping[str, Any]) -> Schema:
     """The schema of a variable's name, or of a .json file.
 
     Raises:
@@ -115,16 +115,16 @@ def named(name: str, names: Mapping[str, Any]) -> Schema:
                 f"--schema: the notebook has no variable {name!r}.",
                 "Give the name of a JSON Schema, a dataclass or an example, or a .json file.",
             )
-        return of(names[name])
+        return schema_from(names[name])
     try:
-        return of(json.loads(Path(name).expanduser().read_text(encoding="utf-8")))
+        return schema_from(json.loads(Path(name).expanduser().read_text(encoding="utf-8")))
     except OSError as error:
         raise UnknownNameError(f"--schema {name}: {error.strerror or error}.") from None
     except ValueError as error:
         raise OpenCodeError(f"--schema {name} is no JSON: {error}.") from None
 
 
-def of(model: Any) -> Schema:
+def schema_from(model: Any) -> Schema:
     """The schema that something stands for.
 
     Args:
@@ -177,7 +177,7 @@ def _finished(schema: JsonSchema, build: Callable[[Any], Any] = lambda value: va
     from referencing.exceptions import Unresolvable
 
     try:
-        schema = mended(json.loads(json.dumps(schema, allow_nan=False)))
+        schema = clean_json(json.loads(json.dumps(schema, allow_nan=False)))
         _validator(schema).check_schema(schema)
         _check_references(schema)
         rows = _rows(schema)
@@ -335,7 +335,7 @@ def _number(text: str) -> float:
 # -- asking ----------------------------------------------------------------------------------------
 
 
-def ask(
+def ask_for_schema(
     send: Callable[[str], Turn],
     text: str,
     schema: Schema,
@@ -359,7 +359,7 @@ def ask(
         UnfitAnswer: No answer fitted, or there was none; it carries all turns.
     """
     turns: list[Turn] = []
-    prompt, reason = schema.asks(text), ""
+    prompt, reason = schema.prompt_text(text), ""
     for retry in range(retries + 1):
         if retry and told:
             told(f"Asking again ({retry} of {retries}): {reason}")
@@ -368,10 +368,10 @@ def ask(
         if last.outcome != "succeeded":
             raise _unfit(f"there is no answer to read, since the turn is {last.outcome}", turns)
         try:
-            return valued(last, schema.read(last.text), turns[:-1])
+            return with_value(last, schema.parse(last.text), turns[:-1])
         except ValueError as error:
             reason = str(error)
-        prompt = schema.asks(text, reason)
+        prompt = schema.prompt_text(text, reason)
     raise _unfit(reason, turns)
 
 

@@ -19,17 +19,17 @@ from typing import Any
 from ..client.client import Client
 from ..core.model import Attachment
 from ..errors import OpenCodeError, UnknownNameError
-from ..sessions.lookup import answering
+from ..sessions.lookup import answering_model
 from .ask import PromptRequest, existing_session
 
-LARGEST = 8_000  # characters of one variable
+CHARACTER_LIMIT = 8_000  # characters of one variable
 _ROWS = 5
 _INSTEAD = "Make a text, a dict or a DataFrame of it and give that."
 _WIDEST = 100  # characters of a text in a table
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class VariableContext:
     """A variable as a prompt takes it along.
 
     Attributes:
@@ -63,7 +63,9 @@ class Described:
         return f"{head}\n{fence}\n{self.text}\n{fence}"
 
 
-def describe(name: str, names: Mapping[str, Any], limit: int = LARGEST) -> Described:
+def variable_context(
+    name: str, names: Mapping[str, Any], limit: int = CHARACTER_LIMIT
+) -> VariableContext:
     """What a prompt is told of a variable.
 
     Args:
@@ -102,10 +104,12 @@ def describe(name: str, names: Mapping[str, Any], limit: int = LARGEST) -> Descr
             _INSTEAD,
         )
     shown = _cut(text, limit)
-    return Described(name, what, shown, max(0, len(text) - limit))
+    return VariableContext(name, what, shown, max(0, len(text) - limit))
 
 
-def take_along(client: Client, request: PromptRequest, described: list[Described]) -> PromptRequest:
+def take_along(
+    client: Client, request: PromptRequest, described: list[VariableContext]
+) -> PromptRequest:
     """Return a request whose prompt also has these variables, and their images as attachments.
 
     Raises:
@@ -114,14 +118,14 @@ def take_along(client: Client, request: PromptRequest, described: list[Described
     images = tuple(d.image for d in described if d.image)
     if images:
         figure = next(d.name for d in described if d.image)
-        model = answering(client, existing_session(client, request), request.model)
+        model = answering_model(client, existing_session(client, request), request.model)
         if model is not None and model.images is False:
             raise OpenCodeError(
                 f"--var {figure}: model {model.ref} takes no images.",
                 "Choose one that does (%oc_models says which), or give the numbers of the figure "
                 "instead.",
             )
-    text = joined(request.text, described)
+    text = with_variables(request.text, described)
     return replace(request, text=text, files=(*request.files, *images))
 
 
@@ -141,7 +145,7 @@ def expand(text: str, names: Mapping[str, Any]) -> str:
     return re.sub(r"\{\{\s*(\w+)\s*\}\}", value, text)
 
 
-def joined(text: str, described: list[Described]) -> str:
+def with_variables(text: str, described: list[VariableContext]) -> str:
     """A prompt with what it is told of variables below it."""
     return "\n\n".join([text, *(d.section for d in described)])
 
@@ -245,13 +249,13 @@ _TELL: Mapping[str, Callable[[Any], tuple[str, str]]] = {
 }
 
 
-def _figure(name: str, value: Any) -> Described:
+def _figure(name: str, value: Any) -> VariableContext:
     figure = value if hasattr(value, "savefig") else value.figure
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png", bbox_inches="tight")
     url = f"data:image/png;base64,{b64encode(drawn.getvalue()).decode()}"
     image = Attachment("", "image/png", f"{name}.png", url)
-    return Described(name, f"figure, PNG of {len(drawn.getvalue()):,} bytes", image=image)
+    return VariableContext(name, f"figure, PNG of {len(drawn.getvalue()):,} bytes", image=image)
 
 
 def _parts(parts: Mapping[str, str]) -> str:

@@ -22,7 +22,7 @@ from ..dialects import base
 from ..dialects.base import Dialect
 from ..errors import RecordingError, StreamError
 from .format import Line, Recorder, Recording, dumps, loads
-from .redact import Mask
+from .redact import Redactor
 
 _LARGEST = 256_000_000  # bytes of a file
 _LOCKED = 5.0  # seconds that another kernel may take to write its turn
@@ -53,11 +53,11 @@ def save(
 
         opencode_magics.save(turn, "lesson.jsonl")
     """
-    written = dumps(recorded(turn, None if raw else Mask.of_this_machine()))
-    return _write(expanded(path), written, append)
+    written = dumps(make_recording(turn, None if raw else Redactor.for_this_machine()))
+    return _write(expand_path(path), written, append)
 
 
-def recorded(turn: Turn, mask: Mask | None = None) -> Recording:
+def make_recording(turn: Turn, mask: Redactor | None = None) -> Recording:
     """What was heard of a turn, as a recording.
 
     Raises:
@@ -74,7 +74,7 @@ def recorded(turn: Turn, mask: Mask | None = None) -> Recording:
     if recorder.full:
         raise RecordingError("This turn was too long to be kept for a recording.")
     head = recorder.head | {"masked": mask is not None}
-    dialect = base.of_generation(str(head["generation"]))
+    dialect = base.for_generation(str(head["generation"]))
     lines = _trimmed([*_lines(recorder, dialect, turn.tree)], turn.prompt)
     end = {"t": lines[-1]["t"] if lines else 0.0, "outcome": turn.outcome}
     recording = Recording(head, (*lines, end))
@@ -96,7 +96,7 @@ def _lines(recorder: Recorder, dialect: Dialect, tree: frozenset[str]) -> Iterat
                     continue
                 with suppress(StreamError, ValueError, RecursionError):
                     frame = base.loads(text)
-                    place = dialect.place(frame)
+                    place = dialect.event_position(frame)
                     if _says(dialect, frame) and not (place and place.id in seen):
                         seen |= {place.id} if place else set()
                         yield {"t": at, "frame": frame}
@@ -105,7 +105,7 @@ def _lines(recorder: Recorder, dialect: Dialect, tree: frozenset[str]) -> Iterat
                 try:
                     yield line | {"body": base.loads(body)}
                 except (ValueError, RecursionError):  # a log is a stream
-                    yield line | {"text": dialect.excerpt(body)}
+                    yield line | {"text": dialect.log_excerpt(body)}
             case "read", _:
                 yield {"t": at, "read": True}
             case "answer", [session, request, given, message]:
@@ -158,7 +158,7 @@ def _id(row: Any) -> Any:
     return _told(row).get("id")
 
 
-def _masked(recording: Recording, mask: Mask, dialect: Dialect) -> Recording:
+def _masked(recording: Recording, mask: Redactor, dialect: Dialect) -> Recording:
     """The same, masked; a text that came in pieces is looked at as a whole."""
     streams: dict[tuple[str, str], list[tuple[int, str]]] = {}
     for n, line in enumerate(recording.lines):
@@ -166,13 +166,13 @@ def _masked(recording: Recording, mask: Mask, dialect: Dialect) -> Recording:
             streams.setdefault((delta.message, delta.part), []).append((n, delta.text))
     wholes = ["".join(text for _, text in pieces) for pieces in streams.values()]
     mask.learn([recording.head, *recording.lines, *wholes])
-    lines = [mask.value(line) for line in recording.lines]
+    lines = [mask.redact_value(line) for line in recording.lines]
     for pieces in streams.values():
-        news = mask.pieces([text for _, text in pieces])
+        news = mask.redact_pieces([text for _, text in pieces])
         for (n, old), new in zip(pieces, news, strict=True):
-            masked_alone = mask.text(old)
+            masked_alone = mask.redact_text(old)
             lines[n] = recording.lines[n] | {"frame": _put(lines[n]["frame"], masked_alone, new)}
-    return replace(recording, head=mask.value(recording.head), lines=tuple(lines))
+    return replace(recording, head=mask.redact_value(recording.head), lines=tuple(lines))
 
 
 def _delta(dialect: Dialect, line: Line) -> PartDelta | None:
@@ -190,7 +190,7 @@ def _put(value: Any, old: str, new: str) -> Any:
     }
 
 
-def expanded(path: str | os.PathLike[str]) -> Path:
+def expand_path(path: str | os.PathLike[str]) -> Path:
     """A path with its `~` written out.
 
     Raises:
@@ -312,7 +312,7 @@ def load(path: str | os.PathLike[str]) -> tuple[Recording, ...]:
 
         [recording.text for recording in load("lesson.jsonl")]
     """
-    file = expanded(path)
+    file = expand_path(path)
     if not file.is_file():
         kind = "is no file" if file.exists() else "doesn't exist"
         raise RecordingError(f"{file} {kind}.", "%oc_record PATH makes a recording.")

@@ -30,8 +30,8 @@ from typing import Any
 from ..core.model import Failure
 from ..errors import RecordingError
 
-VERSION = 1
-MARK = "recording"  # the key of a head that has the version
+FORMAT_VERSION = 1
+VERSION_KEY = "recording"  # the key of a head that has the version
 
 _LARGEST = 32_000_000  # bytes, packed, of one turn: some hundred megabytes of frames
 _LATEST = 1e10  # seconds of a turn: a clock that has to show more stands still
@@ -199,7 +199,7 @@ def loads(
         if not text.strip():
             continue
         line = _line(text, decode)
-        if line is not None and MARK in line:
+        if line is not None and VERSION_KEY in line:
             if head is not None:
                 turns.append(_turn(head, told))
             head, told, broken = _head(line, name), [], 0
@@ -230,13 +230,14 @@ def _line(text: str, decode: Callable[[str], Any]) -> Line | None:
         return None
     at = line.get("t")
     timed = isinstance(at, int | float) and not isinstance(at, bool) and abs(at) < _LATEST
-    return line if MARK in line or timed else None
+    return line if VERSION_KEY in line or timed else None
 
 
 def _head(line: Line, name: str) -> Line:
-    if line[MARK] != VERSION:
+    if line[VERSION_KEY] != FORMAT_VERSION:
         raise RecordingError(
-            f"{name} is a recording of version {line[MARK]!r}; this package reads {VERSION}.",
+            f"{name} is a recording of version {line[VERSION_KEY]!r}; "
+            f"this package reads {FORMAT_VERSION}.",
             "Play it with the version of opencode_magics that made it, or a newer one.",
         )
     match line:

@@ -63,7 +63,7 @@ _STRUCTURE = {"type", "role", "status", "id", "tool", "action", "generation", "f
 _WIRE_WORD = re.compile(r"[\w.:-]{1,100}")
 
 
-class Edit(NamedTuple):
+class Replacement(NamedTuple):
     """A stretch of a text, and what is put there instead."""
 
     start: int
@@ -71,7 +71,7 @@ class Edit(NamedTuple):
     new: str
 
 
-class Mask:
+class Redactor:
     """Hides secrets, the home directory and the name of a user.
 
     Args:
@@ -96,7 +96,7 @@ class Mask:
         self._secret = _any_of(self._known)
 
     @classmethod
-    def of_this_machine(cls) -> Mask:
+    def for_this_machine(cls) -> Redactor:
         """What hides the person who runs this."""
         try:
             user = getpass.getuser()
@@ -117,30 +117,33 @@ class Mask:
                 self._known |= {secret for secret in found if _telling(secret)}
         self._secret = _any_of(self._known)
 
-    def value(self, value: Any, key: str = "") -> Any:
+    def redact_value(self, value: Any, key: str = "") -> Any:
         """A value as JSON has it, with every text in it masked; `key` is what it is called."""
         match value:
             case str():
-                return self.text(value, key)
+                return self.redact_text(value, key)
             case list():
-                return [self.value(v, key) for v in value]
+                return [self.redact_value(v, key) for v in value]
             case dict():
-                return {self.text(k): self.value(v, name) for k, name, v in _called(value, key)}
+                return {
+                    self.redact_text(k): self.redact_value(v, name)
+                    for k, name, v in _called(value, key)
+                }
             case int() | float() if _KEY.search(key) and not _COUNTED.search(key):
                 return HIDDEN
             case _:
                 return value
 
-    def text(self, text: str, key: str = "") -> str:
+    def redact_text(self, text: str, key: str = "") -> str:
         """A text, masked."""
         if text and _KEY.search(key):
             return HIDDEN
         of_the_wire = (key in _STRUCTURE or key.endswith("ID")) and _WIRE_WORD.fullmatch(text)
         if of_the_wire and not any(_secrets(text)):
             return text
-        return "".join(self.pieces([text]))
+        return "".join(self.redact_pieces([text]))
 
-    def pieces(self, pieces: list[str]) -> list[str]:
+    def redact_pieces(self, pieces: list[str]) -> list[str]:
         """Pieces of one text, masked as the whole: what is hidden is told in the first of them."""
         whole = "".join(pieces)
         edits = self._edits(whole)
@@ -152,14 +155,16 @@ class Mask:
             at += len(piece)
         return masked
 
-    def _edits(self, text: str) -> list[Edit]:
+    def _edits(self, text: str) -> list[Replacement]:
         """What to change in a text, in order; nothing overlaps."""
         found = [*_secrets(text), *self._cut_off(text)]
         for pattern, new in ((self._secret, HIDDEN), (self._home, "~"), (_HOMES, "~")):
-            found += [Edit(*m.span(), new) for m in pattern.finditer(text)] if pattern else []
+            found += (
+                [Replacement(*m.span(), new) for m in pattern.finditer(text)] if pattern else []
+            )
         if self._user:
-            found += [Edit(*m.span(), "user") for m in self._user.finditer(text)]
-        edits: list[Edit] = []
+            found += [Replacement(*m.span(), "user") for m in self._user.finditer(text)]
+        edits: list[Replacement] = []
         for edit in sorted(found, key=lambda e: (e.start, -e.end)):
             if not edits or edit.start >= edits[-1].end:
                 edits.append(edit)
@@ -167,24 +172,24 @@ class Mask:
                 edits[-1] = edits[-1]._replace(end=edit.end)
         return edits
 
-    def _cut_off(self, text: str) -> Iterator[Edit]:
+    def _cut_off(self, text: str) -> Iterator[Replacement]:
         """The beginning of a secret at the end of a text, of which there will be more."""
         for secret in self._known:
             start = max(len(text) - len(secret), 0)
             at = text.find(secret[:4], start)
             if at >= 0 and secret.startswith(text[at:]):
-                yield Edit(at, len(text), HIDDEN)
+                yield Replacement(at, len(text), HIDDEN)
 
 
-def _secrets(text: str) -> Iterator[Edit]:
+def _secrets(text: str) -> Iterator[Replacement]:
     for found in _NAMED.finditer(text):
         if found["quoted"]:
-            yield Edit(*found.span("quoted"), HIDDEN)
+            yield Replacement(*found.span("quoted"), HIDDEN)
         elif _is_value(found["name"], found["opened"], found["value"]):
-            yield Edit(*found.span("value"), HIDDEN)
+            yield Replacement(*found.span("value"), HIDDEN)
     for pattern in _VALUES:
         for found in pattern.finditer(text):
-            yield Edit(*found.span("value"), HIDDEN)
+            yield Replacement(*found.span("value"), HIDDEN)
 
 
 def _is_value(name: str, quote: str, value: str) -> bool:
@@ -230,7 +235,7 @@ def _any_of(texts: set[str], before: str = "", after: str = "") -> re.Pattern[st
     )
 
 
-def _edited(whole: str, start: int, end: int, edits: list[Edit]) -> str:
+def _edited(whole: str, start: int, end: int, edits: list[Replacement]) -> str:
     """The part of a text between two places, as it is after some changes."""
     parts, at = [], start
     for edit in edits:

@@ -20,7 +20,13 @@ from typing import Any, TypeVar
 from ..client.client import Client, Stream
 from ..core.limits import Limits
 from ..core.model import LogEntry, Message, Session
-from ..core.retry_safety import BEFORE_SERVER, Resend, ResendSafety, of_request, of_turn
+from ..core.retry_safety import (
+    GATEWAY_STATUSES,
+    RetrySafety,
+    SafetyLevel,
+    assess_turn,
+    assess_unanswered_request,
+)
 from ..core.turn import Turn
 from ..dialects.base import Prompt, SessionOptions
 from ..errors import (
@@ -35,25 +41,27 @@ from ..errors import (
 from ..recording.format import Recorder
 from .correlate import (
     DELIVERY,
-    Certainty,
-    Child,
-    Input,
+    AdmittedInput,
+    ChildSession,
+    Correlation,
+    CorrelationStatus,
     Invocation,
-    Match,
-    admitted,
-    echoes,
-    heard_from,
+    abbreviate,
+    admitted_inputs,
+    agent_was_busy,
+    correlate,
+    includes_arguments,
     is_admitted,
-    match,
-    shortened,
-    was_at_work,
+    subagent_source,
 )
-from .lookup import check_names, choose_command
-from .metadata import keep, laid, ours
-from .run import Run, beside, opened
-from .store import is_busy, within_session
+from .deliver import send_in_thread
+from .follow import open_stream
+from .lookup import choose_command, resolve_model_and_agent
+from .metadata import load_records, save_record, with_records
+from .run import Run
+from .store import add_session_ceiling, is_busy
 
-Thing = TypeVar("Thing", "Input", "Child")
+Thing = TypeVar("Thing", "AdmittedInput", "ChildSession")
 
 _KIND = "commands"  # of what is kept
 _MOST = 20  # of them, in one session
@@ -84,7 +92,7 @@ class CommandReceipt:
     invocation: str
     command: str
     session: str
-    status: Certainty
+    status: CorrelationStatus
     inputs: tuple[str, ...] = ()
     children: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
@@ -107,17 +115,17 @@ class CommandReceipt:
         return self.turn.text if self.turn else ""
 
     @property
-    def resend(self) -> Resend:
+    def resend(self) -> RetrySafety:
         """Whether it can be given again, as far as that is known."""
         if self.turn is not None:
-            return of_turn(self.turn)
+            return assess_turn(self.turn)
         if self.status == "matched":
-            return Resend("running", "inspect", self.evidence)
-        safety: ResendSafety = "inspect" if self.status == "ambiguous" else "unknown"
-        return Resend("unknown", safety, self.evidence)
+            return RetrySafety("running", "inspect", self.evidence)
+        safety: SafetyLevel = "inspect" if self.status == "ambiguous" else "unknown"
+        return RetrySafety("unknown", safety, self.evidence)
 
     @property
-    def resend_safety(self) -> ResendSafety:
+    def resend_safety(self) -> SafetyLevel:
         """safe, no_effects_seen, inspect (look at what it did first), or unknown."""
         return self.resend.resend_safety
 
@@ -133,14 +141,14 @@ class CommandReceipt:
 # -- giving ----------------------------------------------------------------------------------------
 
 
-def ended(receipt: CommandReceipt, turn: Turn) -> CommandReceipt:
+def with_turn(receipt: CommandReceipt, turn: Turn) -> CommandReceipt:
     """A receipt with the turn that came of it."""
     shared = ("its answer is that to a later prompt, too",) if turn.merged else ()
     return replace(receipt, turn=turn, evidence=(*receipt.evidence, *shared))
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class Dispatched:
     """A command that was given, or is as soon as its `run` starts; without a run it isn't known."""
 
     receipt: CommandReceipt
@@ -148,7 +156,7 @@ class Given:
     run: Run | None = None
 
 
-def give(
+def send_command(
     client: Client,
     session: Session,
     name: str,
@@ -162,7 +170,7 @@ def give(
     isolated: bool = False,
     fork: bool = False,
     limits: Limits | None = None,
-) -> Given:
+) -> Dispatched:
     """Give a session a command, once.
 
     Args:
@@ -191,14 +199,14 @@ def give(
         ServerConnectionError: It wasn't sent, or what came of it can't be read.
     """
     # Names first: they are checked where the command would be run.
-    chosen, named = check_names(client, session, model, agent, variant)
+    chosen, named = resolve_model_and_agent(client, session, model, agent, variant)
     command = choose_command(client.commands(session.directory), name)
-    exact = client.dialect.names_commands or isolated
+    exact = client.dialect.command_keeps_prompt_id or isolated
     invocation = Invocation(
         _new_id("ses" if isolated and not fork else "cmd"),
         command.name,
         text,
-        marked=not exact and (mark or echoes(command.template)),
+        marked=not exact and (mark or includes_arguments(command.template)),
         isolated=isolated,
         description=command.description,
         at=int(time.time() * 1000),
@@ -211,9 +219,9 @@ def give(
         delivery=DELIVERY,
         command=command.name,
     )
-    busy = not isolated and is_busy(client, session, lined_up=queue)
-    limits = within_session(client, None if isolated else session, limits or Limits())
-    if client.dialect.names_commands:
+    busy = not isolated and is_busy(client, session, queued=queue)
+    limits = add_session_ceiling(client, None if isolated else session, limits or Limits())
+    if client.dialect.command_keeps_prompt_id:
         given = _give_named(client, session, prompt, isolated, fork, busy)
     else:
         if isolated:
@@ -230,19 +238,19 @@ def _new_id(prefix: str) -> str:
 
 
 def _title(name: str, text: str) -> str:
-    return f"/{name} {shortened(text)}".rstrip()
+    return f"/{name} {abbreviate(text)}".rstrip()
 
 
 def _give_named(
     client: Client, session: Session, prompt: Prompt, isolated: bool, fork: bool, busy: bool
-) -> Given:
+) -> Dispatched:
     """A server that takes our id for the prompt it makes: nothing has to be found out."""
     name = prompt.command or ""
     if isolated:
         title = _title(name, prompt.text)
         session = client.fork(session) if fork else client.create(title, session.directory)
     run = Run(client, session, prompt, queued=busy)
-    return Given(_named(session, prompt.id, name), session, run)
+    return Dispatched(_named(session, prompt.id, name), session, run)
 
 
 def _named(session: Session, prompt: str, name: str) -> CommandReceipt:
@@ -258,7 +266,7 @@ def _own_session(client: Client, session: Session, invocation: Invocation, fork:
             client.set_rules(made, rules)  # what is forbidden there is forbidden here
         return made
     own = replace(session, id=invocation.id)
-    metadata = laid({}, _KIND, {invocation.id: _record(own, invocation)})
+    metadata = with_records({}, _KIND, {invocation.id: _record(own, invocation)})
     title = _title(invocation.name, invocation.text)
     options = SessionOptions(id=invocation.id, metadata=metadata)
     return client.create(title, session.directory, options)
@@ -266,13 +274,13 @@ def _own_session(client: Client, session: Session, invocation: Invocation, fork:
 
 def _give_unnamed(
     client: Client, session: Session, invocation: Invocation, prompt: Prompt, busy: bool
-) -> Given:
+) -> Dispatched:
     if invocation.id != session.id:  # a session of that id was made with it
-        keep(client, session, _KIND, invocation.id, _record(session, invocation), _MOST)
-    before = client.entries(session)
+        save_record(client, session, _KIND, invocation.id, _record(session, invocation), _MOST)
+    before = client.log_entries(session)
     seen = _Seen(before, frozenset(c.id for c in client.children(session)))
     recorder = Recorder()
-    stream = opened(client, session.directory, recorder.frame)
+    stream = open_stream(client, session.directory, recorder.frame)
     with _told_if_stopped(invocation), ExitStack() as held:  # a second one may hit the closing
         held.callback(stream.close)
         answered = _post(client, session, invocation, prompt)
@@ -283,7 +291,7 @@ def _give_unnamed(
         _note_found(client, session, invocation, receipt, answered)
         if run is not None:
             held.pop_all()  # from here on the run closes it
-        return Given(receipt, session, run)
+        return Dispatched(receipt, session, run)
 
 
 def _note_found(
@@ -298,7 +306,7 @@ def _note_found(
         found = {"inputs": receipt.inputs, "children": receipt.children, "settled": True}
         with suppress(OpenCodeError):
             record = _record(session, invocation) | found
-            keep(client, session, _KIND, invocation.id, record, _MOST)
+            save_record(client, session, _KIND, invocation.id, record, _MOST)
 
 
 _locks: dict[tuple[str, str], threading.Lock] = {}
@@ -324,7 +332,7 @@ def _told_if_stopped(invocation: Invocation) -> Iterator[None]:
             f"Stopped; the command may have been run. %oc_command --recover {invocation.id} shows "
             "what came of it."
         )
-        stopped.resend = of_request(f"command {invocation.name}", sent=True)
+        stopped.resend = assess_unanswered_request(f"command {invocation.name}", sent=True)
         raise stopped from None
 
 
@@ -341,7 +349,7 @@ def _told_if_unread(invocation: Invocation) -> Iterator[None]:
             f"{error.what}",
             gone if isinstance(error, NotFoundError) else again,
         )
-        told.resend = of_request(f"command {invocation.name}", sent=True)
+        told.resend = assess_unanswered_request(f"command {invocation.name}", sent=True)
         raise told from error
 
 
@@ -354,13 +362,13 @@ def _post(client: Client, session: Session, invocation: Invocation, prompt: Prom
         answered.append(True)
 
     # In a thread, so that an interrupt needn't wait for what the command runs first.
-    sending, failed = beside(send)
+    sending, failed = send_in_thread(send)
     while sending.is_alive():
         sending.join(0.05)
     match failed:
         case [ServerConnectionError(sent=True)]:
             return False
-        case [StatusError() as error] if error.status in BEFORE_SERVER or not error.name:
+        case [StatusError() as error] if error.status in GATEWAY_STATUSES or not error.name:
             return False  # something before the server said so
         case [StatusError(status=status) as error] if status >= 500:
             error.todo = f"See what it admitted: %oc_command --recover {invocation.id}"
@@ -385,20 +393,20 @@ class _Seen:
 
 def _look(
     client: Client, session: Session, invocation: Invocation, seen: _Seen, answered: bool
-) -> Match:
+) -> Correlation:
     """What came of a command. One whose answer was lost may still show itself."""
     deadline = time.monotonic() + (0 if answered else _LATE)
     while True:
-        since = client.entries(session, seen.after)
+        since = client.log_entries(session, seen.after)
         new = [c for c in client.children(session) if c.id not in seen.children]
         children = [_child(client, c) for c in new]
-        found = match(
+        found = correlate(
             invocation,
-            admitted(since),
+            admitted_inputs(since),
             children,
             answered=answered,
-            rivals=_rivals(session, seen.log, since) - {invocation.id},
-            at_work=was_at_work(seen.log, since),
+            competing=_rivals(session, seen.log, since) - {invocation.id},
+            at_work=agent_was_busy(seen.log, since),
         )
         if found.status == "matched" or time.monotonic() >= deadline:
             return found
@@ -419,17 +427,20 @@ def _rivals(
     recent = (before[-1].at or 0) - _OPEN if before else 0
     unsettled = {key for key, at in first.items() if at >= recent} - settled
     # What a command becomes comes after its note: one noted later did not become this.
-    earlier = takewhile(lambda e: not is_admitted(e) or heard_from(e), since)
+    earlier = takewhile(lambda e: not is_admitted(e) or subagent_source(e), since)
     new = {key for entry in earlier for key in _noted(session, entry.metadata)} - first.keys()
     return frozenset(unsettled | new)
 
 
-def _child(client: Client, session: Session) -> Child:
-    first = next((i for i in admitted(client.entries(session)) if i.kind == "user"), Input(""))
-    return Child(session.id, session.title, first.id, first.text)
+def _child(client: Client, session: Session) -> ChildSession:
+    first = next(
+        (i for i in admitted_inputs(client.log_entries(session)) if i.kind == "user"),
+        AdmittedInput(""),
+    )
+    return ChildSession(session.id, session.title, first.id, first.text)
 
 
-def _receipt(session: Session, invocation: Invocation, found: Match) -> CommandReceipt:
+def _receipt(session: Session, invocation: Invocation, found: Correlation) -> CommandReceipt:
     return CommandReceipt(
         invocation.id,
         invocation.name,
@@ -444,7 +455,7 @@ def _receipt(session: Session, invocation: Invocation, found: Match) -> CommandR
 def _follow(
     client: Client,
     session: Session,
-    found: Match,
+    found: Correlation,
     queued: bool,
     stream: Stream | None = None,
     recorder: Recorder | None = None,
@@ -470,7 +481,7 @@ def _follow(
     return None
 
 
-def bring_back(client: Client, given: Given) -> Run | None:
+def follow_subagent_result(client: Client, given: Dispatched) -> Run | None:
     """The turn in which a session hears what a command's subagent found.
 
     Args:
@@ -487,8 +498,8 @@ def bring_back(client: Client, given: Given) -> Run | None:
     deadline = time.monotonic() + _LATE
     with suppress(NotFoundError):  # deleted meanwhile: it hears nothing any more
         while given.receipt.children and time.monotonic() < deadline:
-            for told in admitted(client.entries(given.session)):
-                if told.link in given.receipt.children:
+            for told in admitted_inputs(client.log_entries(given.session)):
+                if told.subagent_session in given.receipt.children:
                     prompt = Prompt(told.id, told.text)
                     return Run(client, given.session, prompt, running=True, queued=True)
             time.sleep(0.1)
@@ -498,7 +509,7 @@ def bring_back(client: Client, given: Given) -> Run | None:
 # -- finding again ---------------------------------------------------------------------------------
 
 
-def recover(client: Client, invocation: str, sessions: Sequence[Session] = ()) -> Given:
+def recover(client: Client, invocation: str, sessions: Sequence[Session] = ()) -> Dispatched:
     """Find out again what came of a command, whoever gave it. Nothing is sent.
 
     Args:
@@ -515,10 +526,10 @@ def recover(client: Client, invocation: str, sessions: Sequence[Session] = ()) -
         StatusError: The server refuses to be read.
     """
     places = _places(client, invocation, sessions)
-    if client.dialect.names_commands:
+    if client.dialect.command_keeps_prompt_id:
         return _recover_named(client, invocation, places)
     for session in places:
-        entries = client.entries(session)
+        entries = client.log_entries(session)
         for told in (session.metadata, *(e.metadata for e in reversed(entries))):
             if record := _noted(session, told).get(invocation):
                 return _recover(client, session, _invocation(invocation, record), record, entries)
@@ -527,7 +538,7 @@ def recover(client: Client, invocation: str, sessions: Sequence[Session] = ()) -
 
 def _noted(session: Session, metadata: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """What is kept of a session's own commands."""
-    records = ours(metadata, _KIND).items()
+    records = load_records(metadata, _KIND).items()
     return {k: r for k, r in records if isinstance(r, dict) and r.get("session") == session.id}
 
 
@@ -541,7 +552,7 @@ def _places(client: Client, invocation: str, sessions: Sequence[Session]) -> Ite
             yield client.session(invocation)
         return
     tried = {s.id for s in sessions}
-    named = client.dialect.names_commands
+    named = client.dialect.command_keeps_prompt_id
     for session in client.sessions(everywhere=True):
         if session.id not in tried and (named or invocation in _noted(session, session.metadata)):
             yield session
@@ -554,14 +565,14 @@ def _unknown(invocation: str) -> UnknownNameError:
     )
 
 
-def _recover_named(client: Client, invocation: str, places: Iterator[Session]) -> Given:
+def _recover_named(client: Client, invocation: str, places: Iterator[Session]) -> Dispatched:
     for session in places:
         message: Message | None = None
         with suppress(NotFoundError):
             message = client.message(session, invocation)
         if message is not None:
             run = Run(client, session, Prompt(message.id, message.text), running=True, queued=True)
-            return Given(_named(session, invocation, ""), session, run)
+            return Dispatched(_named(session, invocation, ""), session, run)
     raise _unknown(invocation)
 
 
@@ -571,22 +582,22 @@ def _recover(
     invocation: Invocation,
     record: dict[str, Any],
     entries: Sequence[LogEntry],
-) -> Given:
+) -> Dispatched:
     """What was concluded then; else what can be concluded now."""
     began = next((e for e in entries if invocation.id in _noted(session, e.metadata)), None)
     since = [e for e in entries if began is None or e.seq > began.seq]
     below = [c for c in client.children(session) if _younger(c, began)]
-    inputs, children = admitted(since), [_child(client, c) for c in below]
+    inputs, children = admitted_inputs(since), [_child(client, c) for c in below]
     if record.get("inputs") or record.get("children"):
-        found = Match(
+        found = Correlation(
             "matched",
-            tuple(_by_id(i, inputs) or Input(i) for i in record.get("inputs", ())),
-            tuple(_by_id(c, children) or Child(c) for c in record.get("children", ())),
+            tuple(_by_id(i, inputs) or AdmittedInput(i) for i in record.get("inputs", ())),
+            tuple(_by_id(c, children) or ChildSession(c) for c in record.get("children", ())),
             ("it was matched when it was given",),
         )
     else:
-        found = match(invocation, inputs, children, answered=False)
-    return Given(
+        found = correlate(invocation, inputs, children, answered=False)
+    return Dispatched(
         _receipt(session, invocation, found), session, _follow(client, session, found, queued=True)
     )
 
@@ -599,7 +610,7 @@ def _younger(child: Session, began: LogEntry | None) -> bool:
     return began is None or (child.created or 0) >= (began.at or 0)
 
 
-def given(client: Client) -> tuple[tuple[Invocation, Session, bool], ...]:
+def list_sent_commands(client: Client) -> tuple[tuple[Invocation, Session, bool], ...]:
     """The commands that are kept with a project's sessions.
 
     Returns:
@@ -610,7 +621,7 @@ def given(client: Client) -> tuple[tuple[Invocation, Session, bool], ...]:
         ServerConnectionError: The server doesn't answer.
         StatusError: The server refuses to be read.
     """
-    if client.dialect.names_commands:
+    if client.dialect.command_keeps_prompt_id:
         raise UnsupportedOperation(
             "OpenCode 1.x keeps no list of commands: each is a prompt, with an id. OpenCode 2.x "
             "names none, so there this package keeps one.",

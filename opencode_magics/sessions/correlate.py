@@ -13,7 +13,7 @@ from typing import Literal
 
 from ..core.model import LogEntry
 
-Certainty = Literal["matched", "none", "ambiguous"]
+CorrelationStatus = Literal["matched", "none", "ambiguous"]
 
 DELIVERY: Literal["queue"] = "queue"  # so that it shares no turn with what is there already
 _TELLING = 8  # characters from which on arguments are not in another text by chance
@@ -52,25 +52,25 @@ class Invocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class AdmittedInput:
     """Something that was admitted to a session.
 
     Attributes:
         delivery: steer or queue, as it was asked for.
-        tagged: It has metadata.
-        link: The subagent's session that it tells the result of.
+        has_metadata: It has metadata.
+        subagent_session: The subagent's session that it tells the result of.
     """
 
     id: str
     text: str = ""
     kind: str = "user"
     delivery: str = ""
-    tagged: bool = False
-    link: str = ""
+    has_metadata: bool = False
+    subagent_session: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
+class ChildSession:
     """A session that appeared below, and the prompt that it began with."""
 
     id: str
@@ -80,7 +80,7 @@ class Child:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class Correlation:
     """What a command led to, as far as that can be known.
 
     Attributes:
@@ -89,21 +89,21 @@ class Match:
         evidence: Why.
     """
 
-    status: Certainty
-    inputs: tuple[Input, ...] = ()
-    children: tuple[Child, ...] = ()
+    status: CorrelationStatus
+    inputs: tuple[AdmittedInput, ...] = ()
+    children: tuple[ChildSession, ...] = ()
     evidence: tuple[str, ...] = ()
 
 
-def match(
+def correlate(
     asked: Invocation,
-    inputs: Sequence[Input],
-    children: Sequence[Child],
+    inputs: Sequence[AdmittedInput],
+    children: Sequence[ChildSession],
     *,
     answered: bool,
-    rivals: Collection[str] = (),
+    competing: Collection[str] = (),
     at_work: bool = False,
-) -> Match:
+) -> Correlation:
     """Which of what appeared after a command was noted came of it.
 
     The id in the arguments proves it. Without it one thing alone must have appeared, the server
@@ -118,24 +118,28 @@ def match(
         inputs: What was admitted to the session since.
         children: The sessions that appeared below it since.
         answered: Whether the server's answer came; if not, the command may never have arrived.
-        rivals: Ids of other commands that were given to the session at that time.
+        competing: Ids of other commands that were given to the session at that time.
         at_work: Whether an agent worked in the session.
     """
-    own = tuple(i for i in inputs if not i.link)  # a subagent's result is no command's prompt
-    found: tuple[Input | Child, ...] = (*own, *children)
+    own = tuple(
+        i for i in inputs if not i.subagent_session
+    )  # a subagent's result is no command's prompt
+    found: tuple[AdmittedInput | ChildSession, ...] = (*own, *children)
     if not found:
-        return Match("none", evidence=("nothing was admitted to the session, and none below it",))
+        return Correlation(
+            "none", evidence=("nothing was admitted to the session, and none below it",)
+        )
     if asked.isolated:
         why = "the session is the command's own"
-        return Match("matched", own, () if own else tuple(children), (why,))
+        return Correlation("matched", own, () if own else tuple(children), (why,))
     if asked.marked:
         return _by_mark(asked, own, children)
     if not answered:
         return _unclear(found, "no answer came, and nothing says whose they are")
     if len(found) > 1:
         return _unclear(found, "any of them could be the command's")
-    if rivals:
-        return _unclear(found, f"it could be that of {', '.join(sorted(rivals))}, too")
+    if competing:
+        return _unclear(found, f"it could be that of {', '.join(sorted(competing))}, too")
     if children and at_work:
         return _unclear(found, "an agent was at work in the session, and may have opened it")
     sign = _sign(asked, found[0])
@@ -144,8 +148,10 @@ def match(
     return _matched(found[0], (f"nothing else was admitted, and {sign}",))
 
 
-def _by_mark(asked: Invocation, inputs: Sequence[Input], children: Sequence[Child]) -> Match:
-    marked: list[Input | Child] = [i for i in inputs if asked.id in i.text]
+def _by_mark(
+    asked: Invocation, inputs: Sequence[AdmittedInput], children: Sequence[ChildSession]
+) -> Correlation:
+    marked: list[AdmittedInput | ChildSession] = [i for i in inputs if asked.id in i.text]
     # A child with the id is the command's only where no prompt is: that one's agent may pass it on.
     marked = marked or [c for c in children if asked.id in c.text]
     if len(marked) == 1:
@@ -156,46 +162,46 @@ def _by_mark(asked: Invocation, inputs: Sequence[Input], children: Sequence[Chil
     return _unclear((*inputs, *children), f"{having} the invocation's id in it")
 
 
-def _matched(found: Input | Child, evidence: tuple[str, ...]) -> Match:
-    if isinstance(found, Input):
-        return Match("matched", (found,), evidence=evidence)
-    return Match("matched", children=(found,), evidence=evidence)
+def _matched(found: AdmittedInput | ChildSession, evidence: tuple[str, ...]) -> Correlation:
+    if isinstance(found, AdmittedInput):
+        return Correlation("matched", (found,), evidence=evidence)
+    return Correlation("matched", children=(found,), evidence=evidence)
 
 
-def _unclear(found: Sequence[Input | Child], why: str) -> Match:
-    return Match("ambiguous", evidence=(*map(_described, found), why))
+def _unclear(found: Sequence[AdmittedInput | ChildSession], why: str) -> Correlation:
+    return Correlation("ambiguous", evidence=(*map(_described, found), why))
 
 
-def _described(found: Input | Child) -> str:
-    if isinstance(found, Child):
+def _described(found: AdmittedInput | ChildSession) -> str:
+    if isinstance(found, ChildSession):
         return f"session {found.id} below ({found.title})"
-    return f"{found.id} ({found.kind}: {shortened(found.text)})"
+    return f"{found.id} ({found.kind}: {abbreviate(found.text)})"
 
 
-def shortened(text: str) -> str:
+def abbreviate(text: str) -> str:
     """The beginning of a text in one line."""
     line = " ".join(text.split())
     return f"{line[:40]}…" if len(line) > 41 else line
 
 
-def _sign(asked: Invocation, found: Input | Child) -> str:
+def _sign(asked: Invocation, found: AdmittedInput | ChildSession) -> str:
     """What says that a single thing is the command's; "" if nothing does."""
-    if isinstance(found, Input) and not _plain(found):
+    if isinstance(found, AdmittedInput) and not _plain(found):
         return ""
     arguments = asked.text.strip()
     if len(arguments) >= _TELLING and arguments in found.text:
         return "the arguments stand in it"
-    if isinstance(found, Child) and found.title in {asked.name, asked.description} - {""}:
+    if isinstance(found, ChildSession) and found.title in {asked.name, asked.description} - {""}:
         return "its title is the command's"
     return ""
 
 
-def _plain(found: Input) -> bool:
+def _plain(found: AdmittedInput) -> bool:
     """Whether a template may have become it: a prompt without metadata, delivered as was asked."""
-    return found.kind == "user" and found.delivery == DELIVERY and not found.tagged
+    return found.kind == "user" and found.delivery == DELIVERY and not found.has_metadata
 
 
-def echoes(template: str) -> bool:
+def includes_arguments(template: str) -> bool:
     """Whether a template says the arguments in its prompt, and to no shell."""
     plain = re.sub(r"!`[^`]*`", "", template)
     return "$ARGUMENTS" in plain and template.count("$ARGUMENTS") == plain.count("$ARGUMENTS")
@@ -204,10 +210,13 @@ def echoes(template: str) -> bool:
 # -- what a log says of it -------------------------------------------------------------------------
 
 
-def admitted(entries: Sequence[LogEntry]) -> list[Input]:
+def admitted_inputs(entries: Sequence[LogEntry]) -> list[AdmittedInput]:
     """What a stretch of a log says was admitted."""
     new = filter(is_admitted, entries)
-    return [Input(e.item, e.text, e.type, e.delivery, bool(e.metadata), heard_from(e)) for e in new]
+    return [
+        AdmittedInput(e.item, e.text, e.type, e.delivery, bool(e.metadata), subagent_source(e))
+        for e in new
+    ]
 
 
 def is_admitted(entry: LogEntry) -> bool:
@@ -215,17 +224,17 @@ def is_admitted(entry: LogEntry) -> bool:
     return entry.kind == "inbox.enqueued" and entry.type in _ADMITTED
 
 
-def heard_from(entry: LogEntry) -> str:
+def subagent_source(entry: LogEntry) -> str:
     """The subagent's session whose result a line brings; "" if it brings none."""
     told = entry.metadata
     return str(told.get("childID") or "") if told.get("source") == "subagent" else ""
 
 
-def was_at_work(before: Sequence[LogEntry], since: Sequence[LogEntry]) -> bool:
+def agent_was_busy(before: Sequence[LogEntry], since: Sequence[LogEntry]) -> bool:
     """Whether an agent worked in the session, and not only on what a subagent told it."""
     turns = [e.kind for e in before if e.kind.startswith("execution.")]
     if turns and turns[-1] == "execution.started":
         return True
-    new = (e for e in since if heard_from(e) or e.kind == "execution.started")
+    new = (e for e in since if subagent_source(e) or e.kind == "execution.started")
     first = next(new, None)
-    return first is not None and not heard_from(first)
+    return first is not None and not subagent_source(first)

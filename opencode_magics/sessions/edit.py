@@ -11,18 +11,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..client.client import Client, aside
-from ..core.formatting import money
+from ..client.client import Client, optional
+from ..core.formatting import format_usd
 from ..core.limits import Limits
 from ..core.model import Message, ModelRef, Session
-from ..core.retry_safety import Resend
+from ..core.retry_safety import RetrySafety
 from ..errors import SessionBusyError, TurnInterrupted, UnknownNameError
 from .lookup import choose_model, default_model
-from .store import put_away, within_session
+from .store import add_session_ceiling, archive_tree
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Change:
+class EditResult:
     """What was done to a session.
 
     Attributes:
@@ -43,7 +43,7 @@ class Change:
         return f"<Change {self.session.id}: {self.what}{seen}{undo}>"
 
 
-def named_prompt(messages: Sequence[Message], reference: str | None) -> Message:
+def find_prompt(messages: Sequence[Message], reference: str | None) -> Message:
     """The prompt of an id, the beginning of an id, or the last one.
 
     An answer's id means the prompt that it answers.
@@ -78,25 +78,25 @@ def check_idle(client: Client, session: Session) -> None:
         )
 
 
-def fork(client: Client, session: Session, before: str | None = None) -> Change:
+def fork(client: Client, session: Session, before: str | None = None) -> EditResult:
     """A new session with a copy of the messages: of all, or of those before a prompt.
 
     Raises:
         UnknownNameError: There is no such message; the server would copy all for an unknown one.
     """
     messages = client.messages(session)
-    at = named_prompt(messages, before).id if before else None
+    at = find_prompt(messages, before).id if before else None
     expected = next((n for n, m in enumerate(messages) if m.id == at), len(messages))
     made = client.fork(session, at)
     copied = len(client.messages(made))
     which = f"the first {expected} messages" if at else f"all {expected} messages"
     what = f"a fork of {session.id} with {which}"
-    return Change(made, what, copied == expected, f"%oc_end {made.id}")
+    return EditResult(made, what, copied == expected, f"%oc_end {made.id}")
 
 
 def revert(
     client: Client, session: Session, reference: str | None = None, *, files: bool = True
-) -> Change:
+) -> EditResult:
     """Take a session and its files back to before a prompt, until `unrevert` or the next prompt.
 
     Args:
@@ -112,7 +112,7 @@ def revert(
     """
     check_idle(client, session)
     messages = client.messages(session)
-    prompt = named_prompt(messages, reference)
+    prompt = find_prompt(messages, reference)
     back = messages[[m.id for m in messages].index(prompt.id) :]
     told = client.revert(session, prompt.id, files=files)
     now = client.session(session.id)
@@ -121,10 +121,10 @@ def revert(
     touched = touched if files else "; the files stay as they are"
     what = f"{len(back)} messages from {prompt.id} on are taken back{touched}"
     undo = f"%oc_unrevert -s {session.id}, until the next prompt"
-    return Change(now, what, now.revert == prompt.id, undo)
+    return EditResult(now, what, now.revert == prompt.id, undo)
 
 
-def unrevert(client: Client, session: Session) -> Change:
+def unrevert(client: Client, session: Session) -> EditResult:
     """Bring back what a revert took away.
 
     Raises:
@@ -133,18 +133,18 @@ def unrevert(client: Client, session: Session) -> Change:
     check_idle(client, session)
     before = client.session(session.id)
     if before.revert is None:
-        return Change(before, "nothing was taken back, so nothing came back")
+        return EditResult(before, "nothing was taken back, so nothing came back")
     client.unrevert(session)
     now = client.session(session.id)
     back = now.revert is None and _has(client, session, before.revert)
-    return Change(now, f"what was from {before.revert} on is back", back)
+    return EditResult(now, f"what was from {before.revert} on is back", back)
 
 
 def _has(client: Client, session: Session, message: str) -> bool:
     return any(m.id == message for m in client.messages(session))
 
 
-def commit(client: Client, session: Session) -> Change:
+def commit(client: Client, session: Session) -> EditResult:
     """Make a revert final.
 
     Raises:
@@ -152,16 +152,16 @@ def commit(client: Client, session: Session) -> Change:
     """
     before = client.session(session.id)
     if before.revert is None:
-        return Change(before, "nothing was taken back, so nothing is gone")
+        return EditResult(before, "nothing was taken back, so nothing is gone")
     client.commit_revert(session)
     now = client.session(session.id)
     gone = now.revert is None and not _has(client, session, before.revert)
-    return Change(now, "what was taken back is gone for good", gone)
+    return EditResult(now, "what was taken back is gone for good", gone)
 
 
 def compact(
     client: Client, session: Session, model: str | None = None, limits: Limits | None = None
-) -> Change:
+) -> EditResult:
     """Have a model sum a session up: later prompts begin with that instead of all messages.
 
     Args:
@@ -176,7 +176,7 @@ def compact(
         CostLimitError: What the session may cost is spent.
     """
     check_idle(client, session)
-    within_session(client, session, limits or Limits())
+    add_session_ceiling(client, session, limits or Limits())
     chosen = _model(client, session, model)
     known = {m.id for m in client.messages(session)}
     with _goes_on(session):
@@ -187,8 +187,10 @@ def compact(
     done = summary is not None and summary.error is None and summary.finish is not None
     usage = summary.usage if summary else None
     length = len(summary.text) if summary else 0
-    what = f"summed up by {chosen} in {length} characters, {money(usage.cost if usage else None)}"
-    return Change(client.session(session.id), what, done)
+    what = (
+        f"summed up by {chosen} in {length} characters, {format_usd(usage.cost if usage else None)}"
+    )
+    return EditResult(client.session(session.id), what, done)
 
 
 @contextmanager
@@ -200,14 +202,14 @@ def _goes_on(session: Session) -> Iterator[None]:
         stopped = TurnInterrupted(
             f"Stopped waiting; the server goes on summing up {session.id}, and %oc_abort stops it."
         )
-        stopped.resend = Resend("running", "inspect", ("the request was written",))
+        stopped.resend = RetrySafety("running", "inspect", ("the request was written",))
         raise stopped from None
 
 
 def _model(client: Client, session: Session, name: str | None) -> ModelRef:
     if name is not None:
         return choose_model(client.models(session.directory), name).ref
-    models = aside(lambda: client.models(session.directory), ())  # warms the directory, too
+    models = optional(lambda: client.models(session.directory), ())  # warms the directory, too
     default = default_model(models)
     chosen = client.session(session.id).model or (default.ref if default else None)
     if chosen is None:
@@ -215,24 +217,24 @@ def _model(client: Client, session: Session, name: str | None) -> ModelRef:
     return chosen
 
 
-def rename(client: Client, session: Session, title: str) -> Change:
+def rename(client: Client, session: Session, title: str) -> EditResult:
     """Give a session another title."""
     before = client.session(session.id).title
     client.rename(session, title)
     now = client.session(session.id)
     undo = f"%oc_rename -s {session.id} -- {before}" if before else ""
-    return Change(now, f"renamed from {before!r} to {now.title!r}", now.title == title, undo)
+    return EditResult(now, f"renamed from {before!r} to {now.title!r}", now.title == title, undo)
 
 
-def archive(client: Client, session: Session, *, undo: bool = False) -> Change:
+def archive(client: Client, session: Session, *, undo: bool = False) -> EditResult:
     """Archive a session with its subagents', or bring them back; all still take prompts."""
-    now = put_away(client, session, None if undo else int(time.time() * 1000))
+    now = archive_tree(client, session, None if undo else int(time.time() * 1000))
     if undo:
-        return Change(now, "brought back from the archive", now.archived is None)
-    return Change(now, "archived", now.archived is not None, f"%oc_archive --undo {session.id}")
+        return EditResult(now, "brought back from the archive", now.archived is None)
+    return EditResult(now, "archived", now.archived is not None, f"%oc_archive --undo {session.id}")
 
 
-def share(client: Client, session: Session, *, undo: bool = False) -> Change:
+def share(client: Client, session: Session, *, undo: bool = False) -> EditResult:
     """Make a session public at an address of OpenCode's, or take it back.
 
     That it is taken back nothing shows: 1.18.33 goes on naming the address in the session, and says
@@ -241,8 +243,8 @@ def share(client: Client, session: Session, *, undo: bool = False) -> Change:
     if undo:
         client.unshare(session)
         told = "not public any more, says the server; open its address to be sure"
-        return Change(client.session(session.id), told, confirmed=False)
+        return EditResult(client.session(session.id), told, confirmed=False)
     address = client.share(session)
     what = f"public at {address}" if address else "to be public"
     back = f"%oc_share --undo {session.id}"
-    return Change(client.session(session.id), what, address is not None, back)
+    return EditResult(client.session(session.id), what, address is not None, back)

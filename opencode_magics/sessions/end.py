@@ -16,8 +16,15 @@ from typing import Literal
 from ..client.client import Client
 from ..core.model import Message, Session
 from ..errors import NotFoundError, OpenCodeError, UnsupportedOperation
-from .status import at_rest
-from .store import STOP_WITHIN, descendants, put_away, quieten, rejections, waiting
+from .status import last_turn_finished
+from .store import (
+    STOP_TIMEOUT,
+    abort_until_idle,
+    archive_tree,
+    descendants,
+    iter_rejected,
+    waiting_requests,
+)
 
 Action = Literal["delete", "archive"]
 Cleanup = Literal["complete", "unconfirmed"]
@@ -26,7 +33,7 @@ _ROUNDS = 3  # times that a session may be set to work again while it is being e
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Stopped:
+class StopResult:
     """What came of stopping a session.
 
     Attributes:
@@ -88,7 +95,7 @@ def _listed(what: str, ids: tuple[str, ...]) -> str:
 # -- stopping --------------------------------------------------------------------------------------
 
 
-def stop(client: Client, session: Session, within: float = STOP_WITHIN) -> Stopped:
+def stop(client: Client, session: Session, within: float = STOP_TIMEOUT) -> StopResult:
     """Stop what a session and its subagents do, see that it stopped, reject what they ask.
 
     Args:
@@ -105,34 +112,34 @@ def stop(client: Client, session: Session, within: float = STOP_WITHIN) -> Stopp
     try:
         stopped = _stop(client, session, within, rejected)
     except OpenCodeError as error:
-        stopped = Stopped(session, "unconfirmed", evidence=error.what)
+        stopped = StopResult(session, "unconfirmed", evidence=error.what)
     return replace(stopped, rejected=tuple(rejected), elapsed=time.monotonic() - began)
 
 
-def _stop(client: Client, session: Session, within: float, rejected: list[str]) -> Stopped:
+def _stop(client: Client, session: Session, within: float, rejected: list[str]) -> StopResult:
     tree = _tree(client, session)
     busy = tree() & client.statuses(session.directory).keys()
     newest = _newest(client, session)
     if newest is None and not busy:
-        return Stopped(session, "not_found", evidence="the server has no such session")
-    was_idle = not busy and at_rest(newest)
-    if not was_idle and not quieten(client, session, tree, within):
+        return StopResult(session, "not_found", evidence="the server has no such session")
+    was_idle = not busy and last_turn_finished(newest)
+    if not was_idle and not abort_until_idle(client, session, tree, within):
         why = f"not seen idle within {within:.0f} s, though the server was asked again and again"
-        return Stopped(session, "unconfirmed", evidence=why)
-    rejected.extend(rejections(client, session.directory, tree()))
+        return StopResult(session, "unconfirmed", evidence=why)
+    rejected.extend(iter_rejected(client, session.directory, tree()))
     if left := [r for r in rejected if r in _waiting(client, session)]:
         why = f"{', '.join(left)} still waits although it was rejected"
-        return Stopped(session, "unconfirmed", evidence=why)
+        return StopResult(session, "unconfirmed", evidence=why)
     if was_idle:
         seen = _with_parked("its last turn is finished", client, session)
-        return Stopped(session, "was_idle", evidence=seen)
+        return StopResult(session, "was_idle", evidence=seen)
     after = _newest(client, session)
     if not busy and after == newest:
         why = "it did not seem at work, but its last turn has no end; aborted all the same"
         seen = _with_parked(why, client, session)
-        return Stopped(session, "was_idle", kept=_kept(after), evidence=seen)
+        return StopResult(session, "was_idle", kept=_kept(after), evidence=seen)
     seen = _with_parked("seen idle twice", client, session)
-    return Stopped(session, "stopped", kept=_kept(after), evidence=seen)
+    return StopResult(session, "stopped", kept=_kept(after), evidence=seen)
 
 
 def _parked(client: Client, session: Session) -> str:
@@ -167,13 +174,13 @@ def _tree(client: Client, session: Session) -> Callable[[], frozenset[str]]:
 def _newest(client: Client, session: Session) -> tuple[Message, ...] | None:
     """The newest messages; None if the session doesn't exist."""
     try:
-        return client.latest(session, _NEWEST)
+        return client.latest_messages(session, _NEWEST)
     except NotFoundError:
         return None
 
 
 def _waiting(client: Client, session: Session) -> set[str]:
-    permissions, questions = waiting(client, session.directory)
+    permissions, questions = waiting_requests(client, session.directory)
     return {p.id for p in permissions} | {q.id for q in questions}
 
 
@@ -198,7 +205,7 @@ def end(
     action: Action,
     *,
     resumed: bool = False,
-    within: float = STOP_WITHIN,
+    within: float = STOP_TIMEOUT,
 ) -> EndResult:
     """Stop a session, then delete or archive it; the same call finishes what could not be proved.
 
@@ -215,7 +222,7 @@ def end(
     """
     began = time.monotonic()
     result = EndResult(session.id, session.title, "unconfirmed", action)
-    stops: list[Stopped] = []
+    stops: list[StopResult] = []
     try:
         result = _end(client, session, result, resumed, within, stops)
     except OpenCodeError as error:
@@ -228,7 +235,7 @@ def end(
     )
 
 
-def _aborted(stops: list[Stopped]) -> bool | None:
+def _aborted(stops: list[StopResult]) -> bool | None:
     """Whether a turn was stopped; None if that isn't known."""
     if any(s.status == "stopped" for s in stops):
         return True
@@ -241,7 +248,7 @@ def _end(
     result: EndResult,
     resumed: bool,
     within: float,
-    stops: list[Stopped],
+    stops: list[StopResult],
 ) -> EndResult:
     for _ in range(_ROUNDS):
         stopped = stop(client, session, within)
@@ -264,7 +271,7 @@ def _away(client: Client, session: Session, result: EndResult) -> EndResult:
     tree = _tree(client, session)
     tree()  # once it is deleted nobody tells
     if result.action == "archive":
-        done = put_away(client, session, int(time.time() * 1000)).archived is not None
+        done = archive_tree(client, session, int(time.time() * 1000)).archived is not None
     else:
         with suppress(NotFoundError):  # somebody else did it in this moment
             client.delete(session)
@@ -272,7 +279,7 @@ def _away(client: Client, session: Session, result: EndResult) -> EndResult:
     if not done:
         return _unproved(result, f"the server took the {result.action}, but it shows no effect")
     if tree() & client.statuses(session.directory).keys():
-        quiet = quieten(client, session, tree, STOP_WITHIN)
+        quiet = abort_until_idle(client, session, tree, STOP_TIMEOUT)
         if not quiet:
             return _unproved(result, "it was set to work just before, and works on although ended")
     if result.action == "delete":

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..client.client import Client, Lost, Opened, Unusable
+from ..client.client import Client, Connected, Disconnected, StreamProblem
 from ..core.events import (
     Event,
     MessageChanged,
@@ -29,7 +29,7 @@ from ..core.events import (
     ShellChanged,
     StatusChanged,
 )
-from ..core.formatting import money
+from ..core.formatting import format_usd
 from ..core.model import (
     Attachment,
     Compaction,
@@ -45,7 +45,7 @@ from ..core.model import (
     ToolCall,
     Usage,
 )
-from ..dialects.base import Dialect, frame
+from ..dialects.base import Dialect, decode_frame
 from ..errors import OpenCodeError, StreamError
 
 _TICK = 0.1
@@ -55,7 +55,7 @@ _WORDS = 3  # things that are told of a frame that this package doesn't decode
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class FeedRow:
     """One event of the feed.
 
     Attributes:
@@ -77,7 +77,7 @@ class Noted:
 
 
 @dataclass(slots=True)
-class Names:
+class FeedMemory:
     """What was told once: the tool of a call, and whose a shell is."""
 
     tools: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -99,7 +99,9 @@ class Names:
                 return event
 
 
-def noted(dialect: Dialect, frame: Any, at: int, names: Names | None = None) -> Noted | None:
+def feed_row(
+    dialect: Dialect, frame: Any, at: int, names: FeedMemory | None = None
+) -> FeedRow | None:
     """A frame as a row; None of a heartbeat.
 
     Args:
@@ -115,12 +117,12 @@ def noted(dialect: Dialect, frame: Any, at: int, names: Names | None = None) -> 
     try:
         event = next(iter(dialect.events(frame)), None)
     except OpenCodeError as error:
-        return Noted(at, None, kind, error.what, frame)
-    event = (names or Names()).fill_in(event) if event else None
+        return FeedRow(at, None, kind, error.what, frame)
+    event = (names or FeedMemory()).fill_in(event) if event else None
     session = (session_of(event) if event else None) or _named(frame)
     parent = event.session.parent if isinstance(event, SessionChanged) else None
-    told = summary(event) if event else _undecoded(kind, frame)
-    return Noted(at, session, kind, told, frame, parent)
+    told = summarize(event) if event else _undecoded(kind, frame)
+    return FeedRow(at, session, kind, told, frame, parent)
 
 
 def _undecoded(kind: str, frame: dict[str, Any]) -> str:
@@ -160,7 +162,7 @@ def session_of(event: Event) -> str | None:
             return getattr(event, "session", None) or None
 
 
-def summary(event: Event) -> str:
+def summarize(event: Event) -> str:
     """What an event says, in a few words."""
     match event:
         case SessionChanged(session):
@@ -210,7 +212,7 @@ def _session(session: Session) -> str:
 
 
 def _usage(usage: Usage | None) -> str:
-    cost = "" if usage is None or usage.cost is None else money(usage.cost)
+    cost = "" if usage is None or usage.cost is None else format_usd(usage.cost)
     tokens = "" if usage is None or usage.total is None else f"{usage.total} tokens"
     return ", ".join(filter(None, (tokens, cost)))
 
@@ -248,7 +250,7 @@ def _part(part: Part) -> str:
 
 def watch(
     client: Client, directory: str, seconds: float, tree: Iterable[str] = ()
-) -> Iterator[list[Noted]]:
+) -> Iterator[list[FeedRow]]:
     """What is heard of a directory, in lists that may be empty, until the time is over.
 
     Args:
@@ -258,7 +260,7 @@ def watch(
         tree: Only of these sessions and of subagents that they open; none for all.
     """
     told: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
-    known, names = set(tree), Names()
+    known, names = set(tree), FeedMemory()
     stream = client.stream(directory, tap=lambda text: told.put((_now(), text)))
     deadline = time.monotonic() + seconds
     try:
@@ -267,7 +269,7 @@ def watch(
             rows = [r for h in heard if (r := _of_connection(h)) is not None]
             while not told.empty():
                 at, text = told.get()
-                row = noted(client.dialect, _read(text), at, names)
+                row = feed_row(client.dialect, _read(text), at, names)
                 if row is not None and _wanted(row, known):
                     rows.append(row)
             yield rows
@@ -277,24 +279,24 @@ def watch(
 
 def _read(text: str) -> Any:
     try:
-        return frame(text)
+        return decode_frame(text)
     except StreamError:
         return text
 
 
-def _of_connection(heard: object) -> Noted | None:
+def _of_connection(heard: object) -> FeedRow | None:
     match heard:
-        case Opened():
-            return Noted(_now(), None, "connection.opened")
-        case Lost(reason):
-            return Noted(_now(), None, "connection.lost", reason)
-        case Unusable(error, fatal=True):
+        case Connected():
+            return FeedRow(_now(), None, "connection.opened")
+        case Disconnected(reason):
+            return FeedRow(_now(), None, "connection.lost", reason)
+        case StreamProblem(error, fatal=True):
             raise error
         case _:
             return None
 
 
-def _wanted(row: Noted, known: set[str]) -> bool:
+def _wanted(row: FeedRow, known: set[str]) -> bool:
     if not known:
         return True
     if row.parent in known and row.session:

@@ -10,14 +10,14 @@ import difflib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-from ..client.client import Client, aside
+from ..client.client import Client, optional
 from ..core.model import Agent, Command, Model, ModelRef, Session
 from ..errors import StatusError, UnknownNameError
 
 # -- sessions --------------------------------------------------------------------------------------
 
 
-def find(client: Client, reference: str) -> Session:
+def find_session(client: Client, reference: str) -> Session:
     """The session of an id, the beginning of an id, or a title.
 
     Args:
@@ -32,7 +32,7 @@ def find(client: Client, reference: str) -> Session:
         if reference.startswith("ses"):
             return client.session(reference)
     sessions = client.sessions(everywhere=True)
-    if found := pick(reference, sessions):
+    if found := pick_session(reference, sessions):
         return found
     titles = [s.title for s in sessions if s.title]
     raise UnknownNameError(
@@ -41,7 +41,9 @@ def find(client: Client, reference: str) -> Session:
     )
 
 
-def pick(reference: str, sessions: Iterable[Session], *, parts: bool = True) -> Session | None:
+def pick_session(
+    reference: str, sessions: Iterable[Session], *, parts: bool = True
+) -> Session | None:
     """The session of an id, the beginning of an id, or a title, among some; None if none fits.
 
     Args:
@@ -76,7 +78,9 @@ def _the_one(reference: str, found: list[Session]) -> Session:
     )
 
 
-def create(client: Client, title: str | None = None, directory: str | None = None) -> Session:
+def create_session(
+    client: Client, title: str | None = None, directory: str | None = None
+) -> Session:
     """A new session, in the directory that was asked for and no other.
 
     Raises:
@@ -155,7 +159,7 @@ def choose_command(commands: Sequence[Command], name: str) -> Command:
 # -- what a prompt names ---------------------------------------------------------------------------
 
 
-def check_names(
+def resolve_model_and_agent(
     client: Client,
     session: Session,
     model: str | None,
@@ -175,7 +179,7 @@ def _model(
 ) -> ModelRef | None:
     # Asked for every prompt: it also warms the directory, which a restarted server needs again.
     if name is None and variant is None:
-        aside(lambda: client.models(session.directory), ())
+        optional(lambda: client.models(session.directory), ())
         return None
     models = client.models(session.directory)
     if name is None and session.model is None:
@@ -195,12 +199,12 @@ def _agent(client: Client, session: Session, name: str | None) -> str | None:
     # Left out, 1.x takes "build" and not the session's own agent.
     if name is not None:
         return choose_agent(client.agents(session.directory), name).name
-    agents = aside(lambda: client.agents(session.directory), None)
+    agents = optional(lambda: client.agents(session.directory), None)
     known = agents is None or any(a.name == session.agent for a in agents)
     return session.agent if known else None
 
 
-def answering(client: Client, session: Session | None, name: str | None) -> Model | None:
+def answering_model(client: Client, session: Session | None, name: str | None) -> Model | None:
     """The model that would answer a prompt, None if the server doesn't tell.
 
     Args:

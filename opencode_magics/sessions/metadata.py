@@ -15,23 +15,27 @@ from ..core.model import Session
 KEY = "opencode_magics"
 
 
-def ours(metadata: Mapping[str, Any], kind: str) -> dict[str, Any]:
+def load_records(metadata: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """What is kept of one kind, by name, as far as it can be read."""
     kept = metadata.get(KEY)
     named = kept.get(kind) if isinstance(kept, dict) else None
     return {k: v for k, v in named.items() if isinstance(k, str)} if isinstance(named, dict) else {}
 
 
-def keep(client: Client, session: Session, kind: str, name: str, value: Any, most: int) -> None:
+def save_record(
+    client: Client, session: Session, kind: str, name: str, value: Any, most: int
+) -> None:
     """Leave something with a session; of its kind the latest stay, at most so many."""
     now = client.session(session.id)
-    known = ours(now.metadata, kind)
+    known = load_records(now.metadata, kind)
     known.pop(name, None)
     latest = dict([*known.items(), (name, value)][-most:])
-    client.set_metadata(session, {**now.metadata, **laid(now.metadata, kind, latest)})
+    client.set_metadata(session, {**now.metadata, **with_records(now.metadata, kind, latest)})
 
 
-def laid(metadata: Mapping[str, Any], kind: str, named: Mapping[str, Any]) -> dict[str, Any]:
+def with_records(
+    metadata: Mapping[str, Any], kind: str, named: Mapping[str, Any]
+) -> dict[str, Any]:
     """The part of a session's metadata that is ours, with this of one kind."""
     kept = metadata.get(KEY)
     return {KEY: {**(kept if isinstance(kept, dict) else {}), kind: dict(named)}}

@@ -18,7 +18,7 @@ from ..client.client import Client
 from ..core.model import Message, Permission, Question, Session, Status
 from ..errors import NotFoundError, OpenCodeError, StatusError
 from .lookup import same_directory
-from .store import descendants, waiting_as_known
+from .store import descendants, waiting_or_known_requests
 
 State = Literal[
     "idle",
@@ -39,7 +39,7 @@ _NEWEST = 4  # messages that are read to see how the last turn stands
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SessionReading:
     """What was read about one session, before anything is concluded.
 
     Attributes:
@@ -78,7 +78,7 @@ class Reading:
         return next((m for m in reversed(self.newest or ()) if m.role == "assistant"), None)
 
 
-def at_rest(newest: Sequence[Message] | None) -> bool:
+def last_turn_finished(newest: Sequence[Message] | None) -> bool:
     """Whether the newest messages leave nothing open: none, or a finished answer as the last."""
     if newest is None:
         return False
@@ -88,7 +88,7 @@ def at_rest(newest: Sequence[Message] | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SessionState:
     """What a session does, and how that is known.
 
     Attributes:
@@ -122,12 +122,12 @@ class Standing:
 # -- concluding ------------------------------------------------------------------------------------
 
 
-def unfound(name: str, why: str) -> Standing:
+def unknown_session(name: str, why: str) -> SessionState:
     """What can be said of a session that no session was found for."""
-    return Standing(Session(name), "unknown", error=why, missing=True)
+    return SessionState(Session(name), "unknown", error=why, missing=True)
 
 
-def decide(reading: Reading, ending: bool = False) -> Standing:
+def derive_state(reading: SessionReading, ending: bool = False) -> SessionState:
     """What a session does, from what was read about it.
 
     Args:
@@ -145,7 +145,7 @@ def decide(reading: Reading, ending: bool = False) -> Standing:
         evidence += "; whether it waits for a person could not be read"
     if reading.unlogged and state == "running":
         evidence += "; whether it waits for a retry could not be read"
-    return Standing(
+    return SessionState(
         session,
         state,
         since=session.updated if state in ("idle", "running", "stale") else None,
@@ -160,7 +160,7 @@ def decide(reading: Reading, ending: bool = False) -> Standing:
     )
 
 
-def _state(reading: Reading) -> tuple[State, str]:
+def _state(reading: SessionReading) -> tuple[State, str]:
     """The state, and which calls said so."""
     asked = reading.route.format(directory=reading.session.directory)
     deleted = "; the session itself is deleted" if reading.missing else ""
@@ -183,12 +183,12 @@ def _state(reading: Reading) -> tuple[State, str]:
     return "running", f"{asked}: {', '.join(sorted(reading.others))} busy below it"
 
 
-def _at_rest(reading: Reading, asked: str) -> tuple[State, str]:
+def _at_rest(reading: SessionReading, asked: str) -> tuple[State, str]:
     """Of a session that its directory doesn't list as being at work."""
     answer, quiet = reading.answer, f"{asked} does not list it"
     if reading.requests:  # 1.18.33 leaves them in its lists after an abort
         quiet += f", and {_ids(reading.requests)} is left from a turn that is over"
-    if at_rest(reading.newest):
+    if last_turn_finished(reading.newest):
         return "idle", quiet
     if reading.looks < 2:
         return "unknown", f"{quiet}, once; its last turn has no end yet"
@@ -197,7 +197,7 @@ def _at_rest(reading: Reading, asked: str) -> tuple[State, str]:
     return "idle", f"{quiet}, twice"
 
 
-def _retry(reading: Reading) -> tuple[str, Status | None]:
+def _retry(reading: SessionReading) -> tuple[str, Status | None]:
     """Which waits for a retry, the session or one of its subagents, and for which."""
     known = ((reading.session.id, reading.status), *reading.others.items())
     return next(((k, s) for k, s in known if s is not None and s.name == "retry"), ("", None))
@@ -207,7 +207,7 @@ def _ids(requests: Iterable[Permission | Question]) -> str:
     return ", ".join(r.id for r in requests)
 
 
-def _last_activity(reading: Reading) -> int | None:
+def _last_activity(reading: SessionReading) -> int | None:
     times = [m.completed or m.created for m in reading.newest or ()]
     return max((t for t in (*times, reading.session.updated) if t is not None), default=None)
 
@@ -215,9 +215,9 @@ def _last_activity(reading: Reading) -> int | None:
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def read(
+def read_states(
     client: Client, sessions: Sequence[Session], ending: Iterable[str] = ()
-) -> tuple[Standing, ...]:
+) -> tuple[SessionState, ...]:
     """What sessions do, in the order given; one that can't be read doesn't spoil the others.
 
     Args:
@@ -226,24 +226,24 @@ def read(
         ending: Ids of those that somebody began to end here.
     """
     readings = _look(client, sessions)
-    doubtful = [s for s in sessions if decide(readings[s.id]).state == "unknown"]
+    doubtful = [s for s in sessions if derive_state(readings[s.id]).state == "unknown"]
     doubtful = [s for s in doubtful if not (readings[s.id].error or readings[s.id].missing)]
     if doubtful:
         time.sleep(_AGAIN)
         readings |= {k: replace(r, looks=2) for k, r in _look(client, doubtful).items()}
     begun = set(ending)
-    return tuple(decide(readings[s.id], s.id in begun) for s in sessions)
+    return tuple(derive_state(readings[s.id], s.id in begun) for s in sessions)
 
 
-def _look(client: Client, sessions: Sequence[Session]) -> dict[str, Reading]:
+def _look(client: Client, sessions: Sequence[Session]) -> dict[str, SessionReading]:
     """One look at every session; its directory is read first, so the rest is no older."""
-    readings: dict[str, Reading] = {}
+    readings: dict[str, SessionReading] = {}
     for directory in dict.fromkeys(s.directory for s in sessions):
         within = [s for s in sessions if s.directory == directory]
         try:
             scene = _Scene.of(client, directory)
         except OpenCodeError as error:
-            readings |= {s.id: Reading(s, error=error.what, route="") for s in within}
+            readings |= {s.id: SessionReading(s, error=error.what, route="") for s in within}
         else:
             readings |= {s.id: scene.reading(client, s) for s in within}
     return readings
@@ -261,16 +261,16 @@ class _Scene:
     def of(cls, client: Client, directory: str) -> _Scene:
         statuses = {k: s for k, s in client.statuses(directory).items() if s.name != "idle"}
         unread: list[str] = []
-        permissions, questions = waiting_as_known(client, directory, None, unread.append)
+        permissions, questions = waiting_or_known_requests(client, directory, None, unread.append)
         return cls(statuses, (*permissions, *questions), " ".join(unread))
 
     @property
     def quiet(self) -> bool:
         return not (self.statuses or self.requests)
 
-    def reading(self, client: Client, session: Session) -> Reading:
+    def reading(self, client: Client, session: Session) -> SessionReading:
         status = self.statuses.get(session.id)
-        told = partial(Reading, route=client.dialect.busy_route)
+        told = partial(SessionReading, route=client.dialect.busy_route)
         try:
             now = client.session(session.id)
             below = () if self.quiet else tuple(s.id for s in descendants(client, now, 0))
@@ -309,7 +309,7 @@ class _Retries:
         unlogged = False
         for key in (k for k, s in busy.items() if s.name == "busy"):
             try:
-                found[key] = client.retry(Session(key))
+                found[key] = client.pending_retry(Session(key))
             except OpenCodeError:  # that it works is known
                 unlogged = True
         known = {k: s for k, s in found.items() if s is not None}
@@ -323,7 +323,7 @@ def _newest(client: Client, session: Session) -> tuple[Message, ...] | None:
     1.18.33 answers 400 for good once a prompt had a JSON schema as its format.
     """
     try:
-        return client.latest(session, _NEWEST)
+        return client.latest_messages(session, _NEWEST)
     except NotFoundError:
         raise
     except StatusError as error:
@@ -332,7 +332,7 @@ def _newest(client: Client, session: Session) -> tuple[Message, ...] | None:
         return None
 
 
-def at_work(client: Client, directory: str) -> tuple[Session, ...]:
+def busy_sessions(client: Client, directory: str) -> tuple[Session, ...]:
     """The topmost sessions of a directory below which something works, or waits for a person.
 
     One that was deleted while it worked is still at work on 1.x; of that only its id is known.
@@ -362,22 +362,22 @@ def _root(client: Client, session: str, directory: str) -> Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Waited:
+class WaitResult:
     """How a wait ended: `reason` is "condition" or "deadline"."""
 
-    standings: tuple[Standing, ...]
+    states: tuple[SessionState, ...]
     reason: Literal["condition", "deadline"]
     elapsed: float
 
     @property
     def ready(self) -> tuple[str, ...]:
         """Ids of sessions that need no more waiting: idle, or waiting for a person."""
-        return tuple(s.session.id for s in self.standings if s.ready)
+        return tuple(s.session.id for s in self.states if s.ready)
 
     @property
     def pending(self) -> tuple[str, ...]:
         """Ids of sessions that are still at work, or that can't be read right now."""
-        return tuple(s.session.id for s in self.standings if not s.ready and not s.missing)
+        return tuple(s.session.id for s in self.states if not s.ready and not s.missing)
 
 
 def wait(
@@ -387,8 +387,8 @@ def wait(
     timeout: float,
     *,
     ending: Iterable[str] = (),
-    shown: Callable[[tuple[Standing, ...]], None] = lambda standings: None,
-) -> Waited:
+    on_reading: Callable[[tuple[SessionState, ...]], None] = lambda standings: None,
+) -> WaitResult:
     """Wait until any or all of some sessions need no more waiting.
 
     Args:
@@ -397,12 +397,14 @@ def wait(
         mode: "any" or "all".
         timeout: Seconds after which it ends in any case.
         ending: Ids of those that somebody began to end here.
-        shown: Called with every reading.
+        on_reading: Called with every reading.
     """
     began = time.monotonic()
     while True:
-        waited = Waited(read(client, sessions, ending), "condition", time.monotonic() - began)
-        shown(waited.standings)
+        waited = WaitResult(
+            read_states(client, sessions, ending), "condition", time.monotonic() - began
+        )
+        on_reading(waited.states)
         if not waited.pending or (mode == "any" and waited.ready):
             return waited
         if waited.elapsed >= timeout:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
-from ..client.client import Client, aside, say
-from ..core.events import Reread
+from ..client.client import Client, log_warning, optional
+from ..core.events import StoreSnapshot
 from ..core.limits import Ceiling, Limits
 from ..core.model import Permission, Question, SavedRule, Session, Status, total_usage
 from ..core.rules import Rulebook
@@ -27,7 +27,7 @@ from ..errors import (
 
 _IDLE = Status("idle")
 DEFAULT_AGENT = "build"  # of a session that names none
-STOP_WITHIN = 30.0  # seconds in which a turn has to be seen to stop
+STOP_TIMEOUT = 30.0  # seconds in which a turn has to be seen to stop
 _MISSES = 5  # times that the server may not answer on the way
 
 
@@ -35,27 +35,27 @@ _MISSES = 5  # times that the server may not answer on the way
 
 
 def read_store(
-    client: Client, session: Session, turn: Turn, tell: Callable[[str], object] = say
-) -> Reread:
+    client: Client, session: Session, turn: Turn, warn: Callable[[str], object] = log_warning
+) -> StoreSnapshot:
     """Everything the server holds of a turn. The status comes first: what follows is no older.
 
-    Of what it can't tell beside the messages that is kept which was known; `tell` is told why.
+    Of what it can't tell beside the messages that is kept which was known; `warn` is told why.
     """
     status = client.statuses(session.directory).get(session.id)
     messages = client.messages(session)
     began = next((m.created for m in messages if m.id == turn.prompt), None) or 0
-    below = aside(lambda: tuple(descendants(client, session, began)), turn.sessions, tell)
+    below = optional(lambda: tuple(descendants(client, session, began)), turn.sessions, warn)
     tree = turn.tree | {s.id for s in below}
-    permissions, questions = waiting_as_known(client, session.directory, turn, tell)
+    permissions, questions = waiting_or_known_requests(client, session.directory, turn, warn)
     over = status is None and any(m.parent == turn.prompt for m in messages)
-    return Reread(
+    return StoreSnapshot(
         session.id,
         status or _IDLE,
         messages,
         below,
         tuple(p for p in permissions if p.session in tree),
         tuple(q for q in questions if q.session in tree),
-        client.changed(session, turn.prompt) if over else (),
+        client.turn_diffs(session, turn.prompt) if over else (),
     )
 
 
@@ -80,7 +80,7 @@ def descendants(
             yield from descendants(client, child, since, line)
 
 
-def rules_of(client: Client, session: Session) -> Rulebook:
+def session_rules(client: Client, session: Session) -> Rulebook:
     """The permission rules that count in a session now.
 
     Those that an "always" saved are part of it where the server tells them (2.x), and count for
@@ -90,7 +90,7 @@ def rules_of(client: Client, session: Session) -> Rulebook:
     agent = next((a.rules for a in client.agents(session.directory) if a.name == name), None)
     saved: tuple[SavedRule, ...] = ()
     with suppress(UnsupportedOperation):
-        saved = aside(client.saved_rules, saved)
+        saved = optional(client.saved_rules, saved)
     own = client.session(session.id)
     return Rulebook(agent, own.rules, tuple(s for s in saved if s.project in ("", own.project)))
 
@@ -98,23 +98,23 @@ def rules_of(client: Client, session: Session) -> Rulebook:
 # -- before something is sent ----------------------------------------------------------------------
 
 
-def is_busy(client: Client, session: Session, *, lined_up: bool) -> bool:
+def is_busy(client: Client, session: Session, *, queued: bool) -> bool:
     """Whether a session works on a prompt; that is fine for another one that lines up or joins.
 
     Raises:
         SessionBusyError: It does, and the other one would not.
     """
     busy = session.id in client.statuses(session.directory)
-    if busy and not lined_up:
+    if busy and not queued:
         raise SessionBusyError(
             f"Session {session.id} ({session.title}) works on another prompt.",
-            f"Wait for it, or {client.dialect.joining}.",
+            f"Wait for it, or {client.dialect.queue_hint}.",
             status=409,
         )
     return busy
 
 
-def within_session(client: Client, session: Session | None, limits: Limits) -> Limits:
+def add_session_ceiling(client: Client, session: Session | None, limits: Limits) -> Limits:
     """Limits with that of the session as one of the ceilings: what it cost so far is read.
 
     Args:
@@ -131,12 +131,14 @@ def within_session(client: Client, session: Session | None, limits: Limits) -> L
     known = (client.session(session.id), *descendants(client, session, 0)) if session else ()
     if unknown := [s.id for s in known if s.usage is None or s.usage.cost is None]:
         which = ", ".join(unknown)
-        say(f"What session {which} cost before is unknown: max_session_cost can't count that.")
+        log_warning(
+            f"What session {which} cost before is unknown: max_session_cost can't count that."
+        )
     usage = total_usage(s.usage for s in known)
     ceiling = Ceiling("max_session_cost", limits.session, (usage and usage.cost) or 0.0)
-    if ceiling.passed_by(0.0):
+    if ceiling.exceeded_by(0.0):
         raise CostLimitError(
-            f"Nothing was sent: of session {known[0].id}, cost {ceiling.told()}.",
+            f"Nothing was sent: of session {known[0].id}, cost {ceiling.describe()}.",
             "Go on in a new session (%oc_new), or raise it: %config "
             f"OpenCodeMagics.max_session_cost = {limits.session * 2:g}",
         )
@@ -146,7 +148,7 @@ def within_session(client: Client, session: Session | None, limits: Limits) -> L
 # -- what waits for a person -----------------------------------------------------------------------
 
 
-def pending(
+def pending_requests(
     client: Client, session: Session | None = None
 ) -> tuple[tuple[Permission | Question, Session], ...]:
     """What waits for an answer, each with the session that asks.
@@ -155,7 +157,9 @@ def pending(
         client: The server.
         session: Only what it and its subagents ask; None takes all in the client's directory.
     """
-    permissions, questions = waiting(client, session.directory if session else client.directory)
+    permissions, questions = waiting_requests(
+        client, session.directory if session else client.directory
+    )
     asked: tuple[Permission | Question, ...] = (*permissions, *questions)
     known = {session.id: session} if session else {}
     if session and asked:
@@ -165,34 +169,36 @@ def pending(
     return tuple((r, known[r.session]) for r in asked if r.session in known)
 
 
-def waiting(client: Client, directory: str) -> tuple[tuple[Permission, ...], tuple[Question, ...]]:
+def waiting_requests(
+    client: Client, directory: str
+) -> tuple[tuple[Permission, ...], tuple[Question, ...]]:
     """What waits for a person in a directory. That nothing waits is only said where it was read."""
     return client.permissions(directory), client.questions(directory)
 
 
-def waiting_as_known(
-    client: Client, directory: str, known: Turn | None, tell: Callable[[str], object]
+def waiting_or_known_requests(
+    client: Client, directory: str, known: Turn | None, warn: Callable[[str], object]
 ) -> tuple[tuple[Permission, ...], tuple[Question, ...]]:
     """The same beside something else; of a list that can't be read, what is `known`."""
     return (
-        aside(lambda: client.permissions(directory), known.permissions if known else (), tell),
-        aside(lambda: client.questions(directory), known.questions if known else (), tell),
+        optional(lambda: client.permissions(directory), known.permissions if known else (), warn),
+        optional(lambda: client.questions(directory), known.questions if known else (), warn),
     )
 
 
-def reject(client: Client, directory: str, tree: frozenset[str]) -> None:
+def reject_requests(client: Client, directory: str, tree: frozenset[str]) -> None:
     """Reject what a tree of sessions still asks: 1.18.33 leaves it in its lists after an abort."""
-    for _ in rejections(client, directory, tree):
+    for _ in iter_rejected(client, directory, tree):
         pass
 
 
-def rejections(client: Client, directory: str, tree: frozenset[str]) -> Iterator[str]:
+def iter_rejected(client: Client, directory: str, tree: frozenset[str]) -> Iterator[str]:
     """Reject one by one what a tree still asks: what was is known also where the rest fails.
 
     Yields:
         The ids of what waited, also of what was settled by the rejection of another.
     """
-    permissions, questions = waiting(client, directory)
+    permissions, questions = waiting_requests(client, directory)
     for permission in (p for p in permissions if p.session in tree):
         with suppress(NotFoundError):
             client.reply(permission, directory, "reject")
@@ -206,7 +212,7 @@ def rejections(client: Client, directory: str, tree: frozenset[str]) -> Iterator
 # -- stopping and putting away ---------------------------------------------------------------------
 
 
-def quieten(
+def abort_until_idle(
     client: Client, session: Session, tree: Callable[[], frozenset[str]], within: float
 ) -> bool:
     """Abort until nothing of a session's tree is seen to work, twice; False if it isn't in time.
@@ -232,7 +238,7 @@ def quieten(
     return quiet == 2
 
 
-def put_away(client: Client, session: Session, at: int | None) -> Session:
+def archive_tree(client: Client, session: Session, at: int | None) -> Session:
     """Archive a session with its subagents', or (None) bring them back; how it is then.
 
     Neither generation does that by itself: what is left would stand among the topmost ones. The

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ..client.client import Client, aside
-from ..core.events import Ended, Reread
+from ..client.client import Client, optional
+from ..core.events import StoreSnapshot, TurnEnded
 from ..core.model import Failure, Message, Session, Status
 from ..core.turn import Turn, advance
 from .store import descendants
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Conversation:
+class Transcript:
     """A session and its latest turns, oldest first; `left_out` counts those before them."""
 
     session: Session
@@ -25,22 +25,22 @@ class Conversation:
 
 
 _IDLE = Status("idle")
-_HALF_DONE = Ended(
+_HALF_DONE = TurnEnded(
     "interrupted",
     Failure("HalfDone", "another prompt was answered, and this answer never finished"),
 )
-_UNSEEN = Ended("unknown", Failure("StatusUnknown", "the server doesn't tell whether it works"))
+_UNSEEN = TurnEnded("unknown", Failure("StatusUnknown", "the server doesn't tell whether it works"))
 
 
-def read(client: Client, session: Session, last: int | None = None) -> Conversation:
+def read_transcript(client: Client, session: Session, last: int | None = None) -> Transcript:
     """Read a session from the server, its last turns or all.
 
     Permissions, retries and the like are stored nowhere and can't be shown again.
     """
-    busy = aside(lambda: client.statuses(session.directory), None)
+    busy = optional(lambda: client.statuses(session.directory), None)
     status = _IDLE if busy is None else busy.get(session.id, _IDLE)
-    messages = client.transcript(session)
-    below = aside(lambda: tuple(descendants(client, session, 0)), ())
+    messages = client.readable_messages(session)
+    below = optional(lambda: tuple(descendants(client, session, 0)), ())
     prompts = [at for at, m in enumerate(messages) if m.role == "user" and not m.synthetic]
     shown = prompts if last is None else prompts[-last:]
     ends = [*prompts, len(messages)]
@@ -49,12 +49,12 @@ def read(client: Client, session: Session, last: int | None = None) -> Conversat
         within = messages[at : _end(messages, ends, at)]
         last_one = at == prompts[-1]
         state = status if last_one else _IDLE
-        reread = Reread(session.id, state, within, _of_turn(within, below))
+        reread = StoreSnapshot(session.id, state, within, _of_turn(within, below))
         turn = advance(Turn(session.id, messages[at].id), reread)
         if turn.outcome == "running" and _answered(messages[at + len(within) :]):
             turn = advance(turn, _HALF_DONE)
         turns.append(advance(turn, _UNSEEN) if last_one and busy is None else turn)
-    return Conversation(session, tuple(turns), len(prompts) - len(shown))
+    return Transcript(session, tuple(turns), len(prompts) - len(shown))
 
 
 def _end(messages: tuple[Message, ...], ends: list[int], at: int) -> int:

@@ -34,7 +34,7 @@ import httpx
 import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from support import corpus
+from support import synthetic_history
 
 from opencode_magics import history
 from opencode_magics.client.client import Client, server
@@ -161,7 +161,7 @@ def main() -> int:
             first.create("The first of many")
         world.server.stop()
         database = world.root / "home/.local/share/opencode/opencode.db"
-        made = corpus.fill(database, given.sessions, given.messages)
+        made = synthetic_history.fill_database(database, given.sessions, given.messages)
         running = server.start(directory=world.directory, command=opencode(), env=world.env)
         closing.callback(running.stop)
         client = closing.enter_context(
@@ -251,8 +251,8 @@ def compare(client: Client, database: Path) -> list[str]:
                 client, by, tz=ZONE, keep_duplicates=copies, cache=False, progress=False
             )
             key = found[by].dt.strftime("%Y-%m-%d") if by == "day" else found[by]
-            told = corpus.spent(database, by, ZONE, copies)
-            if differ := corpus.differences(zip(key, found["cost"], strict=True), told):
+            told = synthetic_history.spent(database, by, ZONE, copies)
+            if differ := synthetic_history.differences(zip(key, found["cost"], strict=True), told):
                 wrong.append(f"by {by}, copies {copies}: {len(differ)} differ")
     return wrong
 

@@ -150,8 +150,8 @@ def serve(text: str, deltas: int, pace: float) -> ThreadingHTTPServer:
 
 def draw(url: str) -> float:
     """Our way; gives the CPU time in seconds."""
-    from opencode_magics.client.client import Client, Lost, Opened, Unusable
-    from opencode_magics.core.events import Reread, StatusChanged
+    from opencode_magics.client.client import Client, Connected, Disconnected, StreamProblem
+    from opencode_magics.core.events import StatusChanged, StoreSnapshot
     from opencode_magics.core.model import Status
     from opencode_magics.core.turn import Turn, advance, advance_all
     from opencode_magics.notebook.live import LiveCell
@@ -161,12 +161,16 @@ def draw(url: str) -> float:
     with Client(url, directory="/") as client:
         stream = client.stream("/")
         while not idle:
-            heard = [h for h in stream.take(0.1) if not isinstance(h, Opened | Lost | Unusable)]
+            heard = [
+                h
+                for h in stream.take(0.1)
+                if not isinstance(h, Connected | Disconnected | StreamProblem)
+            ]
             turn = advance_all(turn, heard)
             idle = any(isinstance(h, StatusChanged) and h.status.name == "idle" for h in heard)
             view.show(turn)
         stream.close()
-    turn = advance(turn, Reread(SESSION, Status("idle"), turn.log))
+    turn = advance(turn, StoreSnapshot(SESSION, Status("idle"), turn.log))
     view.close(turn)
     assert turn.outcome == "succeeded", turn
     return time.process_time() - began

@@ -9,13 +9,22 @@ import traceback
 
 import httpx
 import pytest
-from support.fake import ACCEPTED, CUT, SESSION, FakeServer, frame, in_turn, one_x, two_x
+from support.fake_server import (
+    ACCEPTED,
+    DISCONNECT,
+    SESSION,
+    FakeServer,
+    answers_in_turn,
+    frame,
+    v1_routes,
+    v2_routes,
+)
 
 from opencode_magics.client.client import (
     Client,
-    Lost,
-    Opened,
-    Unusable,
+    Connected,
+    Disconnected,
+    StreamProblem,
     is_loopback,
     parse_url,
 )
@@ -88,7 +97,7 @@ def test_what_is_not_this_machine_is_not_loopback(host):
 
 def test_g1_28_a_path_in_the_address_is_kept_for_every_call():
     prefix = "/user/ana/proxy/4096"
-    routes = {k.replace(" ", f" {prefix}", 1): v for k, v in one_x().items()}
+    routes = {k.replace(" ", f" {prefix}", 1): v for k, v in v1_routes().items()}
     with FakeServer(routes) as fake, Client(f"{fake.url}{prefix}/") as client:
         client.check()
         stream = client.stream()
@@ -103,7 +112,7 @@ def test_g1_10_loopback_never_goes_through_a_proxy(monkeypatch):
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.delenv("NO_PROXY", raising=False)
-    with FakeServer(one_x()) as fake, Client(fake.url) as client:
+    with FakeServer(v1_routes()) as fake, Client(fake.url) as client:
         assert client.server.version == "1.18.33"
 
 
@@ -120,7 +129,7 @@ def test_g1_10_a_remote_server_keeps_the_proxy(monkeypatch):
 @pytest.mark.parametrize("value", ["localhost,[::1]", "fd12::/64"])
 def test_g1_23_a_no_proxy_that_cannot_be_read_harms_only_remote_servers(monkeypatch, value):
     monkeypatch.setenv("NO_PROXY", value)
-    with FakeServer(one_x()) as fake, Client(fake.url) as client:
+    with FakeServer(v1_routes()) as fake, Client(fake.url) as client:
         client.check()
     assert "NO_PROXY" in remote_trouble()
 
@@ -135,13 +144,13 @@ def remote_trouble() -> str:
 
 
 def test_localhost_reaches_a_server_that_listens_on_ipv4_only():
-    with FakeServer(one_x()) as fake, Client(f"http://localhost:{fake.port}") as client:
+    with FakeServer(v1_routes()) as fake, Client(f"http://localhost:{fake.port}") as client:
         client.check()
 
 
 @pytest.mark.parametrize("directory", ["/data/100% done/分析 é", "/a+b/#c?d e", "C:\\Work\\p"])
 def test_g1_11_directories_arrive_as_they_are_spelt(directory):
-    with FakeServer(one_x()) as fake, Client(fake.url, directory=directory) as client:
+    with FakeServer(v1_routes()) as fake, Client(fake.url, directory=directory) as client:
         client.sessions()
         client.statuses()
         client.create("title")
@@ -154,14 +163,14 @@ def test_g1_11_directories_arrive_as_they_are_spelt(directory):
 
 
 def test_the_password_goes_with_every_request_and_shows_nowhere():
-    with FakeServer(one_x()) as fake, Client(fake.url, password="hunter2") as client:
+    with FakeServer(v1_routes()) as fake, Client(fake.url, password="hunter2") as client:
         client.check()
         assert all(s.headers["authorization"].startswith("Basic ") for s in fake.seen)
         assert "hunter2" not in f"{client!r}{vars(client)!r}"
 
 
 def test_a_password_in_the_address_is_used_and_taken_out_of_it():
-    with FakeServer(one_x()) as fake:
+    with FakeServer(v1_routes()) as fake:
         with Client(fake.url.replace("://", "://ana:hunter2@")) as client:
             client.check()
         basic = httpx.BasicAuth("ana", "hunter2")._auth_header
@@ -170,7 +179,7 @@ def test_a_password_in_the_address_is_used_and_taken_out_of_it():
 
 
 def test_a_user_in_the_address_goes_with_the_password():
-    with FakeServer(one_x()) as fake:
+    with FakeServer(v1_routes()) as fake:
         with Client(fake.url.replace("://", "://ana@"), password="hunter2") as client:
             client.check()
         basic = httpx.BasicAuth("ana", "hunter2")._auth_header
@@ -182,7 +191,7 @@ def test_a_password_that_the_server_repeats_is_masked(password):
     told = {**SESSION, "title": f"it is {password}!"}
     for escaped in (True, False):
         body = (200, {}, json.dumps(told, ensure_ascii=escaped).encode())
-        routes = one_x(session=body)
+        routes = v1_routes(session=body)
         with FakeServer(routes) as fake, Client(fake.url, password=password) as client:
             assert client.session("ses_root01").title == "it is ********!"
 
@@ -194,7 +203,10 @@ def test_a_password_that_is_a_word_is_masked_only_where_it_is_called_one(passwor
         f'OPENCODE_SERVER_PASSWORD={password}\n{{"password": "{password}"}} http://me:{password}@a'
     )
     session = {**SESSION, "directory": f"/work/{password}-demo", "title": told}
-    with FakeServer(one_x(session=session)) as fake, Client(fake.url, password=password) as client:
+    with (
+        FakeServer(v1_routes(session=session)) as fake,
+        Client(fake.url, password=password) as client,
+    ):
         found = client.session("ses_root01")
     assert found.directory == f"/work/{password}-demo"
     assert found.title == told.replace(password, "********")
@@ -202,12 +214,15 @@ def test_a_password_that_is_a_word_is_masked_only_where_it_is_called_one(passwor
 
 def test_a_password_is_masked_as_it_stands_in_an_address():
     session = {**SESSION, "title": "http://me:p%40ss%2Fw0rd@a"}
-    with FakeServer(one_x(session=session)) as fake, Client(fake.url, password="p@ss/w0rd") as c:
+    with (
+        FakeServer(v1_routes(session=session)) as fake,
+        Client(fake.url, password="p@ss/w0rd") as c,
+    ):
         assert c.session("ses_root01").title == "http://me:********@a"
 
 
 def test_a_wrong_password_is_one_sentence():
-    routes = dict.fromkeys(one_x(), (401, {"www-authenticate": "Basic"}, b""))
+    routes = dict.fromkeys(v1_routes(), (401, {"www-authenticate": "Basic"}, b""))
     routes["GET /api/info"] = (401, {}, b"")
     with FakeServer(routes) as fake, Client(fake.url, password="hunter2") as client:
         with pytest.raises(AuthenticationError) as caught:
@@ -224,8 +239,8 @@ def test_nobody_there_says_how_to_start_a_server():
 
 
 def test_a_get_is_tried_again():
-    answers = in_turn(CUT, (503, {}, b""), {"ses_1": {"type": "busy"}})
-    with FakeServer(one_x(status=answers)) as fake, Client(fake.url) as client:
+    answers = answers_in_turn(DISCONNECT, (503, {}, b""), {"ses_1": {"type": "busy"}})
+    with FakeServer(v1_routes(status=answers)) as fake, Client(fake.url) as client:
         assert client.statuses()["ses_1"].name == "busy"
         assert len(fake.asked("GET /session/status")) == 3
 
@@ -238,9 +253,11 @@ def test_a_get_is_tried_again():
         ("POST /session/ses_root01/abort", lambda c: c.abort(ROOT)),
     ],
 )
-@pytest.mark.parametrize("answer", [CUT, (503, {}, b""), (307, {"location": "/elsewhere"}, b"")])
+@pytest.mark.parametrize(
+    "answer", [DISCONNECT, (503, {}, b""), (307, {"location": "/elsewhere"}, b"")]
+)
 def test_g1_05_a_post_is_sent_once_whatever_happens(route, act, answer):
-    with FakeServer(one_x() | {route: answer}) as fake, Client(fake.url) as client:
+    with FakeServer(v1_routes() | {route: answer}) as fake, Client(fake.url) as client:
         with pytest.raises(OpenCodeError) as caught:
             act(client)
         assert len(fake.asked(route)) == 1
@@ -253,14 +270,14 @@ def test_g1_04_a_slow_answer_to_a_prompt_is_waited_for():
         time.sleep(6)  # httpx itself would give up after 5
         return ACCEPTED
 
-    with FakeServer(one_x(prompt=slowly)) as fake, Client(fake.url) as client:
+    with FakeServer(v1_routes(prompt=slowly)) as fake, Client(fake.url) as client:
         client.prompt(ROOT, Prompt("msg_1", "hi"))
 
 
 def test_html_where_json_was_expected():
     with (
         FakeServer(
-            one_x() | {"GET /session/status": (200, {"content-type": "text/html"}, b"<p>")}
+            v1_routes() | {"GET /session/status": (200, {"content-type": "text/html"}, b"<p>")}
         ) as fake,
         Client(fake.url) as client,
         pytest.raises(StatusError, match="text/html"),
@@ -269,7 +286,7 @@ def test_html_where_json_was_expected():
 
 
 def test_many_threads_may_ask_at_once():
-    with FakeServer(one_x()) as fake, Client(fake.url) as client:
+    with FakeServer(v1_routes()) as fake, Client(fake.url) as client:
         threads = [threading.Thread(target=client.sessions) for _ in range(8)]
         for thread in threads:
             thread.start()
@@ -304,47 +321,47 @@ def take_until(stream, kind, seconds=120.0):
 
 def test_a_broken_stream_is_said_and_opened_again():
     idle = frame("session.idle", sessionID="ses_root01")
-    with FakeServer(one_x(), [[idle, CUT], [idle]]) as fake, Client(fake.url) as client:
+    with FakeServer(v1_routes(), [[idle, DISCONNECT], [idle]]) as fake, Client(fake.url) as client:
         stream = client.stream()
-        first = take_until(stream, Lost)
-        assert isinstance(first[0], Opened)
-        take_until(stream, Opened)
+        first = take_until(stream, Disconnected)
+        assert isinstance(first[0], Connected)
+        take_until(stream, Connected)
         stream.close()
         assert len(fake.asked("GET /event")) == 2
 
 
 def test_g1_06_silence_longer_than_heartbeats_is_a_break():
-    with FakeServer(one_x(), [[], []]) as fake, Client(fake.url) as client:
+    with FakeServer(v1_routes(), [[], []]) as fake, Client(fake.url) as client:
         client.dialect.silence = 0.3
         stream = client.stream()
-        take_until(stream, Lost)
-        take_until(stream, Opened)
+        take_until(stream, Disconnected)
+        take_until(stream, Connected)
         stream.close()
 
 
 def test_a_stream_whose_client_is_closed_ends_and_says_so():
     """Its thread, too: pytest fails for one that raises."""
-    with FakeServer(one_x(), [[CUT]] * 20) as fake:
+    with FakeServer(v1_routes(), [[DISCONNECT]] * 20) as fake:
         client = Client(fake.url)
         stream = client.stream()
-        take_until(stream, Lost)
+        take_until(stream, Disconnected)
         client.close()
         stream._thread.join(120)
-        assert stream.take(60)[-1] == Lost("the client was closed")
+        assert stream.take(60)[-1] == Disconnected("the client was closed")
         assert not stream._thread.is_alive()
 
 
 def test_a_stream_that_is_none_is_fatal_and_says_why():
-    with FakeServer(one_x()) as fake, Client(fake.url) as client:
+    with FakeServer(v1_routes()) as fake, Client(fake.url) as client:
         client.dialect.stream = lambda directory: Request("GET", "/a-page")
-        heard = take_until(client.stream(), Unusable)
+        heard = take_until(client.stream(), StreamProblem)
         assert heard[-1].fatal
         assert "event stream was expected" in heard[-1].error.what
 
 
 def test_a_frame_that_cannot_be_read_breaks_nothing():
     bad = [b"data: {nonsense\n\n", frame("message.updated"), frame("session.idle", sessionID="s")]
-    with FakeServer(one_x(), [bad]) as fake, Client(fake.url) as client:
+    with FakeServer(v1_routes(), [bad]) as fake, Client(fake.url) as client:
         stream = client.stream()
         heard = []
         while len(heard) < 4:
@@ -361,13 +378,13 @@ def test_a_frame_that_cannot_be_read_breaks_nothing():
 @pytest.mark.parametrize("data", ["{nonsense", "[" * 100_000, ""], ids=lambda d: d[:9])
 def test_a_frame_that_is_no_json_is_said(data):
     with pytest.raises(StreamError, match="no JSON"):
-        base.frame(data)
+        base.decode_frame(data)
 
 
 def test_closing_ends_the_reader_at_once():
-    with FakeServer(one_x(), [[]]) as fake, Client(fake.url) as client:
+    with FakeServer(v1_routes(), [[]]) as fake, Client(fake.url) as client:
         stream = client.stream()
-        take_until(stream, Opened)
+        take_until(stream, Connected)
         began = time.monotonic()
         stream.close()
         assert not stream._thread.is_alive()
@@ -393,7 +410,7 @@ def test_a_connection_says_which_version_answers_and_what_was_tested(
     routes: str, version: str, doubt: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = {"healthy": True, "version": version, "pid": 1}
-    answers = one_x(health=told) if routes == "1.x" else two_x(info=told)
+    answers = v1_routes(health=told) if routes == "1.x" else v2_routes(info=told)
     with FakeServer(answers) as fake, Client(fake.url, directory="/work/p") as client:
         client.check()
     assert f"OpenCode {version} at " in repr(client)

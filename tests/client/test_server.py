@@ -12,9 +12,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.fake import FakeServer, one_x
+from support.fake_server import FakeServer, v1_routes
 
-from opencode_magics.client.server import find, is_same_server, start
+from opencode_magics.client.server import connect_to, is_same_server, start
 from opencode_magics.errors import ServerStartError
 from opencode_magics.practice.world import Practice
 
@@ -222,7 +222,7 @@ def test_a_password_in_the_address_is_not_replaced_by_that_of_the_environment(
     """It is meant for that server, and the other one is none of its business."""
     monkeypatch.setenv("OPENCODE_SERVER_PASSWORD", "of-another-server")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    with FakeServer(one_x()) as fake:
-        find(fake.url.replace("://", "://ana:hunter2@")).close()
+    with FakeServer(v1_routes()) as fake:
+        connect_to(fake.url.replace("://", "://ana:hunter2@")).close()
     told = {s.headers["authorization"] for s in fake.seen}
     assert told == {httpx.BasicAuth("ana", "hunter2")._auth_header}

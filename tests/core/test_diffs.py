@@ -13,12 +13,12 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fake import SESSION, FakeServer, assistant, one_x, user
+from support.fake_server import SESSION, FakeServer, assistant, user, v1_routes
 
 from opencode_magics.client.client import Client
 from opencode_magics.core.diffs import Diff
 from opencode_magics.core.model import FileDiff, Session
-from opencode_magics.core.patches import compared, ended, narrowed, parse, written
+from opencode_magics.core.patches import format_patch, make_patch, parse, split_lines, trim_context
 from opencode_magics.errors import NotFoundError, UnknownNameError
 
 CASES = Path(__file__).parents[1] / "data" / "cases"
@@ -158,7 +158,7 @@ def test_a_look_is_another_diff() -> None:
 @pytest.mark.parametrize("name", PATCHES)
 def test_a_patch_reads_as_what_it_was_written_from(name: str) -> None:
     changes = [c for f in case(name).files for c in f.changes if not c.binary]
-    again = [c for change in changes for c in parse(written(change))]
+    again = [c for change in changes for c in parse(format_patch(change))]
     assert again == changes
 
 
@@ -194,12 +194,12 @@ LINES = st.text(st.sampled_from("ab-+ \\@\r\n\u2028"), max_size=40)
 
 @given(LINES, LINES)
 def test_any_two_texts_come_back_from_their_patch(before: str, after: str) -> None:
-    patch = compared(ended(before), ended(after))
+    patch = make_patch(split_lines(before), split_lines(after))
     old = [line for h in (parse(patch)[0].hunks if patch else ()) for line in h.lines]
     assert bool(old) == (before != after)
     assert sum(line[0] == "+" for line in old) - sum(line[0] == "-" for line in old) == len(
-        ended(after)
-    ) - len(ended(before))
+        split_lines(after)
+    ) - len(split_lines(before))
 
 
 @given(st.lists(st.sampled_from(" -+"), min_size=1, max_size=60))
@@ -210,7 +210,7 @@ def test_narrowed_hunks_keep_every_changed_line_and_its_number(signs: list[str])
     (change,) = parse(f"--- a\n+++ a\n{head}{body}")
     changed = [
         [row for h in hunks for row in h.numbered() if row[0] != " "]
-        for hunks in (change.hunks, narrowed(change.hunks))
+        for hunks in (change.hunks, trim_context(change.hunks))
     ]
     assert changed[0] == changed[1]
 
@@ -277,7 +277,7 @@ def used(message: str, parent: str, **state: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def server() -> Iterator[FakeServer]:
-    with FakeServer(one_x(**{DIFF: []})) as fake:
+    with FakeServer(v1_routes(**{DIFF: []})) as fake:
         yield fake
 
 

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from support.notebook_turns import answer, turn
+from support.sample_turns import answer, turn
 
 import opencode_magics
-from opencode_magics.core.formatting import counted, money, took
+from opencode_magics.core.formatting import format_usd, pluralize, seconds_between
 from opencode_magics.core.model import Usage
 
 
@@ -31,7 +31,7 @@ from opencode_magics.core.model import Usage
     ],
 )
 def test_money_is_readable_and_never_rounded_to_nothing(cost: float | None, text: str) -> None:
-    assert money(cost) == text
+    assert format_usd(cost) == text
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_money_is_readable_and_never_rounded_to_nothing(cost: float | None, text
     ],
 )
 def test_two_close_amounts_are_told_apart(cost: float, beside: float, text: str) -> None:
-    assert money(cost, beside) == text
+    assert format_usd(cost, beside) == text
 
 
 def test_a_turn_of_a_tiny_cost_costs_something() -> None:
@@ -60,7 +60,7 @@ def test_dollars_are_written_in_one_place() -> None:
 
 
 def test_a_count_has_its_noun() -> None:
-    assert [counted(n, "step") for n in (0, 1, 2000)] == ["0 steps", "1 step", "2,000 steps"]
+    assert [pluralize(n, "step") for n in (0, 1, 2000)] == ["0 steps", "1 step", "2,000 steps"]
 
 
 @pytest.mark.parametrize(
@@ -69,4 +69,4 @@ def test_a_count_has_its_noun() -> None:
 def test_a_clock_that_ran_backwards_tells_nothing(
     start: int | None, end: int | None, seconds: float | None
 ) -> None:
-    assert took(start, end) == seconds
+    assert seconds_between(start, end) == seconds

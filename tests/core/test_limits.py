@@ -8,22 +8,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.both import both
-from support.fake import FakeServer, one_x
-from support.notebook_turns import CHILD, SESSION, answer, running, says, tool, turn
-from support.shell import Shell, one_line_and_what_to_do
+from support.fake_server import FakeServer, v1_routes
+from support.generations import both_generations
+from support.ipython_shell import Shell, is_short_error
+from support.sample_turns import CHILD, SESSION, answer, running, says, tool, turn
 from support.turns import prompted
 from traitlets import TraitError
 
 from opencode_magics.client.client import Client
-from opencode_magics.core.limits import Ceiling, Limits, loops, spent
+from opencode_magics.core.limits import Ceiling, Limits, is_looping, total_cost
 from opencode_magics.core.model import Message, Session, StepStart, Text, Usage
 from opencode_magics.core.turn import Turn
 from opencode_magics.errors import CostLimitError, TurnError
 from opencode_magics.magics.state import OpenCodeMagics
 from opencode_magics.notebook.cell import _about_cost
 from opencode_magics.sessions.run import prepare
-from opencode_magics.sessions.store import within_session
+from opencode_magics.sessions.store import add_session_ceiling
 
 CHEAP = Limits((Ceiling("max_cost", 0.005),))
 READ = {"calls": [["read", {"filePath": "notes.txt"}]]}
@@ -48,7 +48,7 @@ def test_a_known_cost_above_the_ceiling_stops_a_turn() -> None:
 
 
 def test_a_cost_is_not_rounded_to_the_ceiling_that_it_passed() -> None:
-    assert Ceiling("max_cost", 0.005).told(0.00501) == "$0.00501 passed max_cost $0.005"
+    assert Ceiling("max_cost", 0.005).describe(0.00501) == "$0.00501 passed max_cost $0.005"
 
 
 def test_subagents_count() -> None:
@@ -64,7 +64,7 @@ def test_an_unknown_cost_passes_nothing() -> None:
 def test_a_turn_whose_model_is_done_is_not_stopped_for_nothing() -> None:
     over = steps(0.009, goes_on=False)
     assert CHEAP.passed(over) == ""
-    assert CHEAP.overspent(over)
+    assert CHEAP.exceeded_ceiling(over)
 
 
 def test_it_is_stopped_if_it_goes_on_after_all() -> None:
@@ -86,25 +86,25 @@ def test_what_was_spent_before_counts() -> None:
 
 def test_a_sum_says_whether_it_is_the_whole() -> None:
     known, partly, unknown = steps(0.002, 0.003), steps(0.002, None), steps(None)
-    assert spent([known]) == (pytest.approx(0.005), True)
-    assert spent([known, partly]) == (pytest.approx(0.007), False)
-    assert spent([unknown]) == (None, False)
+    assert total_cost([known]) == (pytest.approx(0.005), True)
+    assert total_cost([known, partly]) == (pytest.approx(0.007), False)
+    assert total_cost([unknown]) == (None, False)
     without_price = answer(usage=Usage(10, 1, 0, 0, 0, None))
     assert not turn(answer(id="msg_2"), without_price).cost_complete
 
 
 def test_what_a_ceiling_could_not_see_is_said(client: Client, session: Session) -> None:
     run = prepare(client, session, "hi", limits=CHEAP)
-    run.turn = steps(0.002, None)
+    run._progress.turn = steps(0.002, None)
     assert _about_cost(run) == "Some of its cost is unknown, and max_cost missed it."
-    run.turn = steps(0.002, 0.001)
+    run._progress.turn = steps(0.002, 0.001)
     assert _about_cost(run) == ""
 
 
 def test_a_session_of_unknown_cost_is_said_to_be_one(caplog: pytest.LogCaptureFixture) -> None:
-    with FakeServer(one_x()) as fake, Client(fake.url, directory="/work/p") as client:
+    with FakeServer(v1_routes()) as fake, Client(fake.url, directory="/work/p") as client:
         (session,) = client.sessions()
-        limits = within_session(client, session, Limits(session=0.01))
+        limits = add_session_ceiling(client, session, Limits(session=0.01))
     assert limits.ceilings[0].spent == 0
     assert f"What session {session.id} cost before is unknown" in caplog.text
 
@@ -135,12 +135,12 @@ def said(n: int, at: int, text: str = "same") -> Message:
 def test_six_equal_answers_within_ten_seconds_are_a_loop(
     answers: list[Message], looping: bool
 ) -> None:
-    assert loops(tuple(answers)) is looping
+    assert is_looping(tuple(answers)) is looping
 
 
 def test_a_tool_that_answers_otherwise_each_time_does_not_break_a_loop() -> None:
     calls = [answer(tool(output=str(n)), id=f"m{n}", completed=n) for n in range(1, 7)]
-    assert loops(tuple(calls))
+    assert is_looping(tuple(calls))
 
 
 def test_the_guard_can_be_turned_off() -> None:
@@ -158,7 +158,7 @@ def looping(n: int) -> str:
     return f"#plan {json.dumps([step] * n + [{'text': 'Done.'}])}"
 
 
-@both
+@both_generations
 def test_a_turn_that_passes_its_ceiling_is_aborted_and_says_why(
     client: Client, session: Session
 ) -> None:
@@ -171,7 +171,7 @@ def test_a_turn_that_passes_its_ceiling_is_aborted_and_says_why(
     assert session.id not in client.statuses(session.directory)
 
 
-@both
+@both_generations
 def test_a_model_that_repeats_itself_is_stopped(client: Client, session: Session) -> None:
     told = prompted(client, session, looping(100))
     assert (told.outcome, told.stopped) == (
@@ -190,7 +190,7 @@ def test_a_web_page_in_place_of_answers_does_not_loop_for_ever(
     assert "6 equal answers" in told.stopped
 
 
-@both
+@both_generations
 def test_the_cost_of_subagents_stops_their_parent(client: Client, session: Session) -> None:
     limits = Limits((Ceiling("max_cost", 0.06),), loop_guard=False)
     told = prompted(client, session, f"#task {looping(100)}", limits=limits)
@@ -198,7 +198,7 @@ def test_the_cost_of_subagents_stops_their_parent(client: Client, session: Sessi
     assert told.tree & client.statuses(session.directory).keys() == set()
 
 
-@both
+@both_generations
 def test_a_session_that_cost_too_much_gets_nothing_more(client: Client, session: Session) -> None:
     limits = Limits(session=0.04)
     assert prompted(client, session, "#text 2", limits=limits).outcome == "succeeded"
@@ -214,7 +214,7 @@ def test_a_session_that_cost_too_much_gets_nothing_more(client: Client, session:
 # -- in cells --------------------------------------------------------------------------------------
 
 
-@both
+@both_generations
 def test_a_cell_says_what_stopped_its_turn(shell: Shell) -> None:
     shell.run("%config OpenCodeMagics.max_cost = 0.04")
     shown = shell.fails(f"%%oc_prompt -n -o turn\n{looping(100)}")
@@ -256,7 +256,7 @@ def test_a_ceiling_that_could_not_hold_a_turn_is_said(shell: Shell) -> None:
     assert "Its cost is unknown, so max_cost could not be watched." in shown.text
 
 
-@both
+@both_generations
 def test_a_session_that_is_spent_is_refused_in_a_sentence(
     shell: Shell, client: Client, workspace: Path
 ) -> None:
@@ -266,7 +266,7 @@ def test_a_session_that_is_spent_is_refused_in_a_sentence(
     held = client.messages(spent)
     for line in ("%oc_prompt #text 2", "%oc_compact"):
         shown = shell.fails(line)
-        assert one_line_and_what_to_do(shown)
+        assert is_short_error(shown)
         assert "passed max_session_cost $0.01" in shown.text
     assert client.messages(spent) == held
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.recorded import case
+from support.recorded_flows import case
 from support.wire import reply_of, run
 
 from opencode_magics.client.client import Client
@@ -15,7 +15,7 @@ from opencode_magics.core.model import Option, Question, Session
 from opencode_magics.dialects.v2 import V2
 from opencode_magics.dialects.v2_shapes import _field
 from opencode_magics.errors import InvalidAnswer, StatusError
-from opencode_magics.notebook.ask import Asker
+from opencode_magics.notebook.answerer import Answerer
 from opencode_magics.practice.simulator.server import Simulator
 
 
@@ -91,7 +91,7 @@ def test_what_is_wrong_is_said_before_anything_is_sent(
 
 @pytest.mark.parametrize("pattern", ["(", "(?<name>x)", "\\p{L}"])
 def test_a_pattern_that_is_none_here_is_left_to_the_server(pattern: str) -> None:
-    assert questions.complaint(_field(field("string", pattern=pattern)), ["x"]) == ""
+    assert questions.answer_error(_field(field("string", pattern=pattern)), ["x"]) == ""
 
 
 def test_a_field_counts_only_when_its_condition_holds() -> None:
@@ -137,7 +137,7 @@ def test_a_condition_is_judged_by_values(
     first: dict[str, Any], condition: Any, given: list[str], counts: bool
 ) -> None:
     question = conditional(first, {"key": "more", "type": "string", "when": condition})
-    assert questions.asked(question, question.items[1], [given, ["x"]]) is counts
+    assert questions.applies(question, question.items[1], [given, ["x"]]) is counts
 
 
 def test_what_depends_on_a_field_that_does_not_count_finds_no_answer() -> None:
@@ -164,8 +164,8 @@ def test_a_person_who_types_is_asked_only_what_counts() -> None:
         {"key": "name", "type": "string", "title": "Name?", "when": when("sure", True)},
     )
     typed, written = iter(["1", "done", "Ada"]), list[str]()
-    asker = Asker(can_ask=True, read=lambda prompt: next(typed), write=written.append)
-    assert asker.question(question).answers == (("Yes",), (), ("done",), ("Ada",))
+    answerer = Answerer(can_ask=True, read=lambda prompt: next(typed), write=written.append)
+    assert answerer.question(question).answers == (("Yes",), (), ("done",), ("Ada",))
     assert "Why not?" not in written
     assert "    https://example.org/a" in written
 
@@ -173,7 +173,7 @@ def test_a_person_who_types_is_asked_only_what_counts() -> None:
 def test_g1_17_a_question_of_2x_is_answered_on_the_route_of_forms() -> None:
     import json
 
-    from support.recorded import DATA
+    from support.recorded_flows import DATA
 
     lines = (DATA / "cases" / "sse_question_and_form.sse").read_text().splitlines()
     frames = [json.loads(line.removeprefix("data: ")) for line in lines if line]

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.both import both
-from support.fake import CUT, PAGE, FakeServer, assistant, one_x, user
-from support.shell import Shell
+from support.fake_server import DISCONNECT, HTML_PAGE, FakeServer, assistant, user, v1_routes
+from support.generations import both_generations
+from support.ipython_shell import Shell
 
 from opencode_magics.client.client import Client
 from opencode_magics.core import retry_safety
-from opencode_magics.core.events import Ended
+from opencode_magics.core.events import TurnEnded
 from opencode_magics.core.model import (
     Attachment,
     FileDiff,
@@ -36,7 +36,7 @@ from opencode_magics.errors import (
     TurnInterrupted,
 )
 from opencode_magics.prompts import answered
-from opencode_magics.prompts.answered import Wanted
+from opencode_magics.prompts.answered import PromptKey
 from opencode_magics.sessions import transcript
 from opencode_magics.sessions.run import attach
 
@@ -49,7 +49,7 @@ def turn_of(*tools: ToolCall, outcome: str = "aborted", diffs: tuple[FileDiff, .
     parts = (StepStart("prt_0"), *tools)
     answer = Message("msg_2", "ses_root01", "assistant", 2, parent="msg_1", parts=parts)
     turn = Turn("ses_root01", "msg_1", log=(prompt, answer))
-    return turn if outcome == "running" else advance(turn, Ended(outcome))
+    return turn if outcome == "running" else advance(turn, TurnEnded(outcome))
 
 
 def tool(name: str, status: str = "completed") -> ToolCall:
@@ -77,23 +77,23 @@ def tool(name: str, status: str = "completed") -> ToolCall:
 def test_what_a_turn_did_says_whether_it_can_be_sent_again(
     turn: Turn, state: str, safety: str
 ) -> None:
-    found = retry_safety.of_turn(turn)
+    found = retry_safety.assess_turn(turn)
     assert (found.execution_state, found.resend_safety) == (state, safety)
     assert "the request was written" in found.evidence
 
 
 def test_only_what_never_arrived_or_was_refused_is_safe() -> None:
-    assert retry_safety.of_turn(turn_of(), sent=False).resend_safety == "safe"
-    assert retry_safety.of_request("POST /x", sent=False).resend_safety == "safe"
-    assert retry_safety.of_request("POST /x", sent=True).resend_safety == "unknown"
-    assert retry_safety.of_refusal("POST /x", 404).resend_safety == "safe"
-    assert retry_safety.of_refusal("POST /x", 500).resend_safety == "unknown"
-    for status in retry_safety.BEFORE_SERVER:
-        assert retry_safety.of_refusal("POST /x", status).resend_safety == "unknown"
+    assert retry_safety.assess_turn(turn_of(), sent=False).resend_safety == "safe"
+    assert retry_safety.assess_unanswered_request("POST /x", sent=False).resend_safety == "safe"
+    assert retry_safety.assess_unanswered_request("POST /x", sent=True).resend_safety == "unknown"
+    assert retry_safety.assess_refusal("POST /x", 404).resend_safety == "safe"
+    assert retry_safety.assess_refusal("POST /x", 500).resend_safety == "unknown"
+    for status in retry_safety.GATEWAY_STATUSES:
+        assert retry_safety.assess_refusal("POST /x", status).resend_safety == "unknown"
 
 
 def test_evidence_names_the_tools_and_the_files() -> None:
-    told = retry_safety.of_turn(turn_of(tool("bash"), diffs=(FileDiff("a.txt"),)))
+    told = retry_safety.assess_turn(turn_of(tool("bash"), diffs=(FileDiff("a.txt"),)))
     assert "tools run: bash" in told.evidence
     assert "files changed: a.txt" in told.evidence
     assert str(told).startswith("Look at what it did before")
@@ -105,13 +105,13 @@ def test_evidence_names_the_tools_and_the_files() -> None:
 @pytest.mark.parametrize(
     ("answer", "state", "safety"),
     [
-        (CUT, "unknown", "unknown"),
+        (DISCONNECT, "unknown", "unknown"),
         ((404, {}, b""), "stopped", "safe"),
         ((500, {}, b""), "unknown", "unknown"),
     ],
 )
 def test_every_write_that_fails_says_how_it_stands(answer: Any, state: str, safety: str) -> None:
-    routes = one_x() | {"POST /session/ses_root01/fork": answer}
+    routes = v1_routes() | {"POST /session/ses_root01/fork": answer}
     with FakeServer(routes) as fake, Client(fake.url) as client:
         with pytest.raises((ServerConnectionError, StatusError)) as caught:
             client.fork(ROOT)
@@ -121,7 +121,7 @@ def test_every_write_that_fails_says_how_it_stands(answer: Any, state: str, safe
     assert (found.execution_state, found.resend_safety) == (state, safety)
 
 
-@pytest.mark.parametrize("answer", [PAGE, {}, ["x"], 7, None], ids=repr)
+@pytest.mark.parametrize("answer", [HTML_PAGE, {}, ["x"], 7, None], ids=repr)
 @pytest.mark.parametrize(
     ("route", "write"),
     [
@@ -132,7 +132,7 @@ def test_every_write_that_fails_says_how_it_stands(answer: Any, state: str, safe
 def test_a_write_whose_answer_cannot_be_read_may_have_been_done(
     route: str, write: Callable[[Client], object], answer: Any
 ) -> None:
-    with FakeServer(one_x() | {route: answer}) as fake, Client(fake.url) as client:
+    with FakeServer(v1_routes() | {route: answer}) as fake, Client(fake.url) as client:
         with pytest.raises(OpenCodeError) as caught:
             write(client)
         assert len(fake.asked(route)) == 1
@@ -159,11 +159,11 @@ def test_a_write_that_is_interrupted_says_how_it_stands_in_a_line(
     def interrupt(seen: Any) -> Any:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         fake.closing.wait(10.0)
-        return CUT
+        return DISCONNECT
 
     asked = {"id": "per_1", "sessionID": "ses_root01", "permission": "bash", "patterns": ["ls"]}
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
-    routes = one_x(message=stored, permission=[asked]) | {route: interrupt}
+    routes = v1_routes(message=stored, permission=[asked]) | {route: interrupt}
     with FakeServer(routes) as fake:
         alone.run(f"%oc_connect {fake.url}\n%oc_session ses_root01")
         shown = alone.fails(line)
@@ -177,7 +177,7 @@ def test_a_write_that_is_interrupted_says_how_it_stands_in_a_line(
 
 
 def test_a_failed_read_has_nothing_to_send_again() -> None:
-    fake = FakeServer(one_x(session=(404, {}, b"")))
+    fake = FakeServer(v1_routes(session=(404, {}, b"")))
     with fake, Client(fake.url) as client, pytest.raises(StatusError) as caught:
         client.session("ses_root01")
     assert caught.value.resend is None
@@ -220,16 +220,16 @@ def test_two_prompts_have_one_digest_only_if_they_are_one(first: Any, second: An
     assert (digest(*first) == digest(*second)) == (first == second)
 
 
-def wanted(**changes: Any) -> Wanted:
+def wanted(**changes: Any) -> PromptKey:
     fields = {"text": "hi", "files": (), "digest": "d1", "model": ModelRef("acme", "m-1")}
-    return Wanted(**(fields | {"agent": "build"} | changes))
+    return PromptKey(**(fields | {"agent": "build"} | changes))
 
 
 MODEL = {"providerID": "acme", "modelID": "m-1"}
 
 
 def history(finish: str | None = "stop", **info: Any) -> list[dict[str, Any]]:
-    from support.fake import assistant, user
+    from support.fake_server import assistant, user
 
     asked = user("msg_1")
     asked["info"] |= {"model": MODEL, "agent": "build"} | info
@@ -251,21 +251,21 @@ def history(finish: str | None = "stop", **info: Any) -> list[dict[str, Any]]:
     ],
 )
 def test_only_the_same_prompt_that_succeeded_is_an_answer(
-    messages: Any, prompt: Wanted, found: bool
+    messages: Any, prompt: PromptKey, found: bool
 ) -> None:
-    with FakeServer(one_x(message=messages)) as fake, Client(fake.url) as client:
-        assert (answered.in_session(client, ROOT, prompt) is not None) == found
+    with FakeServer(v1_routes(message=messages)) as fake, Client(fake.url) as client:
+        assert (answered.find_in_session(client, ROOT, prompt) is not None) == found
 
 
 @pytest.mark.parametrize(
     "metadata", [None, {"opencode_magics": 1}, {"opencode_magics": {"prompts": {"d1": 7}}}]
 )
 def test_metadata_of_others_is_no_note(metadata: Any) -> None:
-    from support.fake import SESSION
+    from support.fake_server import SESSION
 
-    routes = one_x(sessions=[{**SESSION, "metadata": metadata}], message=history())
+    routes = v1_routes(sessions=[{**SESSION, "metadata": metadata}], message=history())
     with FakeServer(routes) as fake, Client(fake.url) as client:
-        assert answered.in_directory(client, "/work/p", wanted()) is None
+        assert answered.find_in_directory(client, "/work/p", wanted()) is None
 
 
 def test_the_second_run_of_a_prompt_costs_nothing_and_says_so(shell: Shell, client: Client) -> None:
@@ -285,7 +285,7 @@ def test_a_prompt_that_was_sent_without_once_counts_as_well(shell: Shell, client
     assert "From history" in shell.run("%oc_prompt --once #text 3").text
 
 
-@both
+@both_generations
 def test_a_command_that_a_person_ran_since_changes_no_answer(
     shell: Shell, client: Client, generation: str
 ) -> None:
@@ -294,7 +294,7 @@ def test_a_command_that_a_person_ran_since_changes_no_answer(
     root = "/api/session" if generation == "2.x" else "/session"
     body = {"agent": "build", "command": "echo hi"}
     client._http.post(f"{client.url}{root}/{session.id}/shell", json=body).raise_for_status()
-    (turn,) = transcript.read(client, session).turns
+    (turn,) = transcript.read_transcript(client, session).turns
     assert (turn.outcome, turn.text) == ("succeeded", "word0 word1 word2")
     with attach(client, session) as run:
         run.start()

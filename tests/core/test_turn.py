@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.recorded import V1_FLOWS, case, events, flow, heard_in
+from support.recorded_flows import V1_FLOWS, case, events, events_in, flow
 
 from opencode_magics.core.events import (
-    Ended,
     MessageChanged,
     PartChanged,
     PartDelta,
     PermissionAsked,
     RequestReplied,
-    Reread,
     SessionChanged,
     StatusChanged,
+    StoreSnapshot,
+    TurnEnded,
     coalesce,
 )
 from opencode_magics.core.model import (
@@ -32,7 +32,7 @@ from opencode_magics.core.model import (
     ToolCall,
     Usage,
 )
-from opencode_magics.core.turn import Turn, advance, advance_all, verdict
+from opencode_magics.core.turn import Turn, advance, advance_all, judge_idle_turn
 
 OUTCOMES = {
     "abort_hang": "aborted",
@@ -94,7 +94,7 @@ def test_a_stream_heard_twice_ends_in_the_same_turn(name):
 def test_bytes_may_come_in_any_pieces(name, size):
     recorded = flow(name)
     pieces = [recorded.raw[i : i + size] for i in range(0, len(recorded.raw), size)]
-    assert tuple(heard_in(pieces)) == recorded.events
+    assert tuple(events_in(pieces)) == recorded.events
 
 
 @pytest.mark.parametrize("name", V1_FLOWS)
@@ -244,12 +244,12 @@ def test_a_tool_that_still_seems_to_run_is_no_success():
 
 
 def test_a_verdict_stays():
-    turn = advance(turn_of(), Ended("aborted"))
+    turn = advance(turn_of(), TurnEnded("aborted"))
     assert advance(turn, reread(PROMPT, message(1, finish="stop"))).outcome == "aborted"
 
 
 def test_what_nobody_could_tell_the_store_may_tell_later():
-    turn = advance(turn_of(), Ended("unknown"))
+    turn = advance(turn_of(), TurnEnded("unknown"))
     assert turn.outcome == "unknown"
     assert advance(turn, reread(PROMPT, message(1, finish="stop"))).outcome == "succeeded"
 
@@ -336,8 +336,8 @@ def idle() -> StatusChanged:
     return StatusChanged("s", Status("idle"))
 
 
-def reread(*messages: Message, **fields: object) -> Reread:
-    return Reread("s", Status("idle"), messages, **fields)
+def reread(*messages: Message, **fields: object) -> StoreSnapshot:
+    return StoreSnapshot("s", Status("idle"), messages, **fields)
 
 
 # -- from bug reports ------------------------------------------------------------------------------
@@ -362,7 +362,7 @@ def test_g1_07_a_stale_idle_closes_nothing():
     for event in heard:
         turn = advance(turn, event)
         assert turn.outcome == "running"  # the store has not been read
-    answered = advance(turn, Reread("ses_root01", Status("idle"), turn.log))
+    answered = advance(turn, StoreSnapshot("ses_root01", Status("idle"), turn.log))
     assert (answered.outcome, answered.text) == ("succeeded", "real answer")
 
 
@@ -385,14 +385,14 @@ def test_g1_09_an_unknown_permission_event_is_logged_not_fatal(caplog):
 def test_g3_03_an_abort_that_idles_twice_is_aborted_once():
     turn = advance(Turn("ses_root01", "msg_u1"), MessageChanged(_user("msg_u1")))
     turn = advance_all(turn, case("sse_v1_abort.sse"))
-    turn = advance(turn, Reread("ses_root01", Status("idle"), turn.log))
+    turn = advance(turn, StoreSnapshot("ses_root01", Status("idle"), turn.log))
     assert turn.outcome == case("sse_v1_abort.expected.json")["state"]
 
 
 def test_g1_18_a_provider_error_is_a_failure_that_names_it():
     turn = advance(Turn("ses_root01", "msg_u1"), MessageChanged(_user("msg_u1")))
     turn = advance_all(turn, case("sse_v1_auth_error.sse"))
-    turn = advance(turn, Reread("ses_root01", Status("idle"), turn.log))
+    turn = advance(turn, StoreSnapshot("ses_root01", Status("idle"), turn.log))
     expected = case("sse_v1_auth_error.expected.json")
     assert turn.outcome == expected["state"]
     assert turn.failure.name == expected["error_name"]
@@ -409,7 +409,8 @@ def test_g1_19_the_answer_of_an_earlier_prompt_is_not_mine():
         for n, m in enumerate(wire)
     )
     turn = advance(
-        Turn("ses_root01", stored["my_message_id"]), Reread("ses_root01", Status("busy"), messages)
+        Turn("ses_root01", stored["my_message_id"]),
+        StoreSnapshot("ses_root01", Status("busy"), messages),
     )
     assert turn.stored
     assert turn.answers == ()
@@ -444,9 +445,9 @@ HALF = Message("msg_2", "ses_1", "assistant", created=2, parent="msg_1")
     ids=["half done", "parked", "failed", "missing"],
 )
 def test_a_turn_of_an_idle_session_won_t_go_on(turn: Turn, outcome: str, why: str) -> None:
-    assert verdict(turn, idle_for=2.9) is None
-    ended = verdict(turn, idle_for=3.0)
+    assert judge_idle_turn(turn, idle_for=2.9) is None
+    ended = judge_idle_turn(turn, idle_for=3.0)
     assert ended is not None
     over = advance(turn, ended)
     assert (over.outcome, over.failure and over.failure.name) == (outcome, why)
-    assert verdict(over, idle_for=60.0) is None
+    assert judge_idle_turn(over, idle_for=60.0) is None

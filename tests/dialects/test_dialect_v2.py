@@ -16,14 +16,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from support.fake import CUT, FakeServer, in_turn, two_x
-from support.recorded import DATA, V2_FLOWS, case, transcript
+from support.fake_server import DISCONNECT, FakeServer, answers_in_turn, v2_routes
+from support.recorded_flows import DATA, V2_FLOWS, case, transcript
 from support.wire import reply_of, run
 
 from opencode_magics import history
 from opencode_magics.client.client import Client
 from opencode_magics.core import columns
-from opencode_magics.core.events import PermissionAsked, Reread
+from opencode_magics.core.events import PermissionAsked, StoreSnapshot
 from opencode_magics.core.model import (
     Attachment,
     Message,
@@ -47,11 +47,11 @@ from opencode_magics.errors import (
     UnknownNameError,
 )
 from opencode_magics.history import prices
-from opencode_magics.history.frames import KINDS
+from opencode_magics.history.frames import FRAME_KINDS
 from opencode_magics.history.load import is_finished
 from opencode_magics.sessions import status, store
 from opencode_magics.sessions import transcript as transcripts
-from opencode_magics.sessions.lookup import create
+from opencode_magics.sessions.lookup import create_session
 from opencode_magics.sessions.polling import QUIET
 from opencode_magics.sessions.run import Run, attach, prepare
 
@@ -131,8 +131,8 @@ def test_who_stopped_a_turn_stands_in_the_log_alone() -> None:
     start = Turn(told.session, told.prompts[0])
 
     def outcome(rows: Any, frames: Any) -> tuple[str, str]:
-        read = shapes.messages(told.session, rows, why=dict(shapes.reasons(frames)))
-        turn = advance(start, Reread(told.session, Status("idle"), read))
+        read = shapes.messages(told.session, rows, why=dict(shapes.interruption_reasons(frames)))
+        turn = advance(start, StoreSnapshot(told.session, Status("idle"), read))
         return turn.outcome, str(turn.failure)
 
     assert outcome(told.rows, told.frames) == ("aborted", "aborted: Step interrupted")
@@ -143,7 +143,7 @@ def test_who_stopped_a_turn_stands_in_the_log_alone() -> None:
     assert outcome(early, ()) == ("interrupted", nobody)
     # What was heard stays, whatever the store can tell.
     heard = advance_all(start, told.heard())
-    bare = Reread(told.session, Status("idle"), shapes.messages(told.session, told.rows))
+    bare = StoreSnapshot(told.session, Status("idle"), shapes.messages(told.session, told.rows))
     assert advance(heard, bare).outcome == "aborted"
 
 
@@ -163,7 +163,7 @@ def test_a_turn_among_other_things() -> None:
     """A child's text, a total of the session and an unknown kind are none of the turn's own."""
     told = [f | {"created": n} for n, f in enumerate(frames_of("sse_v2_turn.sse"), 1)]
     turn = advance_all(Turn("ses_root01", "msg_mine01"), [e for f in told for e in V2().events(f)])
-    turn = advance(turn, Reread("ses_root01", Status("idle"), turn.log))
+    turn = advance(turn, StoreSnapshot("ses_root01", Status("idle"), turn.log))
     expected = case("sse_v2_turn.expected.json")
     assert (turn.text, turn.outcome, turn.cost) == (
         expected["text"],
@@ -206,7 +206,7 @@ def test_g5_04_a_turn_says_nothing_of_another_clients(mine: str, text: str) -> N
         for event in V2().events({"type": kind, "id": f"evt_{at}", "created": at, "data": data})
     ]
     turn = advance_all(Turn("ses_1", mine), events)
-    turn = advance(turn, Reread("ses_1", Status("idle"), shapes.messages("ses_1", rows)))
+    turn = advance(turn, StoreSnapshot("ses_1", Status("idle"), shapes.messages("ses_1", rows)))
     assert turn.text == text
     assert turn.outcome == "succeeded"
 
@@ -289,12 +289,12 @@ def test_no_row_breaks_a_turn_or_a_frame_whatever_is_wrong_with_it() -> None:
                 rows = [*told.rows[:at], wrong, *told.rows[at + 1 :]]
                 with suppress(StreamError):
                     read = decode("messages", partial(shapes.messages, told.session), rows)
-                    stored = Reread(told.session, Status("idle"), read)
+                    stored = StoreSnapshot(told.session, Status("idle"), read)
                     assert advance(Turn(told.session, told.prompts[0]), stored).outcome
-                kept += shapes.messages(told.session, [wrong], shapes.readable)
+                kept += shapes.messages(told.session, [wrong], shapes.readable_message)
             tried.add(shape)
-    for kind in KINDS.values():
-        columns.frame(kind.columns, kind.rows(kept))
+    for kind in FRAME_KINDS.values():
+        columns.frame_from_rows(kind.columns, kind.rows(kept))
     assert len(tried) > 5
 
 
@@ -350,7 +350,7 @@ def test_both_names_of_what_a_provider_adds_are_passed_over() -> None:
 def test_a_row_that_cannot_be_read_is_named_and_loses_nothing_else() -> None:
     good = {"id": "m1", "type": "user", "text": "hi", "time": {"created": 1}}
     bad = {"id": "m2", "type": "assistant", "content": [{"no": "type"}], "time": {"created": 2}}
-    found = shapes.messages("s", [good, bad, {"type": "user"}], shapes.readable)
+    found = shapes.messages("s", [good, bad, {"type": "user"}], shapes.readable_message)
     assert [m.unread for m in found] == [(), ("content",), ("id",)]
     assert found[1].created == 2
     with pytest.raises(KeyError):
@@ -434,8 +434,8 @@ def test_g1_12_a_session_is_made_where_it_was_asked_for() -> None:
     assert request.body == {"title": "a title", "location": {"directory": "/work/p"}}
     elsewhere = {"data": {"id": "ses_x", "location": {"directory": "/home/srv"}}}
     wrong = pytest.raises(UnknownNameError, match="/home/srv instead of /work/p")
-    with FakeServer(two_x(create=elsewhere)) as fake, Client(fake.url) as client, wrong:
-        create(client, "title", "/work/p")
+    with FakeServer(v2_routes(create=elsewhere)) as fake, Client(fake.url) as client, wrong:
+        create_session(client, "title", "/work/p")
 
 
 def test_rules_are_replaced_as_a_whole() -> None:
@@ -478,7 +478,7 @@ def test_that_archived_sessions_can_not_be_listed_is_said_where_the_server_could
         refused = (status, {}, b'{"_tag": "UnknownError"}')
         return refused if "archived" in seen.query else {"data": [], "cursor": {}}
 
-    with FakeServer(two_x(sessions=listed)) as fake, Client(fake.url) as client:
+    with FakeServer(v2_routes(sessions=listed)) as fake, Client(fake.url) as client:
         if status == 400:
             assert client.sessions(everywhere=True) == ()
         else:
@@ -497,7 +497,7 @@ def played(fake: FakeServer) -> Turn:
 
 
 def test_g1_05_a_prompt_that_arrived_before_the_connection_broke_is_followed() -> None:
-    routes = two_x(prompt=CUT, message=rows(USER, ANSWER)) | {ONE: {"data": USER}}
+    routes = v2_routes(prompt=DISCONNECT, message=rows(USER, ANSWER)) | {ONE: {"data": USER}}
     with FakeServer(routes) as fake:
         assert played(fake).text == "done"
         assert len(fake.asked(POST)) == 1
@@ -505,14 +505,16 @@ def test_g1_05_a_prompt_that_arrived_before_the_connection_broke_is_followed() -
 
 def test_g1_05_a_prompt_that_may_have_been_lost_is_not_sent_again() -> None:
     inbox = {"GET /api/session/ses_root01/inbox": {"data": []}}
-    with FakeServer(two_x(prompt=CUT) | {ONE: MISSING} | inbox) as fake:
+    with FakeServer(v2_routes(prompt=DISCONNECT) | {ONE: MISSING} | inbox) as fake:
         with pytest.raises(TurnError, match="not known whether"):
             played(fake)
         assert len(fake.asked(POST)) == 1
 
 
 def test_g1_06_what_happened_in_a_gap_is_read_from_the_store() -> None:
-    with FakeServer(two_x(message=rows(USER, ANSWER)), [[b": heartbeat\n\n", CUT], []]) as fake:
+    with FakeServer(
+        v2_routes(message=rows(USER, ANSWER)), [[b": heartbeat\n\n", DISCONNECT], []]
+    ) as fake:
         began = time.monotonic()
         assert played(fake).text == "done"
         assert time.monotonic() - began < QUIET
@@ -520,10 +522,10 @@ def test_g1_06_what_happened_in_a_gap_is_read_from_the_store() -> None:
 
 def test_g1_36_a_list_of_the_active_that_lags_behind_the_end_is_waited_for() -> None:
     busy = {"data": {ROOT.id: {"type": "running"}}}
-    active = in_turn(busy, busy, busy, {"data": {}})
+    active = answers_in_turn(busy, busy, busy, {"data": {}})
     over = b'data: {"type":"session.idle","data":{"sessionID":"ses_root01"}}\n\n'
-    routes = two_x(message=rows(USER, ANSWER), active=active)
-    with FakeServer(routes, [[over, CUT], []]) as fake:
+    routes = v2_routes(message=rows(USER, ANSWER), active=active)
+    with FakeServer(routes, [[over, DISCONNECT], []]) as fake:
         assert played(fake).outcome == "succeeded"
         assert len(fake.asked("GET /api/session/active")) >= 4
 
@@ -533,7 +535,7 @@ DISJOINT = {"input": 70, "output": 15, "reasoning": 5, "cache": {"read": 30, "wr
 
 def framed(*stored: Any, kind: str = "messages") -> Any:
     read = shapes.messages(ROOT.id, stored)
-    return columns.frame(KINDS[kind].columns, KINDS[kind].rows(read))
+    return columns.frame_from_rows(FRAME_KINDS[kind].columns, FRAME_KINDS[kind].rows(read))
 
 
 def test_g2_04_reasoning_is_beside_the_output_and_the_cost_is_the_servers() -> None:
@@ -547,7 +549,7 @@ def test_g2_05_what_came_from_the_cache_is_no_input_and_has_its_own_price() -> N
     assert (row["input"], row["cache_read"], row["cache_write"]) == (70, 30, 2)
     assert row["context"] == 70 + 30 + 2
     dear = {"acme/m": {"input": 1e6, "output": 0, "cache_read": 1, "cache_write": 1}}
-    (price,) = prices.of_mapping(dear).values()
+    (price,) = prices.prices_from_mapping(dear).values()
     used = shapes.messages(ROOT.id, [ANSWER | {"tokens": DISJOINT}])[0].usage
     assert used
     assert prices.listed(price, used, None).cost == pytest.approx(70 + 32e-6)
@@ -567,7 +569,7 @@ def test_g2_21_a_message_that_is_being_written_is_no_final_one() -> None:
 
 
 def test_a_route_that_is_missing_is_no_empty_answer() -> None:
-    routes = two_x() | {"GET /api/model": (404, {}, b"")}
+    routes = v2_routes() | {"GET /api/model": (404, {}, b"")}
     with (
         FakeServer(routes) as fake,
         Client(fake.url, directory="/work/p") as client,
@@ -603,8 +605,8 @@ CALLS |= {
     "shell_output": lambda c: c.shell_output("sh_1"),
     "usage": lambda c: history.usage(c, "model", cache=False),
     "history": lambda c: history.messages(c, [ROOT], cache=False),
-    "status": lambda c: status.read(c, [ROOT]),
-    "rules": lambda c: store.rules_of(c, ROOT),
+    "status": lambda c: status.read_states(c, [ROOT]),
+    "rules": lambda c: store.session_rules(c, ROOT),
     "attach": lambda c: attach(c, ROOT),
     "show": lambda c: transcripts.read(c, ROOT),
 }
@@ -636,13 +638,13 @@ NONSENSE = [True, [], {"data": True}, {"data": {"id": 7}}, {"data": {"payload": 
 
 @pytest.mark.parametrize("nonsense", NONSENSE)
 def test_a_prompt_whose_receipt_is_nonsense_is_followed_if_it_is_there(nonsense: Any) -> None:
-    found = two_x(prompt=nonsense, message=rows(USER, ANSWER)) | {ONE: {"data": USER}}
+    found = v2_routes(prompt=nonsense, message=rows(USER, ANSWER)) | {ONE: {"data": USER}}
     over = b'data: {"type":"session.execution.succeeded","data":{"sessionID":"ses_root01"}}\n\n'
     with FakeServer(found, [[over]]) as fake:
         assert played(fake).text == "done"
         assert len(fake.asked(POST)) == 1
     inbox = {"GET /api/session/ses_root01/inbox": {"data": []}}
-    with FakeServer(two_x(prompt=nonsense) | {ONE: MISSING} | inbox) as fake:
+    with FakeServer(v2_routes(prompt=nonsense) | {ONE: MISSING} | inbox) as fake:
         with pytest.raises(TurnError, match="not known whether"):
             played(fake)
         assert len(fake.asked(POST)) == 1
@@ -689,7 +691,7 @@ def bad(request: pytest.FixtureRequest) -> Any:
 @contextmanager
 def spoilt_for(use: str, bad: Any, *stored: Any) -> Iterator[Client]:
     """A client of a server with a session, of which all that a use can do without is bad."""
-    done = two_x(sessions=rows(STORED), message=rows(*stored or (USER, ANSWER)))
+    done = v2_routes(sessions=rows(STORED), message=rows(*stored or (USER, ANSWER)))
     done |= {"GET /api/model": {"data": []}, "GET /api/agent": {"data": []}}
     done |= {route: bad for route, uses in ASIDE.items() if use in uses}
     ended = b'{"type":"session.execution.succeeded","data":{"sessionID":"ses_root01"}}'
@@ -726,7 +728,7 @@ def test_sessions_are_listed_without_their_status_and_project(bad: Any) -> None:
 
 def test_a_status_without_what_waits_is_one(bad: Any) -> None:
     with spoilt_for("status", bad) as client:
-        (idle,) = status.read(client, [ROOT])
+        (idle,) = status.read_states(client, [ROOT])
         assert idle.state == "idle"
         assert idle.error
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.fake import assistant, user
-from support.recorded import case
+from support.fake_server import assistant, user
+from support.recorded_flows import case
 from support.wire import PAGE, reply_of, run
 
 from opencode_magics.core.model import (
@@ -23,12 +23,12 @@ from opencode_magics.dialects.base import (
     Prompt,
     Reply,
     Request,
+    clean_text,
+    decode_list,
     detect,
     dumps,
-    failure,
+    error_from_reply,
     loads,
-    many,
-    mend,
 )
 from opencode_magics.dialects.v1 import V1, _message_with_parts, _session
 from opencode_magics.errors import (
@@ -124,7 +124,7 @@ def test_a_401_asks_for_credentials_at_once():
     ],
 )
 def test_all_error_shapes_become_exceptions_with_the_servers_reason(code, body, kind, words):
-    error = failure(reply_of(Request("GET", "/session"), body, code))
+    error = error_from_reply(reply_of(Request("GET", "/session"), body, code))
     assert type(error) is kind
     assert words in str(error)
     assert error.status == code
@@ -132,12 +132,12 @@ def test_all_error_shapes_become_exceptions_with_the_servers_reason(code, body, 
 
 def test_g1_33_an_error_body_of_any_shape_is_text():
     for body in ([], "text", {"data": "text"}, {"data": {"message": None}}, {"name": None}):
-        assert str(failure(reply_of(Request("GET", "/x"), body, 500)))
+        assert str(error_from_reply(reply_of(Request("GET", "/x"), body, 500)))
 
 
 def test_a_redirect_of_a_post_is_said_and_not_followed():
     reply = Reply(Request("POST", "/session"), 307, {"location": "http://elsewhere/"}, b"")
-    assert "http://elsewhere/" in str(failure(reply))
+    assert "http://elsewhere/" in str(error_from_reply(reply))
 
 
 def test_a_web_page_is_no_answer():
@@ -154,7 +154,7 @@ def test_g1_29_half_a_surrogate_pair_is_mended_both_ways():
     assert text == "bad \ufffd half, good \U0001f600, nul \0"
     assert json.loads(dumps({"text": "bad \ud83d"}))["text"] == "bad \ufffd"
     assert loads('"\\ud83d\\ude00"') == "\U0001f600"
-    assert mend("plain") == "plain"
+    assert clean_text("plain") == "plain"
 
 
 # -- what 1.x is sent ------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def test_unknown_kinds_pass_and_malformed_known_ones_are_named():
 def test_what_is_no_list_is_not_an_empty_one(answer):
     """Nothing is known then: not that no permission waits, nor that a turn is over."""
     with pytest.raises(OpenCodeError, match="a list was expected"):
-        many("a permission", dict, answer)
+        decode_list("a permission", dict, answer)
 
 
 def test_an_answer_in_another_shape_is_an_error_that_names_it():

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fake import FakeServer
+from support.fake_server import FakeServer
 from support.histories import T0, asked, many, said, serving, tool, usage, wire_session
 
 from opencode_magics import history
@@ -23,7 +23,7 @@ from opencode_magics.client.client import Client
 from opencode_magics.core.model import Session
 from opencode_magics.history import Cache
 from opencode_magics.history.cache import Rows
-from opencode_magics.history.frames import KINDS
+from opencode_magics.history.frames import FRAME_KINDS
 from opencode_magics.history.packing import pack, unpack
 
 
@@ -337,8 +337,8 @@ def test_sums_use_it_too(cache: Cache) -> None:
 
 @given(st.data())
 def test_columns_are_read_as_they_were_written(data: st.DataObject) -> None:
-    kind = data.draw(st.sampled_from(sorted(KINDS)))
-    columns = KINDS[kind].columns
+    kind = data.draw(st.sampled_from(sorted(FRAME_KINDS)))
+    columns = FRAME_KINDS[kind].columns
     rows = data.draw(st.integers(0, 6))
     some = {
         "string": st.text(max_size=5) | st.sampled_from(["\x1e", "\x1f", "a\x1fb"]),

@@ -13,9 +13,9 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 from IPython.core.error import UsageError
-from support.both import both
+from support.generations import both_generations
 from support.histories import T0, asked, forks, many, said, serving, usage, wire_session
-from support.shell import Shell, one_line_and_what_to_do
+from support.ipython_shell import Shell, is_short_error
 
 from opencode_magics import history
 from opencode_magics.client.client import Client
@@ -23,8 +23,8 @@ from opencode_magics.core.model import Session
 from opencode_magics.dialects.base import Reply
 from opencode_magics.errors import MissingPackageError, UnknownNameError
 from opencode_magics.history import Exported
-from opencode_magics.history.frames import KINDS, SESSIONS
-from opencode_magics.history.sums import exact
+from opencode_magics.history.frames import FRAME_KINDS, SESSIONS
+from opencode_magics.history.sums import exact_sum
 
 DAY = 86_400_000
 FORMATS = {"parquet": "read_parquet", "jsonl": "read_json"}
@@ -38,7 +38,7 @@ def ask(path: Path, sql: str, format: str = "parquet") -> list[tuple[Any, ...]]:
     """What DuckDB answers; `{messages}` and its kin are the exported tables."""
     tables = {
         kind: f"{FORMATS[format]}('{path}/{kind}/*/*.{format}', hive_partitioning = true)"
-        for kind in ("sessions", *KINDS)
+        for kind in ("sessions", *FRAME_KINDS)
     }
     with duckdb.connect() as db:
         return db.execute("set timezone = 'UTC'").execute(sql.format(**tables)).fetchall()
@@ -46,7 +46,7 @@ def ask(path: Path, sql: str, format: str = "parquet") -> list[tuple[Any, ...]]:
 
 def cost(path: Path, where: str = "duplicate_of is null", format: str = "parquet") -> float:
     sql = f"select cost from {{messages}} where cost is not null and {where}"
-    return exact(row[0] for row in ask(path, sql, format))
+    return exact_sum(row[0] for row in ask(path, sql, format))
 
 
 def files(path: Path) -> dict[str, tuple[int, bytes]]:
@@ -72,7 +72,7 @@ def test_sums_by_day_model_and_session_are_those_of_usage(tmp_path: Path, format
         export(client, tmp_path, format=format)
         by = ["day", "model", "session"]
         found = usage(client, by)
-        assert cost(tmp_path, format=format) == exact([expected["billed_total"], 0.5])
+        assert cost(tmp_path, format=format) == exact_sum([expected["billed_total"], 0.5])
         assert (
             cost(tmp_path, "true", format)
             == usage(client, "total", keep_duplicates=True).attrs["total"]["cost"]
@@ -83,7 +83,7 @@ def test_sums_by_day_model_and_session_are_those_of_usage(tmp_path: Path, format
         "from {messages} where duplicate_of is null and role = 'assistant' group by 1, 2, 3",
         format,
     )
-    told = {(str(d), m, s): (c and exact([c]), i, n) for d, m, s, c, i, n in rows}
+    told = {(str(d), m, s): (c and exact_sum([c]), i, n) for d, m, s, c, i, n in rows}
     wanted = {
         (f"{row['day']:%Y-%m-%d}", row["model"], row["session"]): (
             row["cost"],
@@ -141,7 +141,10 @@ def test_a_column_has_its_type_where_it_is_empty_too(tmp_path: Path) -> None:
     )
     with serving([wire_session("ses_A")], {"ses_A": [one, two]}) as (client, _):
         export(client, tmp_path)
-    for kind, columns in {"sessions": SESSIONS, **{k: v.columns for k, v in KINDS.items()}}.items():
+    for kind, columns in {
+        "sessions": SESSIONS,
+        **{k: v.columns for k, v in FRAME_KINDS.items()},
+    }.items():
         shapes = {str(pq.read_schema(f)) for f in (tmp_path / kind).rglob("*.parquet")}
         assert len(shapes) == 1
         schema = pq.read_schema(next((tmp_path / kind).rglob("*.parquet")))
@@ -297,7 +300,7 @@ def test_copies_can_be_told_by_their_key_alone(tmp_path: Path) -> None:
     with serving(sessions, messages) as (client, _):
         export(client, tmp_path)
     sql = "select any_value(cost) from {messages} where cost is not null group by key"
-    assert exact(row[0] for row in ask(tmp_path, sql)) == expected["billed_total"]
+    assert exact_sum(row[0] for row in ask(tmp_path, sql)) == expected["billed_total"]
 
 
 def test_an_original_that_cannot_be_read_is_said(tmp_path: Path) -> None:
@@ -317,10 +320,10 @@ class Interrupted(Client):
 
     at = ""
 
-    def pages(self, session: Session) -> tuple[Reply, ...]:
+    def message_pages(self, session: Session) -> tuple[Reply, ...]:
         if session.id == self.at:
             raise KeyboardInterrupt
-        return super().pages(session)
+        return super().message_pages(session)
 
 
 def test_forks_that_were_not_all_looked_for_are_no_answer() -> None:
@@ -474,7 +477,7 @@ def worked(shell: Shell, client: Client, request: pytest.FixtureRequest) -> Sequ
     return [s for s in client.sessions() if s.id in made or s.parent in made]
 
 
-@both
+@both_generations
 @pytest.mark.parametrize("format", FORMATS)
 def test_what_a_real_server_did_is_exported_with_its_magic(
     shell: Shell,
@@ -514,4 +517,4 @@ def test_what_cannot_be_meant_is_a_sentence(shell: Shell, line: str, told: str) 
     failed = shell.fails(f"%oc_export {line}")
     assert isinstance(failed.error, UsageError)
     assert told in failed.text
-    assert one_line_and_what_to_do(failed)
+    assert is_short_error(failed)

@@ -15,21 +15,21 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from support.fake import CUT, FakeServer, two_x
+from support.fake_server import DISCONNECT, FakeServer, v2_routes
 from support.histories import T0, Wire, asked, forks, many, said, serving, tool, usage, wire_session
 
 from opencode_magics import history, tables
 from opencode_magics.client.client import Client
-from opencode_magics.core.columns import built, empty, taken
+from opencode_magics.core.columns import empty_lists, frame_from_lists, lists_from_rows
 from opencode_magics.core.model import Session, Usage
 from opencode_magics.dialects.base import Reply, Request
 from opencode_magics.dialects.v1 import V1
 from opencode_magics.errors import ServerConnectionError, StreamError, UnknownNameError
 from opencode_magics.history import Cache, frames
 from opencode_magics.history.cache import Rows
-from opencode_magics.history.load import Loaded, load
+from opencode_magics.history.load import LoadedRows, load
 from opencode_magics.history.packing import pack, unpack
-from opencode_magics.history.sums import Entry, added, exact
+from opencode_magics.history.sums import UsageEntry, exact_sum, sum_of
 from opencode_magics.history.usage import USAGE
 from opencode_magics.prompts import mapping
 
@@ -59,7 +59,7 @@ def test_a_frame_has_the_same_columns_and_dtypes_whatever_is_in_it(kind: str) ->
         with serving([wire_session("ses_A")], {"ses_A": messages}) as (client, _):
             frame = getattr(history, kind)(client, cache=False)
         shapes.append([(name, getattr(d, "name", d)) for name, d in frame.dtypes.items()])
-        wanted = {n: c.dtype for n, c in frames.KINDS[kind].columns.items() if n != "key"}
+        wanted = {n: c.dtype for n, c in frames.FRAME_KINDS[kind].columns.items() if n != "key"}
         assert dict(shapes[-1]) == wanted
         for name, column in frame.items():
             if wanted[name] == "category":
@@ -76,7 +76,7 @@ def test_sessions_without_anything_have_their_columns_too() -> None:
 
 
 def test_help_tells_every_column() -> None:
-    for kind, table in frames.KINDS.items():
+    for kind, table in frames.FRAME_KINDS.items():
         told = getattr(history, kind).__doc__
         for name, column in table.columns.items():
             assert (f"{name} ({column.dtype}): {column.about}" in told) == (name != "key")
@@ -93,7 +93,7 @@ def test_help_tells_what_you_get(name: str) -> None:
 def test_the_page_of_columns_has_every_column() -> None:
     told = (Path(__file__).parents[2] / "notebooks" / "columns.md").read_text(encoding="utf-8")
     tables = {"sessions": frames.SESSIONS, "usage": USAGE}
-    tables |= {kind: table.columns for kind, table in frames.KINDS.items()}
+    tables |= {kind: table.columns for kind, table in frames.FRAME_KINDS.items()}
     tables |= tables.FRAMES | {"%%oc_map": mapping.COLUMNS}
     for kind, columns in tables.items():
         for name, column in columns.items():
@@ -118,7 +118,7 @@ def test_g2_03_04_05_06_09_10_19_21_every_message_has_the_tokens_it_took() -> No
     assert pd.isna(frame.loc["m5", "total"])
     assert frame.loc["m1", "steps"] == 2
     assert frame.loc["m2", "context"] == 375 + 15856
-    assert math.isclose(exact(frame["cost"].dropna()), expected["cost_sum"], abs_tol=1e-12)
+    assert math.isclose(exact_sum(frame["cost"].dropna()), expected["cost_sum"], abs_tol=1e-12)
     assert frame.loc["m8", "cost"] == 0.0000041
     assert frame.loc["m4", "cost"] == 0.0
     unknown = answers[answers["cost"].isna()]
@@ -260,20 +260,20 @@ def changed(value: Any, place: tuple[Any, ...], odd: Any) -> Any:
 @pytest.mark.parametrize("kind", ["messages", "steps", "parts", "tools"])
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: repr(odd)[:20])
 def test_an_odd_value_anywhere_leaves_a_frame_whole(kind: str, odd: Any) -> None:
-    columns, rows = frames.KINDS[kind]
+    columns, rows = frames.FRAME_KINDS[kind]
     for place in places(WHOLE):
         wire = json.dumps(changed(WHOLE, place, odd)).encode()
         reply = Reply(Request("GET", "/message"), 200, {}, wire)
         try:
-            messages = V1().transcript(Session("ses_A"), [reply])
+            messages = V1().readable_messages(Session("ses_A"), [reply])
         except StreamError:
             assert not isinstance(odd, dict | list)
             continue
-        lists = taken(columns, rows(messages))
+        lists = lists_from_rows(columns, rows(messages))
         # From the cache they are what they were.
         assert unpack(pack(columns, lists)) == lists
         assert {n: c.dtype for n, c in columns.items()} == {
-            n: getattr(d, "name", d) for n, d in built(columns, lists).dtypes.items()
+            n: getattr(d, "name", d) for n, d in frame_from_lists(columns, lists).dtypes.items()
         }
 
 
@@ -350,8 +350,8 @@ def test_steps_say_which_sums_up_the_conversation() -> None:
 
 
 def test_a_gap_of_nothing_is_not_negative() -> None:
-    assert math.copysign(1, exact([0.1, 0.2, -0.3 - 1e-13])) == 1
-    assert math.copysign(1, exact([-0.0])) == 1
+    assert math.copysign(1, exact_sum([0.1, 0.2, -0.3 - 1e-13])) == 1
+    assert math.copysign(1, exact_sum([-0.0])) == 1
 
 
 def test_a_lone_fork_says_that_it_has_copies() -> None:
@@ -486,12 +486,14 @@ def test_any_period_costs_what_its_messages_cost_once_each(seed: int) -> None:
     borders = [at for at, _ in told] + [t for s in sessions for t in s["time"].values()]
     since, until = sorted(random.choices(borders, k=2))
     until += 1
-    expected = exact(cost for at, cost in told if since <= at < until)
+    expected = exact_sum(cost for at, cost in told if since <= at < until)
     begin, end = (datetime.fromtimestamp(t / 1000, UTC) for t in (since, until))
     with serving(sessions, messages) as (client, _):
         for by in ("session", "root", "total", "model", "day"):
             found = usage(client, by, since=begin, until=end, progress=False)
-            assert (found.attrs["total"]["cost"] or 0) == exact(found["cost"].dropna()) == expected
+            assert (
+                (found.attrs["total"]["cost"] or 0) == exact_sum(found["cost"].dropna()) == expected
+            )
 
 
 class Interrupted(list[Any]):
@@ -503,14 +505,14 @@ class Interrupted(list[Any]):
 
 @pytest.mark.parametrize("column", ["session", "created", "text", "key"])
 def test_an_interrupt_leaves_no_half_of_a_session(column: str) -> None:
-    columns, rows = frames.KINDS["messages"]
-    lists = taken(columns, rows(V1().transcript(Session("ses_A"), [WHOLE_REPLY])))
-    loaded = Loaded(empty(columns))
+    columns, rows = frames.FRAME_KINDS["messages"]
+    lists = lists_from_rows(columns, rows(V1().readable_messages(Session("ses_A"), [WHOLE_REPLY])))
+    loaded = LoadedRows(empty_lists(columns))
     loaded.add(Session("ses_A"), Rows(lists))
     with pytest.raises(KeyboardInterrupt):
         loaded.add(Session("ses_B"), Rows(lists | {column: Interrupted(lists[column])}))
-    loaded.settle()
-    assert [*built(columns, loaded.lists)["session"]] == ["ses_A", "ses_A"]
+    loaded.trim()
+    assert [*frame_from_lists(columns, loaded.lists)["session"]] == ["ses_A", "ses_A"]
 
 
 def test_lone_surrogates_can_be_shown_and_saved(tmp_path: Path) -> None:
@@ -611,7 +613,7 @@ def test_g2_02_a_tree_has_roots_depths_and_sums_in_which_nothing_counts_twice() 
         assert found.loc[session, "cost"] == expected[session]["own"]
         assert found.loc[session, "cost_inclusive"] == expected[session]["inclusive"]
     assert found.attrs["total"]["cost"] == expected["grand_total_all_sessions"]
-    assert exact(found["cost"]) == expected["grand_total_all_sessions"]
+    assert exact_sum(found["cost"]) == expected["grand_total_all_sessions"]
     assert found.loc["ses_R", "subagents"] == 3
     assert [*listed.loc[["ses_R", "ses_C1", "ses_G"], "depth"]] == [0, 1, 2]
     assert {*listed.loc[["ses_R", "ses_C1", "ses_C2", "ses_G"], "root"]} == {"ses_R"}
@@ -632,7 +634,7 @@ def test_g2_16_what_is_archived_was_paid_for_as_well() -> None:
         assert pd.notna(listed.loc["ses_C2", "archived"]) == away
         assert listed["archived"].notna().sum() == away
         assert found.loc["ses_C2", "cost"] == 0.5
-        sums.append((exact(found["cost"]), found.loc["ses_R", "cost_inclusive"]))
+        sums.append((exact_sum(found["cost"]), found.loc["ses_R", "cost_inclusive"]))
     assert sums == [(expected["grand_total_all_sessions"], expected["ses_R"]["inclusive"])] * 2
 
 
@@ -654,9 +656,9 @@ def test_g2_01_what_a_fork_copied_is_counted_once(by: Any) -> None:
     with serving(sessions, messages) as (client, _):
         found = usage(client, by)
         doubled = usage(client, by, keep_duplicates=True)
-    assert exact(found["cost"].dropna()) == expected["billed_total"]
+    assert exact_sum(found["cost"].dropna()) == expected["billed_total"]
     assert found.attrs["total"]["input"] == expected["input_tokens"]
-    assert exact(doubled["cost"].dropna()) == expected["naive_wrong_total"]
+    assert exact_sum(doubled["cost"].dropna()) == expected["naive_wrong_total"]
     assert found.attrs["total"]["duplicates"] == 4
     assert doubled.attrs["total"]["duplicates"] == 0
     if by == "session":
@@ -738,9 +740,9 @@ def test_g2_07_only_what_happened_in_the_period_counts() -> None:
     with serving(sessions, messages) as (client, _):
         for by in ("session", "day", "model"):
             found = usage(client, by, since=since)
-            assert exact(found["cost"]) == 0.01, by
-            assert exact(usage(client, by, until=since)["cost"]) == 0.29, by
-        assert exact(usage(client, since="2020-01-01")["cost"]) == 0.30
+            assert exact_sum(found["cost"]) == 0.01, by
+            assert exact_sum(usage(client, by, until=since)["cost"]) == 0.29, by
+        assert exact_sum(usage(client, since="2020-01-01")["cost"]) == 0.30
 
 
 def test_sessions_wholly_inside_or_outside_a_period_are_not_read() -> None:
@@ -772,10 +774,10 @@ def test_a_zone_or_a_key_that_is_not_there_is_answered_with_those_that_are() -> 
 
 
 def test_g2_19_a_million_tiny_costs_add_up() -> None:
-    assert exact([0.0000041] * 1_000_000) == 4.1
-    entry = Entry((), "s", Usage(cost=0.0000041), calls=1)
-    assert added((), [entry] * 1000).cost == 0.0041
-    assert exact([0.1, 0.2, -0.3]) == 0
+    assert exact_sum([0.0000041] * 1_000_000) == 4.1
+    entry = UsageEntry((), "s", Usage(cost=0.0000041), calls=1)
+    assert sum_of((), [entry] * 1000).cost == 0.0041
+    assert exact_sum([0.1, 0.2, -0.3]) == 0
 
 
 def test_g2_09_a_subscription_is_named_and_divides_nothing_by_zero() -> None:
@@ -953,7 +955,7 @@ def test_a_session_that_cannot_be_read_costs_what_the_list_says(tmp_path: Path) 
 
 def test_a_server_that_goes_away_is_an_error_and_what_was_read_is_kept(tmp_path: Path) -> None:
     sessions, messages = many(20)
-    with serving(sessions, messages | {"ses_19": CUT}) as (client, fake):
+    with serving(sessions, messages | {"ses_19": DISCONNECT}) as (client, fake):
         cache = Cache(tmp_path / "h.db")
         with pytest.raises(ServerConnectionError):
             history.messages(client, cache=cache)
@@ -1012,7 +1014,7 @@ def test_usage_is_added_up_where_no_price_can_be_read() -> None:
     listed = {"data": [here | {"time": {"created": T0, "updated": T0}, "cost": 0.5}], "cursor": {}}
     gone = (404, {}, b"no such route")
     with (
-        FakeServer(two_x(sessions=listed) | {"GET /api/model": gone}) as fake,
+        FakeServer(v2_routes(sessions=listed) | {"GET /api/model": gone}) as fake,
         Client(fake.url, directory="/work/p") as client,
     ):
         found = usage(client)
@@ -1032,7 +1034,9 @@ def test_g2_13_rows_of_2_x_keep_their_kind_model_and_cost() -> None:
     before = {None: None, "c1": "c0", "c2": "c1"}
     page = lambda seen: pages[before[seen.query.get("cursor")]]  # noqa: E731
     with (
-        FakeServer(two_x(sessions=listed) | {route: page, "GET /api/model": {"data": []}}) as fake,
+        FakeServer(
+            v2_routes(sessions=listed) | {route: page, "GET /api/model": {"data": []}}
+        ) as fake,
         Client(fake.url, directory="/work/p") as client,
     ):
         found = history.messages(client, ["ses_root01"], cache=False)

@@ -15,25 +15,25 @@ import pandas as pd
 import pytest
 from IPython.core.error import UsageError
 from matplotlib.patches import Rectangle
-from support.both import both
-from support.notebook_turns import answer, permission, tool, turn
-from support.shell import Shell, one_line_and_what_to_do
+from support.generations import both_generations
+from support.ipython_shell import Shell, is_short_error
+from support.sample_turns import answer, permission, tool, turn
 
 from opencode_magics import history
 from opencode_magics.client.client import Client
 from opencode_magics.core import columns
-from opencode_magics.core.columns import Column, frame
+from opencode_magics.core.columns import Column, frame_from_rows
 from opencode_magics.core.model import Message, ModelRef, Session, Text, Usage
-from opencode_magics.core.turn import Settled, Turn
+from opencode_magics.core.turn import SettledRequest, Turn
 from opencode_magics.errors import MissingPackageError
 from opencode_magics.history import picture
 from opencode_magics.history.frames import MESSAGES, STEPS, message_rows, step_rows
-from opencode_magics.history.plots import context_of
+from opencode_magics.history.plots import context_from_frames
 from opencode_magics.history.spans import SPANS, Span, _of_session
-from opencode_magics.history.sums import Entry, summed
-from opencode_magics.history.timeline import timeline_of
+from opencode_magics.history.sums import UsageEntry, sums_by_key
+from opencode_magics.history.timeline import timeline_from_frame
 from opencode_magics.history.times import PERIODS
-from opencode_magics.history.usage import USAGE, Row
+from opencode_magics.history.usage import USAGE, UsageRow
 from opencode_magics.sessions.run import prepare
 
 DAY = 86_400_000
@@ -78,12 +78,12 @@ def drawn(shown: Any) -> bytes:
 # -- usage -----------------------------------------------------------------------------------------
 
 
-def call(*key: Any, cost: float | None = 0.5, calls: int = 1, **told: Any) -> Entry:
+def call(*key: Any, cost: float | None = 0.5, calls: int = 1, **told: Any) -> UsageEntry:
     used = None if cost is None else Usage(10, 2, 0, 30, 0, cost)
-    return Entry(key, "ses_1", used, calls=calls, unknown=int(cost is None), **told)
+    return UsageEntry(key, "ses_1", used, calls=calls, unknown=int(cost is None), **told)
 
 
-def usage(keys: str, *entries: Entry) -> pd.DataFrame:
+def usage(keys: str, *entries: UsageEntry) -> pd.DataFrame:
     """A usage frame as `history.usage` makes it."""
     by = keys.split(",")
     table = {
@@ -92,7 +92,7 @@ def usage(keys: str, *entries: Entry) -> pd.DataFrame:
         )
         for at, name in enumerate(by)
     }
-    return frame({**table, **SUMS}, [Row(one) for one in summed(entries)])
+    return frame_from_rows({**table, **SUMS}, [UsageRow(one) for one in sums_by_key(entries)])
 
 
 def test_bars_are_the_first_key_and_their_parts_the_second() -> None:
@@ -135,8 +135,10 @@ def test_weeks_and_months_too(period: str, step: int, name: str) -> None:
 
 
 def test_by_tool_calls_are_shown_for_no_cost_is_known() -> None:
-    entry = Entry(("bash",), "ses_1", calls=3, unknown=None)
-    shown = history.chart(usage("tool", entry, Entry(("read",), "ses_1", calls=5, unknown=None)))
+    entry = UsageEntry(("bash",), "ses_1", calls=3, unknown=None)
+    shown = history.chart(
+        usage("tool", entry, UsageEntry(("read",), "ses_1", calls=5, unknown=None))
+    )
     assert labels(shown) == ["read", "bash"]
     assert {"Calls by tool", "8 calls in all", "5", "3"} <= {*texts(shown)}
 
@@ -197,7 +199,7 @@ def test_nothing_can_be_drawn(keys: str) -> None:
 
 
 def test_a_total_is_one_bar() -> None:
-    shown = history.chart(frame(SUMS, [Row(one) for one in summed([call()])]))
+    shown = history.chart(frame_from_rows(SUMS, [UsageRow(one) for one in sums_by_key([call()])]))
     assert [b.get_width() for b in bars(shown)] == [0.5]
     assert texts(shown)[0] == "Cost"
 
@@ -226,7 +228,9 @@ def test_a_name_may_be_anything(name: str) -> None:
     assert all(len(label) <= 38 for label in labels(shown))
     assert not any(t.get_parse_math() for t in shown.findobj(mpl.text.Text))
     drawn(shown)
-    drawn(timeline_of(spans(Span(Session("s", name), 0, "tool", name, 1, 9000, "ok", name))))
+    drawn(
+        timeline_from_frame(spans(Span(Session("s", name), 0, "tool", name, 1, 9000, "ok", name)))
+    )
 
 
 # -- context ---------------------------------------------------------------------------------------
@@ -246,9 +250,9 @@ def prompt(at: int, text: str) -> Message:
 
 
 def context(*messages: Message, **told: Any) -> Any:
-    return context_of(
-        frame(STEPS, step_rows(messages)),
-        frame(MESSAGES, message_rows(messages)),
+    return context_from_frames(
+        frame_from_rows(STEPS, step_rows(messages)),
+        frame_from_rows(MESSAGES, message_rows(messages)),
         **told,
     )
 
@@ -304,7 +308,7 @@ TOP, SUB = Session("ses_1", "Work"), Session("ses_2", "Look (@explore subagent)"
 
 
 def spans(*rows: Span) -> pd.DataFrame:
-    return frame(SPANS, rows)
+    return frame_from_rows(SPANS, rows)
 
 
 def span(kind: str, start: int, end: int | None, session: Session = TOP, **told: Any) -> Span:
@@ -319,7 +323,7 @@ def places(shown: Any, colour: str) -> list[tuple[float, float]]:
 
 
 def test_a_subagents_lane_is_below_the_call_that_started_it() -> None:
-    shown = timeline_of(
+    shown = timeline_from_frame(
         spans(
             span("prompt", 0, 0, detail="Look around"),
             span("step", 0, 4000, status="succeeded"),
@@ -340,7 +344,7 @@ def test_a_subagents_lane_is_below_the_call_that_started_it() -> None:
 
 
 def test_calls_at_the_same_time_stand_below_each_other() -> None:
-    shown = timeline_of(
+    shown = timeline_from_frame(
         spans(*(span("tool", n, 1000 + n) for n in range(3)), span("tool", 1001, 1500))
     )
     rows = [y for _, y in places(shown, picture.BLUE)]
@@ -354,7 +358,7 @@ def test_waiting_is_drawn_over_its_call() -> None:
         span("waiting", 0, 1500, name="permission", status="once", detail="git push"),
     )
     frame.attrs["waiting"] = True
-    shown = timeline_of(frame)
+    shown = timeline_from_frame(frame)
     (wait,) = [b for b in bars(shown) if b.get_hatch()]
     assert wait.get_width() == pytest.approx(0.75)
     assert any("1.5 s of waiting for an answer" in t for t in texts(shown))
@@ -363,13 +367,13 @@ def test_waiting_is_drawn_over_its_call() -> None:
 
 
 def test_that_waiting_is_not_known_is_said() -> None:
-    shown = timeline_of(spans(span("tool", 0, 2000)))
+    shown = timeline_from_frame(spans(span("tool", 0, 2000)))
     assert "How long permissions were waited for, the server does not store." in texts(shown)
 
 
 def test_a_long_pause_is_cut_out_and_told() -> None:
     hour = 3_600_000
-    shown = timeline_of(spans(span("tool", 0, 2000), span("tool", hour, hour + 2000)))
+    shown = timeline_from_frame(spans(span("tool", 0, 2000), span("tool", hour, hour + 2000)))
     assert "1 h later" not in texts(shown)
     assert "59 min 58 s later" in texts(shown)
     first, second = (b.get_width() for b in bars(shown) if b.get_height() < 0.3)
@@ -379,21 +383,23 @@ def test_a_long_pause_is_cut_out_and_told() -> None:
 
 
 def test_what_has_no_end_is_pale_and_told() -> None:
-    shown = timeline_of(spans(span("tool", 0, None, status="running"), span("step", 0, 9000)))
+    shown = timeline_from_frame(
+        spans(span("tool", 0, None, status="running"), span("step", 0, 9000))
+    )
     (pale,) = [b for b in bars(shown) if b.get_alpha() == 0.4]
     assert pale.get_width() == pytest.approx(1)
     assert "1 without an end: pale, drawn as far as anything is known." in texts(shown)
 
 
 def test_a_clock_that_ran_backwards_breaks_nothing() -> None:
-    shown = timeline_of(spans(span("tool", 5000, 1000), span("step", 0, 9000)))
+    shown = timeline_from_frame(spans(span("tool", 5000, 1000), span("step", 0, 9000)))
     assert all(b.get_width() > 0 for b in bars(shown))
     assert all(0 <= b.get_x() <= 1 for b in bars(shown))
 
 
 @pytest.mark.parametrize("status", ["failed", "aborted", "interrupted"])
 def test_what_failed_is_red(status: str) -> None:
-    shown = timeline_of(
+    shown = timeline_from_frame(
         spans(span("step", 0, 1000, status=status), span("tool", 0, 9, status="error"))
     )
     assert len(places(shown, picture.RED)) == 2
@@ -401,13 +407,13 @@ def test_what_failed_is_red(status: str) -> None:
 
 
 def test_nothing_happened() -> None:
-    shown = timeline_of(spans())
+    shown = timeline_from_frame(spans())
     assert texts(shown)[0] == "Timeline: nothing happened"
     drawn(shown)
 
 
 def test_clock_times_are_those_of_a_zone() -> None:
-    shown = timeline_of(spans(span("tool", 0, 2000)), tz="Asia/Tokyo")
+    shown = timeline_from_frame(spans(span("tool", 0, 2000)), tz="Asia/Tokyo")
     assert any("2025-11-29 09:00:00 (Asia/Tokyo)" in t for t in texts(shown))
 
 
@@ -417,12 +423,12 @@ def test_clock_times_are_those_of_a_zone() -> None:
 def test_waiting_begins_with_its_call_and_takes_as_long_as_was_measured() -> None:
     run = turn(answer(tool(start=1200, end=3000)))
     settled = (
-        Settled(permission(), "always", waited=0.5),
-        Settled(permission("x"), "once", waited=9.0),
-        Settled(permission(), "once", waited=0.75),
-        Settled(permission(), "reject"),
+        SettledRequest(permission(), "always", waited=0.5),
+        SettledRequest(permission("x"), "once", waited=9.0),
+        SettledRequest(permission(), "once", waited=0.75),
+        SettledRequest(permission(), "reject"),
     )
-    found = frame(SPANS, _of_session(Session("ses_1"), 0, run.log, settled))
+    found = frame_from_rows(SPANS, _of_session(Session("ses_1"), 0, run.log, settled))
     waits = found[found["kind"] == "waiting"]
     assert list(found["kind"]) == ["prompt", "step", "tool", "waiting", "waiting"]
     assert list(waits["name"]) == ["permission", "permission"]
@@ -548,7 +554,7 @@ def test_a_turn_has_none_of_the_spans_of_another(client: Client, session: Sessio
     assert "1 earlier turn not drawn" in history.timeline(client, session, last=1).alt
 
 
-@both
+@both_generations
 def test_a_turn_and_a_session_have_a_timeline(shell: Shell) -> None:
     title = uuid4().hex[:8]  # other tests make sessions on the same server
     shell.run(f"%oc_prompt --title {title} --permission once #bash echo hi")
@@ -560,7 +566,7 @@ def test_a_turn_and_a_session_have_a_timeline(shell: Shell) -> None:
     assert "the server does not store" in other.alt
 
 
-@both
+@both_generations
 def test_a_session_has_a_picture_of_its_context(shell: Shell) -> None:
     shell.run("%oc_prompt --title c --permission once #two")
     shown = shell.run("%oc_context").value
@@ -587,7 +593,7 @@ def test_without_matplotlib_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     failed = shell.fails(line)
     assert isinstance(failed.error, MissingPackageError)
-    assert one_line_and_what_to_do(failed)
+    assert is_short_error(failed)
     assert failed.lines == [
         "MissingPackageError: Pictures need matplotlib, which is not installed here.",
         "Install it with: pip install 'opencode-magics[plots]'",
@@ -597,12 +603,12 @@ def test_without_matplotlib_it_says_what_to_install(
 def test_a_broken_matplotlib_is_not_called_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from opencode_magics.history.extras import need
+    from opencode_magics.history.optional_imports import import_extra
 
     (tmp_path / "broken_package.py").write_text("import no_such_dependency")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="no_such_dependency"):
-        need("broken_package", "Pictures", "plots")
+        import_extra("broken_package", "Pictures", "plots")
 
 
 @pytest.mark.parametrize("line", ["%oc_timeline", "%oc_context"])

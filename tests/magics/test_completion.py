@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from IPython.core.completer import provisionalcompleter, rectify_completions
 from support import kernels
-from support.shell import Shell
+from support.ipython_shell import Shell
 
 from opencode_magics.client.client import Client
 from opencode_magics.magics import completion
-from opencode_magics.magics.completion import Completer, Offer
-from opencode_magics.magics.cursor import place
+from opencode_magics.magics.completion import Completer, Suggestion
+from opencode_magics.magics.cursor import cursor_context
 from opencode_magics.practice.world import Practice
 
 
@@ -64,7 +64,7 @@ def until(true: Callable[[], bool]) -> bool:
 def test_a_line_is_read_up_to_the_cursor(
     alone: Shell, magic: str, text: str, dest: str | None, typed: str, words: str
 ) -> None:
-    found = place(alone.find_line_magic(magic), text)
+    found = cursor_context(alone.find_line_magic(magic), text)
     assert (found.dest, found.typed, found.words) == (dest, typed, words)
 
 
@@ -81,7 +81,7 @@ def test_a_line_is_read_up_to_the_cursor(
 def test_free_text_has_no_options(
     alone: Shell, magic: str, text: str, dest: str | None, typed: str
 ) -> None:
-    found = place(alone.find_line_magic(magic), text, verbatim=True)
+    found = cursor_context(alone.find_line_magic(magic), text, verbatim=True)
     assert (found.dest, found.typed) == (dest, typed)
     assert found.options == (dest == "name")
 
@@ -204,7 +204,7 @@ def test_files_with_blanks_and_folders_are_completed(shell: Shell, workspace: Pa
     ]
     assert tab(shell, "%oc_connect --directory a") == ['%oc_connect --directory "a folder/']
     gre = "%oc_connect --directory gre"
-    assert completer(shell).offers(gre, 0, len(gre))[1] == []
+    assert completer(shell).suggestions(gre, 0, len(gre))[1] == []
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_what_nobody_types_is_not_offered(shell: Shell, workspace: Path, name: b
     with open(os.path.join(os.fsencode(workspace), name), "wb"):
         pass
     for line in ("%oc_replay zz", "%oc_replay 'zz", "%%oc_prompt --file zz"):
-        assert completer(shell).offers(line, 0, len(line))[1] == []
+        assert completer(shell).suggestions(line, 0, len(line))[1] == []
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_what_nobody_types_is_not_offered(shell: Shell, workspace: Path, name: b
 )
 def test_nothing_is_offered_elsewhere(shell: Shell, cell: str) -> None:
     where = len(cell.split("\n")) - 1, len(cell.split("\n")[-1])
-    assert completer(shell).offers(cell, *where)[1] == []
+    assert completer(shell).suggestions(cell, *where)[1] == []
 
 
 def completer(shell: Shell) -> Completer:
@@ -244,7 +244,7 @@ def completer(shell: Shell) -> Completer:
 def test_no_server_is_looked_for(alone: Shell) -> None:
     """None is connected yet, and completing connects none."""
     for line in ("%oc_session ", "%%oc_prompt --model "):
-        assert completer(alone).offers(line, 0, len(line))[1] == []
+        assert completer(alone).suggestions(line, 0, len(line))[1] == []
         tab(alone, line)
     assert completer(alone).state.connected is None
 
@@ -252,13 +252,13 @@ def test_no_server_is_looked_for(alone: Shell) -> None:
 def test_an_answer_that_comes_late_is_there_at_the_next_tab(shell: Shell) -> None:
     ours, come = completer(shell), threading.Event()
 
-    def slow(client: Client) -> tuple[Offer, ...]:
+    def slow(client: Client) -> tuple[Suggestion, ...]:
         come.wait()
-        return (Offer("late", "word"),)
+        return (Suggestion("late", "word"),)
 
     assert ours.asked("x", slow) == ()  # although nothing has come
     come.set()
-    assert until(lambda: ours.asked("x", slow) == (Offer("late", "word"),))
+    assert until(lambda: ours.asked("x", slow) == (Suggestion("late", "word"),))
 
 
 def test_a_server_that_has_gone_is_asked_once_and_nothing_raised(
@@ -267,7 +267,7 @@ def test_a_server_that_has_gone_is_asked_once_and_nothing_raised(
     ours = completer(shell)
     asked = []
 
-    def gone(client: Client) -> tuple[Offer, ...]:
+    def gone(client: Client) -> tuple[Suggestion, ...]:
         asked.append(client)
         raise ConnectionError
 
@@ -282,7 +282,7 @@ def test_a_mistake_of_ours_is_not_shown(
     def broken(*args: object) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr(Completer, "offers", broken)
+    monkeypatch.setattr(Completer, "suggestions", broken)
     tab(shell, "%oc_session ")
     assert capsys.readouterr() == ("", "")
 
@@ -290,7 +290,10 @@ def test_a_mistake_of_ours_is_not_shown(
 def test_another_server_has_other_sessions(shell: Shell) -> None:
     ours = completer(shell)
     count: list[Client] = []
-    ask: Callable[[Client], tuple[Offer, ...]] = lambda c: (Offer(str(count.append(c)), "x"),)  # noqa: E731
+
+    def ask(client: Client) -> tuple[Suggestion, ...]:
+        return (Suggestion(str(count.append(client)), "x"),)
+
     ours.asked("x", ask)
     ours.asked("x", ask)
     shell.run("%oc_connect;")
@@ -316,7 +319,7 @@ def test_reloading_keeps_one_matcher_and_unloading_none(alone: Shell) -> None:
 # -- in kernels ------------------------------------------------------------------------------------
 
 
-def completed(front: kernels.FrontEnd, cell: str, column: int) -> list[str]:
+def completed(front: kernels.KernelClient, cell: str, column: int) -> list[str]:
     """The cell as it would be with each of the completions."""
     reply = front.complete(cell, column)
     start, end = reply["cursor_start"], reply["cursor_end"]

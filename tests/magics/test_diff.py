@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from IPython.core.error import UsageError
-from support.shell import Shell, one_line_and_what_to_do
+from support.ipython_shell import Shell, is_short_error
 
 from opencode_magics.client.client import Client
 from opencode_magics.core.diffs import Diff
@@ -156,7 +156,7 @@ def test_it_is_shown_side_by_side_where_that_is_wanted(shell: Shell) -> None:
 def test_a_message_that_is_not_there_is_told_in_a_sentence(shell: Shell) -> None:
     failed = shell.fails("%oc_diff --message msg_nope")
     assert isinstance(failed.error, NotFoundError)
-    assert one_line_and_what_to_do(failed)
+    assert is_short_error(failed)
 
 
 def test_without_a_session_it_says_what_to_do(shell: Shell) -> None:

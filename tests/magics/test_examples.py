@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.shell import Shell, lone_shell, take_practice_server
+from support.ipython_shell import Shell, connect_to_practice, isolated_shell
 
 from opencode_magics.client.client import Client
 from opencode_magics.errors import StatusError, UnsupportedOperation
@@ -142,12 +142,12 @@ def theatre(
 ) -> Iterator[Shell]:
     """A shell for all examples, with `opencode` on PATH, at home where the practice world is."""
     home = tmp_path_factory.mktemp("theatre")
-    with pytest.MonkeyPatch.context() as patch, lone_shell(home, patch) as shell:
+    with pytest.MonkeyPatch.context() as patch, isolated_shell(home, patch) as shell:
         for name, value in getattr(world, "env", {}).items():
             if name != "XDG_CACHE_HOME":
                 patch.setenv(name, value)
         patch.setenv("PATH", os.pathsep.join([str(opencode.parent), os.environ["PATH"]]))
-        take_practice_server(shell, world, patch)
+        connect_to_practice(shell, world, patch)
         yield shell
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from support.shell import Shell
+from support.ipython_shell import Shell
 
 from opencode_magics.magics import TOPICS
 from opencode_magics.magics.help import MagicHelp, Overview, overview

@@ -12,17 +12,17 @@ import httpx
 import pandas as pd
 import pytest
 from IPython.core.error import UsageError
-from support import corpus
-from support.both import both
-from support.shell import Shell
+from support import synthetic_history
+from support.generations import both_generations
+from support.ipython_shell import Shell
 
 from opencode_magics import history
 from opencode_magics.client import server
-from opencode_magics.client.client import USER, Client
+from opencode_magics.client.client import DEFAULT_USER, Client
 from opencode_magics.core.turn import Turn
-from opencode_magics.history.sums import exact
+from opencode_magics.history.sums import exact_sum
 from opencode_magics.practice.world import Practice
-from opencode_magics.sessions.transcript import Conversation
+from opencode_magics.sessions.transcript import Transcript
 
 BOTH_GENERATIONS = True
 
@@ -38,7 +38,7 @@ def shell(shell: Shell) -> Shell:
 @pytest.fixture
 def http(practice: Practice) -> Iterator[httpx.Client]:
     """The server as it is, for what the package can't do yet."""
-    auth = (USER, practice.password)
+    auth = (DEFAULT_USER, practice.password)
     with httpx.Client(base_url=practice.url, auth=auth, timeout=60) as http:
         yield http
 
@@ -60,7 +60,7 @@ def test_the_history_of_the_current_session(shell: Shell, bash: str) -> None:
     messages = shell.run("%oc_history").value
     assert [*messages["message"]] == [m.id for m in turn.log]
     assert [*messages["outcome"].dropna()] == ["succeeded", "succeeded"]
-    assert exact(messages["cost"].dropna()) == round(turn.cost, 10)
+    assert exact_sum(messages["cost"].dropna()) == round(turn.cost, 10)
     tools = shell.run("%oc_history --tools").value
     assert [*tools.loc[0, ["tool", "exit"]]] == [bash, 3]
     assert tools.loc[0, "input"]["command"] == "exit 3"
@@ -132,7 +132,7 @@ def test_prices_of_the_server_give_the_cost_it_stored(shell: Shell, client: Clie
     session = client.session(current(shell))
     row = history.usage(client, "model", sessions=[session], cache=False).iloc[0]
     assert [*row[["input", "output", "reasoning", "cache_read"]]] == [1000, 300, 600, 8000]
-    assert row["cost"] == exact([(1000 * 3 + 900 * 15 + 8000 * 0.3) / 1e6])
+    assert row["cost"] == exact_sum([(1000 * 3 + 900 * 15 + 8000 * 0.3) / 1e6])
     assert row["gap"] == 0
     assert pd.isna(row["gap_reason"])
 
@@ -143,7 +143,7 @@ def test_a_subagent_is_below_its_parent(shell: Shell, client: Client) -> None:
     found = history.usage(client, cache=False).set_index("session").loc[session]
     assert found["subagents"] == 1
     (child,) = client.children(client.session(session))
-    assert found["cost_inclusive"] == exact([found["cost"], child.usage.cost])
+    assert found["cost_inclusive"] == exact_sum([found["cost"], child.usage.cost])
     sessions = shell.run("%oc_sessions").value.set_index("id")
     assert [*sessions.loc[child.id, ["parent", "root", "depth"]]] == [session, session, 1]
     assert sessions.loc[child.id, "status"] == "idle"
@@ -168,16 +168,16 @@ def test_forks_of_a_real_server_are_found(shell: Shell, client: Client, http: ht
     found = history.usage(client, ["session", "model"], sessions=family, cache=False)
     spent = dict(zip(found["session"], found["cost"], strict=True))
     listed = {s: client.session(s).usage.cost for s in family}
-    assert spent[original] == exact([listed[original]])
-    assert spent[first] == exact([listed[first], -listed[original]])
+    assert spent[original] == exact_sum([listed[original]])
+    assert spent[first] == exact_sum([listed[first], -listed[original]])
     assert spent[second] == spent[renamed] == 0
     whole = history.usage(client, sessions=[original, first, second], cache=False)
-    assert whole.attrs["total"]["cost"] == exact([listed[first]])
+    assert whole.attrs["total"]["cost"] == exact_sum([listed[first]])
     shown = shell.run("%oc_sessions --forks --search original").value.set_index("id")
     assert shown.loc[first, "fork_of"] == original
 
 
-@both
+@both_generations
 def test_a_fork_costs_what_was_done_in_it(shell: Shell, client: Client, generation: str) -> None:
     """Whether or not the session tells the cost of the copies as its own."""
     shell.run("%oc_prompt #text 3")
@@ -231,7 +231,7 @@ def test_a_session_that_answers_400_for_ever(shell: Shell, http: httpx.Client) -
 # -- old conversations -----------------------------------------------------------------------------
 
 
-def plain(shell: Shell, line: str) -> tuple[Conversation, dict[str, str]]:
+def plain(shell: Shell, line: str) -> tuple[Transcript, dict[str, str]]:
     told = shell.run(f"%oc_show {line}").value
     data, _ = shell.display_formatter.format(told)
     return told, data
@@ -293,11 +293,11 @@ def filled(opencode: Path) -> Iterator[tuple[Client, Path]]:
             first.create("The first of many")
         world.server.stop()
         database = world.root / "home/.local/share/opencode/opencode.db"
-        corpus.fill(database, sessions=30, messages=12)
+        synthetic_history.fill_database(database, sessions=30, messages=12)
         running = server.start(directory=world.directory, command=opencode, env=world.env)
         where = str(world.directory)
         with Client(running.url, directory=where, password=running.password) as client:
-            auth = (USER, running.password)
+            auth = (DEFAULT_USER, running.password)
             with httpx.Client(base_url=running.url, auth=auth, timeout=60) as http:
                 forks = [fork(http, s.id) for s in client.sessions()[:4]]
                 fork(http, forks[0])
@@ -313,15 +313,15 @@ def test_sums_are_those_of_the_database_to_the_last_micro_dollar(
     client, database = filled
     found = history.usage(client, by, tz="Europe/Berlin", keep_duplicates=copies, cache=False)
     key = found[by].dt.strftime("%Y-%m-%d") if by == "day" else found[by]
-    theirs = corpus.spent(database, by, "Europe/Berlin", copies)
-    assert corpus.differences(zip(key, found["cost"], strict=True), theirs) == {}
+    theirs = synthetic_history.spent(database, by, "Europe/Berlin", copies)
+    assert synthetic_history.differences(zip(key, found["cost"], strict=True), theirs) == {}
     assert sum(found["cost"] > 0) >= 3
 
 
 def test_a_period_cuts_through_sessions_exactly(filled: tuple[Client, Path]) -> None:
     client, database = filled
     calls = sorted(
-        (time, cost) for _, _, time, cost, copied in corpus.calls(database) if not copied
+        (time, cost) for _, _, time, cost, copied in synthetic_history.calls(database) if not copied
     )
     middle = calls[len(calls) // 2][0]
     border = pd.Timestamp(middle, unit="ms", tz="UTC").to_pydatetime()

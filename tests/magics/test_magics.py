@@ -18,8 +18,8 @@ import httpx
 import pandas as pd
 import pytest
 from IPython.core.error import UsageError
-from support.both import tool_names
-from support.shell import Shell, one_line_and_what_to_do, until, until_at_work
+from support.generations import tool_names
+from support.ipython_shell import Shell, is_short_error, until, wait_until_busy
 
 from opencode_magics.client.client import Client
 from opencode_magics.client.server import _kept
@@ -89,7 +89,7 @@ def test_a_directory_that_does_not_exist_is_told(shell: Shell, tmp_path: Path) -
     for magic in ("oc_connect", "oc_new"):
         shown = shell.fails(f"%{magic} --directory '{tmp_path}/no where'")
         assert f"No such directory: {tmp_path}/no where" in shown.text
-        assert one_line_and_what_to_do(shown)
+        assert is_short_error(shown)
 
 
 def test_the_first_magic_that_needs_a_server_connects_and_says_so(
@@ -115,7 +115,7 @@ def test_a_wrong_password_is_told_in_one_line(
     monkeypatch.setenv("OPENCODE_SERVER_PASSWORD", wrong)
     shown = shell.fails("%oc_connect")
     assert isinstance(shown.error, AuthenticationError)
-    assert one_line_and_what_to_do(shown)
+    assert is_short_error(shown)
     assert "Set OPENCODE_SERVER_PASSWORD" in shown.text
 
 
@@ -244,7 +244,7 @@ def test_a_server_is_started_used_and_stopped(on_path: Shell, practice: Practice
     assert ask(on_path, "--title own").outcome == "succeeded"
     assert on_path.run("%oc_stop").lines == ["The server is stopped."]
     assert not answers(client.url)
-    assert one_line_and_what_to_do(on_path.fails("%oc_stop"))
+    assert is_short_error(on_path.fails("%oc_stop"))
 
 
 def test_what_a_server_leaves_that_ended_by_itself_is_put_away(on_path: Shell) -> None:
@@ -285,7 +285,7 @@ def test_a_missing_program_says_how_to_install_it(
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     shown = shell.fails("%oc_start")
-    assert one_line_and_what_to_do(shown)
+    assert is_short_error(shown)
     assert "npm install -g opencode-ai" in shown.text
 
 
@@ -375,7 +375,7 @@ def test_start_takes_an_age_or_a_date(shell: Shell) -> None:
     assert len(shell.run("%oc_sessions --start 2100-01-01").value) == 0
     shown = shell.fails("%oc_sessions --start yesterday")
     assert "write 7d, 12h, 30m (ago) or a date" in shown.text
-    assert one_line_and_what_to_do(shown)
+    assert is_short_error(shown)
 
 
 def test_no_session_is_left_out_silently(
@@ -426,7 +426,7 @@ def test_an_unknown_session_is_told_with_what_was_perhaps_meant(shell: Shell) ->
     shown = shell.fails("%oc_session refactor the passer")
     assert isinstance(shown.error, UnknownNameError)
     assert "Did you mean 'refactor the parser'" in shown.text
-    assert one_line_and_what_to_do(shown)
+    assert is_short_error(shown)
 
 
 def test_an_ambiguous_prefix_is_told_with_what_it_could_be(shell: Shell) -> None:
@@ -434,14 +434,14 @@ def test_an_ambiguous_prefix_is_told_with_what_it_could_be(shell: Shell) -> None
     shown = shell.fails("%oc_session ses_")
     assert isinstance(shown.error, UnknownNameError)
     assert "could be" in shown.text
-    assert one_line_and_what_to_do(shown)
+    assert is_short_error(shown)
     assert shell.run("%oc_session").value.id == other.id
 
 
 def test_without_a_session_it_is_said_how_to_make_one(shell: Shell) -> None:
     shown = shell.fails("%oc_session")
     assert "%oc_new" in shown.text
-    assert one_line_and_what_to_do(shown)
+    assert is_short_error(shown)
 
 
 @pytest.mark.parametrize(
@@ -654,7 +654,7 @@ def test_a_file_that_cannot_go_along_is_told_and_nothing_is_sent(
     shown = shell.fails(f"%%oc_prompt --file {name}\n#text 2")
     assert said in shown.text
     assert f"--file {name}" in shown.text
-    assert one_line_and_what_to_do(shown)
+    assert is_short_error(shown)
     assert client.messages(session) == ()
 
 
@@ -676,7 +676,7 @@ def test_unknown_names_are_told_before_anything_is_sent(
     shown = shell.fails(f"%%oc_prompt {option}\n#text 2")
     assert isinstance(shown.error, UnknownNameError)
     assert said in shown.text
-    assert one_line_and_what_to_do(shown)
+    assert is_short_error(shown)
     assert client.messages(session) == ()
 
 
@@ -853,11 +853,11 @@ def test_a_prompt_to_a_busy_session_is_refused_or_lines_up(shell: Shell, client:
     assert f"Sent to session {session.id}; the turn runs on the server." in shown.text
     assert shell.user_ns["first"].outcome == "running"
     assert shell.user_ns["first"].question_text == "#slow 25 .2"
-    until_at_work(client, session)
+    wait_until_busy(client, session)
     shown = shell.fails("%%oc_prompt\n#text 2")
     assert isinstance(shown.error, SessionBusyError)
     assert "--queue" in shown.text
-    assert one_line_and_what_to_do(shown)
+    assert is_short_error(shown)
     assert len(prompts(client, session)) == 1
     turn = ask(shell, "--queue", "#text 2")
     assert (turn.outcome, turn.text) == ("succeeded", "word0 word1")

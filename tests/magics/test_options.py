@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from opencode_magics.magics.options import each_session, parse, split
+from opencode_magics.magics.options import parse, session_names, split
 
 
 @magic_arguments()
@@ -177,7 +177,7 @@ def test_g3_13_help_is_printed_and_nothing_else_happens(
     ],
 )
 def test_sessions_are_named_one_by_one_or_by_one_title(line: str, names: list[str]) -> None:
-    assert each_session(options(line).words) == names
+    assert session_names(options(line).words) == names
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_sessions_are_named_one_by_one_or_by_one_title(line: str, names: list[st
 )
 def test_a_title_with_quotes_in_it_is_not_taken_for_several(line: str) -> None:
     with pytest.raises(UsageError, match="isn't clear which"):
-        each_session(options(line).words)
+        session_names(options(line).words)
 
 
 @magic_arguments()

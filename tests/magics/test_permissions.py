@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from IPython.core.error import UsageError
-from support.both import tool_names
-from support.fake import FakeServer, one_x
-from support.shell import Shell, one_line_and_what_to_do
+from support.fake_server import FakeServer, v1_routes
+from support.generations import tool_names
+from support.ipython_shell import Shell, is_short_error
 
-from opencode_magics.core.turn import Settled, Turn
+from opencode_magics.core.turn import SettledRequest, Turn
 from opencode_magics.errors import UnknownNameError
 
 BOTH_GENERATIONS = True
@@ -55,7 +55,7 @@ def test_a_permission_is_listed_and_allowed_by_a_line(
         "touch *",
     )
     settled = shell.run(f"%oc_reply {row.id} once")
-    assert isinstance(settled.value, Settled)
+    assert isinstance(settled.value, SettledRequest)
     assert f"Permission: {bash} 'touch made' → once" in settled.text
     assert attached(shell).outcome == "succeeded"
     assert (workspace / "made").exists()
@@ -131,7 +131,7 @@ def test_attaching_by_title_makes_that_session_the_current_one(shell: Shell) -> 
 def test_a_session_without_a_prompt_cannot_be_attached_to(shell: Shell) -> None:
     shown = shell.fails("%oc_attach")
     assert isinstance(shown.error, UnknownNameError)
-    assert one_line_and_what_to_do(shown)
+    assert is_short_error(shown)
     shell.run("%oc_prompt #text 1")
 
 
@@ -162,7 +162,7 @@ def test_an_empty_id_names_no_request_and_a_whole_one_just_that(alone: Shell) ->
         {"id": key, "sessionID": "ses_root01", "permission": "bash", "patterns": ["x"]}
         for key in ("per_1", "per_10")
     ]
-    routes = one_x(permission=asks[:1]) | {"POST /permission/per_1/reply": True}
+    routes = v1_routes(permission=asks[:1]) | {"POST /permission/per_1/reply": True}
     with FakeServer(routes) as fake:
         alone.run(f"%oc_connect {fake.url};")
         with pytest.raises(UsageError, match="is empty"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.notebook_turns import (
+from support.recorded_flows import V1_FLOWS, flow
+from support.sample_turns import (
     CHILD,
     EDIT,
     PROMPT,
@@ -17,7 +18,6 @@ from support.notebook_turns import (
     tool,
     turn,
 )
-from support.recorded import V1_FLOWS, flow
 
 from opencode_magics.core.model import (
     Compaction,
@@ -30,8 +30,8 @@ from opencode_magics.core.model import (
     StepStart,
     Text,
 )
-from opencode_magics.core.turn import Retry, Settled, Turn, advance, advance_all
-from opencode_magics.notebook.blocks import Block, Changes, Note, Recap, Request, blocks
+from opencode_magics.core.turn import Retry, SettledRequest, Turn, advance, advance_all
+from opencode_magics.notebook.blocks import Block, Changes, Note, Recap, RequestState, blocks
 
 
 def kinds(turn: Turn) -> list[str]:
@@ -69,26 +69,26 @@ def test_keys_stay_while_a_turn_goes_on() -> None:
 
 
 def test_a_settled_permission_stands_after_its_tool_call() -> None:
-    settled = Settled(permission("call_1"), "once")
+    settled = SettledRequest(permission("call_1"), "once")
     shown = running(tool(call="call_1"), tool(call="call_2"), settled_requests=(settled,))
-    assert kinds(shown) == ["toolcall", "request", "toolcall"]
-    assert blocks(shown)[1].value == Request(settled.request, "once")
+    assert kinds(shown) == ["toolcall", "requeststate", "toolcall"]
+    assert blocks(shown)[1].value == RequestState(settled.request, "once")
 
 
 def test_a_permission_of_no_known_call_stands_at_the_end() -> None:
-    settled = Settled(permission(None), "once")
+    settled = SettledRequest(permission(None), "once")
     shown = turn(answer(tool(), Text("z", "Done", 0, 1)), settled_requests=(settled,))
-    assert kinds(shown) == ["toolcall", "text", "request"]
+    assert kinds(shown) == ["toolcall", "text", "requeststate"]
 
 
 def test_what_waits_is_open_and_stands_by_its_tool_too() -> None:
     shown = running(tool(status="running"), Text("z", "…"), permissions=(permission(),))
-    assert [(b.kind, b.closed) for b in blocks(shown)][1] == ("request", False)
+    assert [(b.kind, b.closed) for b in blocks(shown)][1] == ("requeststate", False)
 
 
 def test_a_request_keeps_its_key_when_it_is_settled() -> None:
     waits = running(tool(status="running"), permissions=(permission(),))
-    done = running(tool(), settled_requests=(Settled(permission(), "once"),))
+    done = running(tool(), settled_requests=(SettledRequest(permission(), "once"),))
     assert blocks(waits)[1].key == blocks(done)[1].key
 
 
@@ -98,8 +98,8 @@ def test_a_request_of_a_subagent_says_whose_and_stands_by_the_task() -> None:
     child = Session(CHILD, "Look around (@general subagent)", parent=SESSION)
     task = tool("task", call="call_task", status="running", child=CHILD)
     shown = running(task, tool(call="call_2"), permissions=(asked,), sessions=(child,))
-    assert kinds(shown) == ["toolcall", "request", "toolcall"]
-    assert blocks(shown)[1].value == Request(asked, whose="Look around (@general subagent)")
+    assert kinds(shown) == ["toolcall", "requeststate", "toolcall"]
+    assert blocks(shown)[1].value == RequestState(asked, subagent="Look around (@general subagent)")
 
 
 def test_a_request_of_a_subagents_subagent_stands_by_the_task_of_the_first() -> None:
@@ -108,13 +108,13 @@ def test_a_request_of_a_subagents_subagent_stands_by_the_task_of_the_first() -> 
     asked = permission("other", session="ses_3")
     task = tool("task", status="running", child=CHILD)
     shown = running(task, tool(call="b"), permissions=(asked,), sessions=(child, grandchild))
-    assert kinds(shown) == ["toolcall", "request", "toolcall"]
+    assert kinds(shown) == ["toolcall", "requeststate", "toolcall"]
 
 
 def test_a_write_shows_the_diff_that_its_permission_told() -> None:
     """1.18.33 gives a write no diff of its own."""
     asked = permission(action="edit", command=None, diff=EDIT)
-    shown = turn(answer(tool("write")), settled_requests=(Settled(asked, "once"),))
+    shown = turn(answer(tool("write")), settled_requests=(SettledRequest(asked, "once"),))
     assert blocks(shown)[0].value.diffs == (EDIT,)
 
 
@@ -216,7 +216,7 @@ def test_recorded_requests_stand_right_after_their_tool_calls() -> None:
     recorded = flow("bash_once")
     state = advance(advance_all(recorded.start, recorded.events), recorded.stored)
     shown = blocks(state)
-    at = next(n for n, b in enumerate(shown) if isinstance(b.value, Request))
+    at = next(n for n, b in enumerate(shown) if isinstance(b.value, RequestState))
     asked = shown[at].value.request
     assert isinstance(asked, Permission)
     assert shown[at - 1].value.call == asked.call

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import nbformat
 import pytest
-from support import browser, kernels, payloads
-from support.browser import Jupyter, Notebook, Watch
+from support import browser, hostile_payloads, kernels
+from support.browser import Jupyter, Notebook, PageLog
 
 from opencode_magics.client.client import Client
 from opencode_magics.dialects.base import Request
@@ -69,7 +69,7 @@ class Window:
 
     face: tuple[str, str]
     notebook: Notebook
-    watch: Watch
+    watch: PageLog
 
 
 @pytest.fixture(scope="module", params=FACES, ids="-".join)
@@ -85,7 +85,7 @@ def window(
         "%load_ext opencode_magics\n"
         f"%oc_connect -d {practice.directory}\n"
         "from opencode_magics.notebook import desk\n"
-        "desk.READY_WITHIN = 60.0  # the machine may be busy",
+        "desk.READY_TIMEOUT = 60.0  # the machine may be busy",
         "import ipykernel; ipykernel.__version__",
     )
     expect(notebook.outputs(1)).to_contain_text(kernel)
@@ -295,7 +295,7 @@ def test_a_form_of_2x_shows_what_counts_and_says_what_is_wrong(
         session = next(s for s in client.sessions() if s.title == "A form")
         client.run(_posted(session.id))
         (form,) = [f for f in client.questions() if f.session == session.id]
-        held = simulator.shop.forms[form.id]
+        held = simulator.backend.forms[form.id]
 
     asks(notebook, "Name", "Age", "Food", "Sure")
     parts = {f["title"]: notebook.form.get_by_role("group", name=f["title"]) for f in FIELDS}
@@ -615,7 +615,7 @@ def ask(form, *specs):
     with Pump(get_ipython().kernel) as pump:
         for spec in specs:
             form.show(spec)
-            while (click := form.clicked()) is None:
+            while (click := form.next_click()) is None:
                 pump.poll(0.05)
             print(click)
 """
@@ -693,7 +693,7 @@ def test_what_was_typed_is_still_there_when_the_form_moves(
         f"    while not Path({str(go)!r}).exists(): pump.poll(0.05)\n"
         "    display({'text/plain': 'more'}, raw=True, display_id='here', update=True)\n"
         "    form.place('below')\n"
-        "    while (click := form.clicked()) is None: pump.poll(0.05)\n"
+        "    while (click := form.next_click()) is None: pump.poll(0.05)\n"
         "form.close('below')\n"
         "print(click)",
     )
@@ -751,7 +751,7 @@ def test_with_text_only_one_types_in_the_cell(notebook: Notebook) -> None:
 
 
 @pytest.fixture(scope="module")
-def reader(chrome: Browser, server: Jupyter) -> Iterator[tuple[Page, Watch]]:
+def reader(chrome: Browser, server: Jupyter) -> Iterator[tuple[Page, PageLog]]:
     """A page to read notebooks with that have no kernel."""
     page = chrome.new_context(viewport={"width": 1100, "height": 1400}).new_page()
     yield page, browser.watch(page, server.url)
@@ -786,7 +786,7 @@ def words(texts: list[str]) -> list[str]:
 
 @only_main
 def test_a_saved_notebook_reads_the_same_without_a_kernel_and_as_html(
-    notebook: Notebook, server: Jupyter, reader: tuple[Page, Watch], tmp_path: Path
+    notebook: Notebook, server: Jupyter, reader: tuple[Page, PageLog], tmp_path: Path
 ) -> None:
     page, _ = reader
     notebook.run(f"{NEW_PROMPT}#edit notes.txt", f"{NEW_PROMPT}#task #bash echo below")
@@ -897,7 +897,7 @@ def shown_with(name: str) -> str:
     """A cell that draws a turn in which every text is one of these payloads."""
     return (
         f"said = list(payloads.{name}.values())\n"
-        "turn, cell = payloads.turn(said), LiveCell()\n"
+        "turn, cell = hostile_payloads.turn(said), LiveCell()\n"
         "cell.show(turn, ' '.join(said))\n"
         "cell.close(turn, ' '.join(said))"
     )
@@ -909,26 +909,28 @@ HOSTILE = [
     "from opencode_magics.notebook.live import LiveCell\n"
     "show = pandas.options.display\n"
     "show.max_rows = show.max_columns = None; show.max_colwidth = 200\n"
-    "texts = list(payloads.ALL.values())",
+    "texts = list(hostile_payloads.ALL.values())",
     *map(shown_with, ("RUNS", "LOADS", "LINKS", "SPOOFS")),
     *[
         f"for text in texts[{n}:{n + 40}]:\n"
-        "    looks = map(get_ipython().display_formatter.format, payloads.values(text))\n"
+        "    looks = map(get_ipython().display_formatter.format, hostile_payloads.values(text))\n"
         "    display({'text/html': ''.join(data['text/html'] for data, _ in looks)}, raw=True)"
-        for n in range(0, len(payloads.ALL), 40)
+        for n in range(0, len(hostile_payloads.ALL), 40)
     ],
     # Half a pair can't be sent at all.
-    "whole = [t for name, t in payloads.ALL.items() if name != 'half-pair']\n"
-    "for frame in payloads.frames(whole): display(frame)",
+    "whole = [t for name, t in hostile_payloads.ALL.items() if name != 'half-pair']\n"
+    "for frame in hostile_payloads.frames(whole): display(frame)",
     "get_ipython().showtraceback((TurnError, TurnError(' '.join(texts)), None))",
 ]
 FORMS = (
     f"{BY_HAND}\nimport payloads\n"
     "form = Form(); form.place('here')\n"
-    "ask(form, *payloads.specs(payloads.ALL.values()))\n"
+    "ask(form, *hostile_payloads.specs(hostile_payloads.ALL.values()))\n"
     "form.close('here')"
 )
-SAID = "\n\n".join((payloads.RUNS | payloads.LOADS | payloads.LINKS).values()).replace("\x00", "")
+SAID = "\n\n".join(
+    (hostile_payloads.RUNS | hostile_payloads.LOADS | hostile_payloads.LINKS).values()
+).replace("\x00", "")
 NAME = "<img src=x onerror=fired('name')>"
 
 
@@ -1009,7 +1011,7 @@ def test_the_payloads_bite_where_nobody_cares(chrome: Browser) -> None:
     watch = browser.watch(page)
     page.goto("about:blank")
     fill = "(html) => document.body.appendChild(document.createElement('div')).innerHTML = html"
-    for name, payload in (payloads.RUNS | payloads.LOADS).items():
+    for name, payload in (hostile_payloads.RUNS | hostile_payloads.LOADS).items():
         if name not in ("base", "meta-refresh"):  # they would take the page away
             page.evaluate(fill, payload)
     page.wait_for_function("() => document.readyState === 'complete'")
@@ -1031,13 +1033,13 @@ def test_hostile_text_does_nothing_in_a_running_notebook(hostile: Hostile) -> No
     assert hostile.found == []
     assert hostile.seen == []
     told = json.dumps(hostile.saved)
-    assert all(name in told for name in payloads.RUNS)
+    assert all(name in told for name in hostile_payloads.RUNS)
     assert "succeeded" in "".join(o.data["text/plain"] for o in hostile.saved.cells[2].outputs)
 
 
 @pytest.mark.parametrize("trusted", [False, True], ids=["untrusted", "trusted"])
 def test_hostile_text_does_nothing_in_a_reopened_notebook(
-    hostile: Hostile, reader: tuple[Page, Watch], server: Jupyter, trusted: bool
+    hostile: Hostile, reader: tuple[Page, PageLog], server: Jupyter, trusted: bool
 ) -> None:
     """Jupyter trusts what it has signed: a copy with something else in it isn't trusted."""
     page, watch = reader

@@ -53,6 +53,6 @@ def test_g4_01_a_click_is_passed_on_while_the_cell_waits(
     assert (workspace / "clicked").exists()
 
 
-def tell(front: kernels.FrontEnd, comm: str, **content: Any) -> None:
+def tell(front: kernels.KernelClient, comm: str, **content: Any) -> None:
     """What the page of a widget sends."""
     front.send("comm_msg", {"comm_id": comm, "data": {"method": "custom", "content": content}})

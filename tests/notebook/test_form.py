@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import payloads
-from support.front import WIDGET, FrontEnd
+from support import hostile_payloads
+from support.fake_front_end import WIDGET, FrontEnd
 
 from opencode_magics.core.model import FileDiff, Option, Permission, Question, QuestionItem
 from opencode_magics.notebook.form import AskWidget, Click, Form, permission_spec, question_spec
@@ -21,7 +21,7 @@ SPEC = {"id": "per_1", "title": "Permission", "choices": []}
 
 
 def clicks(form: Form) -> list[Click]:
-    return list(iter(form.clicked, None))
+    return list(iter(form.next_click, None))
 
 
 def edit(patch: str) -> Permission:
@@ -320,7 +320,7 @@ def test_closed_it_leaves_nothing(front: FrontEnd) -> None:
 # -- safety ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("payload", payloads.ALL.values(), ids=payloads.ALL)
+@pytest.mark.parametrize("payload", hostile_payloads.ALL.values(), ids=hostile_payloads.ALL)
 def test_whatever_is_asked_can_be_sent(front: FrontEnd, payload: str) -> None:
     """A half of a surrogate pair would stop the message, and the cell with it."""
     asked = Permission("p", "s", payload, (payload,), (payload,), payload)

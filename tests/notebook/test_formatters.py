@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from support.notebook_turns import EDIT, SESSION, permission, says
+from support.sample_turns import EDIT, SESSION, permission, says
 from traitlets.config import Config
 
 from opencode_magics.core.diffs import Diff
 from opencode_magics.core.model import Question, QuestionItem, Session
 from opencode_magics.notebook import formatters, html, text
 from opencode_magics.sessions.commands import CommandReceipt
-from opencode_magics.sessions.edit import Change
-from opencode_magics.sessions.end import EndResult, Stopped
+from opencode_magics.sessions.edit import EditResult
+from opencode_magics.sessions.end import EndResult, StopResult
 
 VALUES = [
     says("Hello"),
@@ -30,8 +30,8 @@ VALUES = [
 ODD = Session("ses_1", "<b>Fix</b> the cart", "/ws")
 RESULTS = [
     EndResult("ses_1", ODD.title, "unconfirmed", "delete", rejected=("per_1",), todo="<i>again"),
-    Stopped(ODD, "stopped", kept="kept 3 characters"),
-    Change(ODD, "renamed to <b>", confirmed=False, undo="%oc_rename <b>"),
+    StopResult(ODD, "stopped", kept="kept 3 characters"),
+    EditResult(ODD, "renamed to <b>", confirmed=False, undo="%oc_rename <b>"),
     CommandReceipt("cmd_1", "explain", "ses_1", "ambiguous", evidence=("msg_1 (<b>)",)),
 ]
 

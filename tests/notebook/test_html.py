@@ -7,7 +7,8 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from support.notebook_turns import (
+from support.recorded_flows import V1_FLOWS, flow
+from support.sample_turns import (
     EDIT,
     SESSION,
     answer,
@@ -18,7 +19,6 @@ from support.notebook_turns import (
     tool,
     turn,
 )
-from support.recorded import V1_FLOWS, flow
 
 from opencode_magics.core.model import (
     Failure,

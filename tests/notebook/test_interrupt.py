@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from jupyter_client.manager import KernelManager
-from support.fake import ACCEPTED, FakeServer, one_x
+from support.fake_server import ACCEPTED, FakeServer, v1_routes
 
 import opencode_magics
 from opencode_magics.client.client import Client
@@ -241,7 +241,7 @@ def test_an_interrupt_while_something_is_asked_leaves_nothing_waiting(
 
 def test_a_second_interrupt_does_not_wait_for_the_proof(kernel: Kernel) -> None:
     """A server that goes on working in spite of the abort would keep the cell for 30 s."""
-    busy = one_x(status={"ses_root01": {"type": "busy"}}, prompt=ACCEPTED)
+    busy = v1_routes(status={"ses_root01": {"type": "busy"}}, prompt=ACCEPTED)
     with FakeServer(busy) as fake:
         kernel.run(f"%oc_connect {fake.url};")
         prompt = kernel.send("%%oc_prompt --session ses_root01 --queue -o turn\nhello")

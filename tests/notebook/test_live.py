@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from support.notebook_turns import EDIT, answer, permission, running, says, tool, turn
-from support.recorded import V1_FLOWS, flow
+from support.recorded_flows import V1_FLOWS, flow
+from support.sample_turns import EDIT, answer, permission, running, says, tool, turn
 from traitlets.config import Config
 
 from opencode_magics.core.events import PartDelta
 from opencode_magics.core.model import Reasoning, Text
-from opencode_magics.core.turn import Settled, Turn, advance, advance_all
+from opencode_magics.core.turn import SettledRequest, Turn, advance, advance_all
 from opencode_magics.notebook import live, text
 from opencode_magics.notebook.live import LiveCell, view
 
@@ -265,7 +265,7 @@ def test_a_tool_that_ends_late_changes_its_own_output_only(
 def test_a_permission_line_stays_with_its_tool(clock: Callable[[float], None]) -> None:
     live_cell, screen = cell()
     full = tool(output="x" * 9_000)
-    settled = (Settled(permission(), "once"),)
+    settled = (SettledRequest(permission(), "once"),)
     live_cell.show(running(full))
     clock(1)
     live_cell.show(running(full, Text("t", "Next"), settled_requests=settled))
@@ -280,7 +280,7 @@ def test_after_stepping_aside_what_is_new_stands_below(clock: Callable[[float], 
     live_cell.show(running(tool(status="running"), permissions=(permission(),)))
     live_cell.step_aside()
     live_cell.step_aside()
-    settled = (Settled(permission(), "once"),)
+    settled = (SettledRequest(permission(), "once"),)
     for end in ("Nex", "Next"):
         clock(1)
         live_cell.show(running(tool(), Text("t", end), settled_requests=settled))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opencode_magics.notebook.markdown import Growing, cut, render
+from opencode_magics.notebook.markdown import IncrementalMarkdown, cut, render
 
 HOSTILE = [
     "<img src=x onerror=alert(1)>",
@@ -97,21 +97,21 @@ TEXT = st.lists(LINES, max_size=14).map("\n".join)
 @settings(max_examples=300)
 @given(TEXT, st.lists(st.integers(0, 120), max_size=6))
 def test_a_growing_text_ends_as_the_whole_one(text: str, stops: list[int]) -> None:
-    growing = Growing()
+    growing = IncrementalMarkdown()
     for stop in sorted(stops):
         assert growing.render(text[:stop]) == render(text[:stop])
     assert growing.render(text, closed=True) == render(text)
 
 
 def test_a_text_that_became_another_is_drawn_anew() -> None:
-    growing = Growing()
+    growing = IncrementalMarkdown()
     growing.render("one\n\ntwo\n\nthree")
     assert growing.render("other") == render("other")
 
 
 def test_links_that_are_defined_below_work_once_the_text_is_closed() -> None:
     text = "[a][1]\n\nmore\n\n[1]: https://example.com"
-    growing = Growing()
+    growing = IncrementalMarkdown()
     growing.render(text[:12])
     assert 'href="https://example.com"' in growing.render(text, closed=True)
 

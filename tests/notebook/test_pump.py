@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from support import kernels
-from support.kernels import VERSIONS, Cell, FrontEnd
+from support.kernels import VERSIONS, Cell, KernelClient
 
 from opencode_magics.notebook.pump import NoPump, Pump, PumpUnavailable, pump_for
 
@@ -57,7 +57,7 @@ def named(kernel: tuple[str, bool]) -> str:
 
 
 @pytest.fixture(scope="module", params=KERNELS, ids=named)
-def running(request: pytest.FixtureRequest) -> Iterator[FrontEnd]:
+def running(request: pytest.FixtureRequest) -> Iterator[KernelClient]:
     """One kernel of each kind, for all tests of this module."""
     version, subshells = request.param
     with kernels.running(version, subshells=subshells) as front:
@@ -66,7 +66,7 @@ def running(request: pytest.FixtureRequest) -> Iterator[FrontEnd]:
 
 
 @pytest.fixture
-def front(running: FrontEnd) -> FrontEnd:
+def front(running: KernelClient) -> KernelClient:
     """A front-end as new, with a comm open to its kernel."""
     running.forget()
     prepare(running)
@@ -77,17 +77,17 @@ def front(running: FrontEnd) -> FrontEnd:
 subshells_only = pytest.mark.parametrize("running", WITH_SUBSHELLS, ids=named, indirect=True)
 
 
-def prepare(front: FrontEnd) -> None:
+def prepare(front: KernelClient) -> None:
     front.run(PRELUDE)
     front.send("comm_open", {"comm_id": "c", "target_name": "probe", "data": {}})
     front.forget()
 
 
-def click(front: FrontEnd, word: str, subshell: str | None = None) -> str:
+def click(front: KernelClient, word: str, subshell: str | None = None) -> str:
     return front.send("comm_msg", {"comm_id": "c", "data": {"word": word}}, subshell)
 
 
-def begin(front: FrontEnd, code: str) -> Cell:
+def begin(front: KernelClient, code: str) -> Cell:
     """Start a cell and wait until it runs."""
     cell = front.start(f"print('begun', flush=True)\n{code}")
     front.until(lambda: cell.text or cell.done, cell)
@@ -105,7 +105,7 @@ def after_begun(cell: Cell) -> list[str]:
 # -- clicks ----------------------------------------------------------------------------------------
 
 
-def test_a_click_is_served_in_the_running_cell(front: FrontEnd) -> None:
+def test_a_click_is_served_in_the_running_cell(front: KernelClient) -> None:
     """In the main thread, and what its callback prints belongs to the cell."""
     code = "deeds['where'] = lambda _: print(threading.current_thread().name)"
     cell = begin(front, f"{code}\npumped('where', 'go'); print('went on')")
@@ -116,7 +116,7 @@ def test_a_click_is_served_in_the_running_cell(front: FrontEnd) -> None:
     assert front.strays == ""
 
 
-def test_a_button_of_ipywidgets_works(front: FrontEnd) -> None:
+def test_a_button_of_ipywidgets_works(front: KernelClient) -> None:
     code = """
     import ipywidgets
     slider, button = ipywidgets.IntSlider(), ipywidgets.Button()
@@ -135,7 +135,7 @@ def test_a_button_of_ipywidgets_works(front: FrontEnd) -> None:
     assert after_begun(cell)[-1] == "slider at 7"
 
 
-def test_a_click_is_served_within_50_ms(front: FrontEnd) -> None:
+def test_a_click_is_served_within_50_ms(front: KernelClient) -> None:
     """The median of 20 from sending it to the kernel's word that it is through with it.
 
     A machine that is busy with something else gets five tries.
@@ -155,7 +155,7 @@ def test_a_click_is_served_within_50_ms(front: FrontEnd) -> None:
     assert min(medians) < 0.05
 
 
-def test_after_a_click_the_kernel_says_that_it_is_still_busy(front: FrontEnd) -> None:
+def test_after_a_click_the_kernel_says_that_it_is_still_busy(front: KernelClient) -> None:
     cell = begin(front, "pumped('stop')")
     front.serve(click(front, "go"))
     front.until(lambda: front.state == ("busy", cell.id), front.state)
@@ -164,7 +164,7 @@ def test_after_a_click_the_kernel_says_that_it_is_still_busy(front: FrontEnd) ->
     assert front.state == ("idle", cell.id)
 
 
-def test_a_callback_that_fails_harms_nothing(front: FrontEnd) -> None:
+def test_a_callback_that_fails_harms_nothing(front: KernelClient) -> None:
     cell = begin(front, "deeds['bad'] = lambda _: 1 / 0\npumped('go'); print('went on')")
     bad = click(front, "bad")
     click(front, "go")
@@ -174,7 +174,7 @@ def test_a_callback_that_fails_harms_nothing(front: FrontEnd) -> None:
     assert after_begun(cell)[-1] == "went on"
 
 
-def test_what_fails_elsewhere_stands_in_the_log_of_the_kernel(front: FrontEnd) -> None:
+def test_what_fails_elsewhere_stands_in_the_log_of_the_kernel(front: KernelClient) -> None:
     code = """
     import logging
     class Notes(logging.Handler):
@@ -198,7 +198,7 @@ def test_what_fails_elsewhere_stands_in_the_log_of_the_kernel(front: FrontEnd) -
     assert "Exception while a running cell served a message TypeError" in after_begun(cell)
 
 
-def test_a_callback_has_no_pump_of_its_own(front: FrontEnd) -> None:
+def test_a_callback_has_no_pump_of_its_own(front: KernelClient) -> None:
     code = "deeds['nest'] = lambda _: print(pump_for(get_ipython()).reason)"
     cell = begin(front, f"{code}\npumped('nest')")
     click(front, "nest")
@@ -207,7 +207,7 @@ def test_a_callback_has_no_pump_of_its_own(front: FrontEnd) -> None:
 
 
 @subshells_only
-def test_a_subshell_serves_its_clicks_itself(front: FrontEnd) -> None:
+def test_a_subshell_serves_its_clicks_itself(front: KernelClient) -> None:
     subshell = front.control("create_subshell_request")["subshell_id"]
     code = "deeds['sub'] = lambda _: where.append(threading.current_thread().name)"
     cell = begin(front, f"where = []; {code}\npumped('mine'); print(where)")
@@ -219,7 +219,7 @@ def test_a_subshell_serves_its_clicks_itself(front: FrontEnd) -> None:
 
 
 @subshells_only
-def test_a_click_reaches_the_cell_wherever_the_kernel_sends_it(front: FrontEnd) -> None:
+def test_a_click_reaches_the_cell_wherever_the_kernel_sends_it(front: KernelClient) -> None:
     """JupyterLab asks for a subshell; 7.4 overrules it for a comm that the main shell has used."""
     subshell = front.control("create_subshell_request")["subshell_id"]
     cell = begin(front, "comms[-1].send({}); pumped('go')")
@@ -231,7 +231,7 @@ def test_a_click_reaches_the_cell_wherever_the_kernel_sends_it(front: FrontEnd) 
 # -- everything else waits -------------------------------------------------------------------------
 
 
-def test_queued_cells_run_in_order_with_their_own_output(front: FrontEnd) -> None:
+def test_queued_cells_run_in_order_with_their_own_output(front: KernelClient) -> None:
     """They come before, during, between and after two pumps of one cell."""
     code = """
     pumped("one")
@@ -262,7 +262,7 @@ def test_queued_cells_run_in_order_with_their_own_output(front: FrontEnd) -> Non
     assert front.run("print(ran == list(range(55)))").text == "True\n"
 
 
-def test_a_reloaded_page_gets_its_answers_while_the_cell_runs(front: FrontEnd) -> None:
+def test_a_reloaded_page_gets_its_answers_while_the_cell_runs(front: KernelClient) -> None:
     cell = begin(front, "pumped('stop')")
     waits = front.send("complete_request", {"code": "pri", "cursor_pos": 3})
     info = front.send("kernel_info_request", {})
@@ -301,7 +301,7 @@ def test_a_kernel_that_pumps_can_be_shut_down(version: str) -> None:
 # -- interrupts ------------------------------------------------------------------------------------
 
 
-def test_no_request_is_lost_by_an_interrupt(front: FrontEnd) -> None:
+def test_no_request_is_lost_by_an_interrupt(front: KernelClient) -> None:
     """Every cell is answered once, executed or aborted, in order; every message is served."""
     rng = random.Random(5)
     told: Counter[str | None] = Counter()
@@ -330,7 +330,7 @@ def test_no_request_is_lost_by_an_interrupt(front: FrontEnd) -> None:
     assert after.text == f"{told['ok']} True\n"
 
 
-def test_a_callback_that_takes_long_can_be_interrupted(front: FrontEnd) -> None:
+def test_a_callback_that_takes_long_can_be_interrupted(front: KernelClient) -> None:
     """And the cell stops, even if the callback swallows the interrupt."""
     code = """
     def slow(_):
@@ -355,7 +355,7 @@ def test_a_callback_that_takes_long_can_be_interrupted(front: FrontEnd) -> None:
 
 @pytest.mark.parametrize(("leave", "seen"), [("", "KeyboardInterrupt"), ("raise Stop", "Stop")])
 def test_an_interrupt_while_it_closes_comes_after_that(
-    front: FrontEnd, leave: str, seen: str
+    front: KernelClient, leave: str, seen: str
 ) -> None:
     """And doesn't take the place of an interrupt that is on its way."""
     code = f"""
@@ -382,7 +382,7 @@ def test_an_interrupt_while_it_closes_comes_after_that(
     assert front.order == [cell, *queued]
 
 
-def test_a_pump_that_could_not_close_is_closed_before_anything_else(front: FrontEnd) -> None:
+def test_a_pump_that_could_not_close_is_closed_before_anything_else(front: KernelClient) -> None:
     """As after an interrupt that hits the first line of its `__exit__`."""
     code = """
     class Torn(Pump):
@@ -405,7 +405,7 @@ def test_a_pump_that_could_not_close_is_closed_before_anything_else(front: Front
 
 @pytest.mark.parametrize("gone", ["session", "shell_handlers", "_publish_status", "log"])
 def test_a_kernel_built_in_another_way_is_refused_with_a_sentence(
-    front: FrontEnd, gone: str
+    front: KernelClient, gone: str
 ) -> None:
     """The cell works all the same."""
     code = f"""
@@ -424,14 +424,14 @@ def test_a_kernel_built_in_another_way_is_refused_with_a_sentence(
 
 
 @subshells_only
-def test_a_stream_that_another_thread_reads_is_left_alone(front: FrontEnd) -> None:
+def test_a_stream_that_another_thread_reads_is_left_alone(front: KernelClient) -> None:
     code = "known = ('shell_stream', 'shell_handlers', '_publish_status', 'log', 'session')"
     other = "SimpleNamespace(**{name: getattr(kernel, name) for name in known})"
     cell = front.run(f"{code}\nprint(pump_for(SimpleNamespace(kernel={other})).reason)")
     assert "not read by the loop that runs the cell" in cell.text
 
 
-def test_a_cell_in_another_thread_has_no_pump(front: FrontEnd) -> None:
+def test_a_cell_in_another_thread_has_no_pump(front: KernelClient) -> None:
     code = "thread = threading.Thread(target=lambda: said.append(pump_for(get_ipython()).reason))"
     cell = front.run(f"said = []; {code}; thread.start(); thread.join(); print(said)")
     assert "the cell doesn't run in the main thread" in cell.text
@@ -449,7 +449,7 @@ def test_a_shell_without_a_kernel_has_no_pump() -> None:
         assert pump.poll() is False
 
 
-def test_a_pump_works_inside_its_with_only(front: FrontEnd) -> None:
+def test_a_pump_works_inside_its_with_only(front: KernelClient) -> None:
     cell = front.finish(front.start("Pump(kernel).poll()"))
     assert cell.status == "error"
 

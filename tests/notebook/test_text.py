@@ -6,7 +6,8 @@ import io
 import sys
 
 import pytest
-from support.notebook_turns import (
+from support.recorded_flows import V1_FLOWS, flow
+from support.sample_turns import (
     EDIT,
     SESSION,
     answer,
@@ -17,7 +18,6 @@ from support.notebook_turns import (
     tool,
     turn,
 )
-from support.recorded import V1_FLOWS, flow
 
 from opencode_magics.core.model import (
     Failure,
@@ -29,7 +29,7 @@ from opencode_magics.core.model import (
     StepStart,
     Text,
 )
-from opencode_magics.core.turn import Retry, Settled, Turn, advance
+from opencode_magics.core.turn import Retry, SettledRequest, Turn, advance
 from opencode_magics.notebook.text import TextView, render, request, session
 
 
@@ -56,7 +56,7 @@ def test_a_whole_turn_reads_like_a_report() -> None:
             tool("edit", "call_2", title="app.py", input={}, diffs=(EDIT,)),
             Text("c", "**Done.**", 0, 1),
         ),
-        settled_requests=(Settled(permission(), "once"),),
+        settled_requests=(SettledRequest(permission(), "once"),),
     )
     assert render(shown).split("\n") == [
         "│ Look first.",
@@ -115,7 +115,9 @@ def test_a_permission_is_printed_when_asked_and_when_settled() -> None:
     printed = Printed()
     waits = printed.show(running(tool(status="running"), permissions=(permission(),)))
     assert waits == "? Waiting for permission: bash 'git push'"
-    settled = running(tool(status="running"), settled_requests=(Settled(permission(), "once"),))
+    settled = running(
+        tool(status="running"), settled_requests=(SettledRequest(permission(), "once"),)
+    )
     assert printed.show(settled) == "\n→ Permission: bash 'git push' → once"
 
 

@@ -15,9 +15,16 @@ import pytest
 
 from opencode_magics.errors import OpenCodeError
 from opencode_magics.practice import install
-from opencode_magics.practice.model import SUMMARY, TITLE, PracticeModel, Request, choose, usage
-from opencode_magics.practice.repertoire import WHAT_TO_ASK, Talk, plain_script
-from opencode_magics.practice.script import KEYWORDS, Failure, Step, bash, keyword_script
+from opencode_magics.practice.model import (
+    SUMMARY,
+    TITLE,
+    ModelRequest,
+    PracticeModel,
+    choose,
+    usage,
+)
+from opencode_magics.practice.repertoire import WHAT_TO_ASK, Exchange, plain_script
+from opencode_magics.practice.script import KEYWORDS, HTTPFailure, Step, bash, keyword_script
 from opencode_magics.practice.workspace import BUGGY, FIXED, make_workspace, reset_workspace
 from opencode_magics.practice.world import Practice
 
@@ -49,23 +56,23 @@ def test_a_plan_is_a_script_in_json() -> None:
 @pytest.mark.parametrize("text", ["#usage many", "#slow 3 fast", '#plan [{"words": 1}]'])
 def test_a_script_that_cannot_be_read_is_refused(text: str) -> None:
     (step,) = keyword_script(text) or ()
-    assert isinstance(step.failure, Failure)
+    assert isinstance(step.failure, HTTPFailure)
     assert "cannot be read" in step.failure.message
 
 
 def test_everything_the_model_offers_is_in_its_repertoire() -> None:
     offers = re.findall(r"\*([a-z][^*]+)\*", WHAT_TO_ASK)
     assert len(offers) >= 10
-    assert all(plain_script(Talk(offer)) != (Step(WHAT_TO_ASK),) for offer in offers)
+    assert all(plain_script(Exchange(offer)) != (Step(WHAT_TO_ASK),) for offer in offers)
 
 
 def test_anything_else_is_answered_with_what_one_can_ask() -> None:
-    assert plain_script(Talk("Will it rain?")) == (Step(WHAT_TO_ASK),)
+    assert plain_script(Exchange("Will it rain?")) == (Step(WHAT_TO_ASK),)
 
 
 def test_a_bug_that_is_fixed_is_not_fixed_again() -> None:
-    before = plain_script(Talk("fix the bug", (BUGGY,)))
-    after = plain_script(Talk("fix the bug", (FIXED,)))
+    before = plain_script(Exchange("fix the bug", (BUGGY,)))
+    after = plain_script(Exchange("fix the bug", (FIXED,)))
     assert [call.tool for step in before for call in step.calls] == ["read", "edit", "bash"]
     assert [call.tool for step in after for call in step.calls] == ["read"]
 
@@ -73,9 +80,9 @@ def test_a_bug_that_is_fixed_is_not_fixed_again() -> None:
 # -- the model -------------------------------------------------------------------------------------
 
 
-def asked(*messages: tuple[str, str], tools: bool = True) -> Request:
+def asked(*messages: tuple[str, str], tools: bool = True) -> ModelRequest:
     contents = tuple({"role": role, "content": text} for role, text in messages)
-    return Request("scripted", "ses_1", contents, tools)
+    return ModelRequest("scripted", "ses_1", contents, tools)
 
 
 def test_the_step_follows_from_the_conversation() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.shell import until, until_at_work
+from support.ipython_shell import until, wait_until_busy
 
 from opencode_magics import history
 from opencode_magics.client import server
@@ -33,7 +33,7 @@ from opencode_magics.notebook import text
 from opencode_magics.practice.simulator.server import Fault, Simulator
 from opencode_magics.practice.workspace import reset_workspace
 from opencode_magics.sessions import edit, end, status, store
-from opencode_magics.sessions.lookup import create
+from opencode_magics.sessions.lookup import create_session
 from opencode_magics.sessions.polling import QUIET
 from opencode_magics.sessions.run import Run, attach, prepare
 
@@ -88,7 +88,7 @@ def test_unknown_keys_are_dropped_and_missing_ones_refused(simulator: Simulator)
 def test_a_server_that_starts_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     began = time.monotonic()
     with Simulator(booting=1.5) as world:
-        with server.find(world.url, password=world.password) as client:
+        with server.connect_to(world.url, password=world.password) as client:
             assert client.server.generation == "2.x"
         assert time.monotonic() - began >= 1.5
         assert "GET /global/health" not in world.asked
@@ -96,7 +96,7 @@ def test_a_server_that_starts_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_wrong_password_is_no_starting_server(simulator: Simulator) -> None:
     with pytest.raises(AuthenticationError):
-        server.find(simulator.url, password="not it")
+        server.connect_to(simulator.url, password="not it")
 
 
 # -- discovery -------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def write(home: Path, kind: str, **told: Any) -> None:
 def test_the_registered_service_is_found(simulator: Simulator, homes: Path) -> None:
     write(homes, "state", url=simulator.url, pid=os.getpid(), version="2.0.16",
           password=simulator.password)  # fmt: skip
-    with server.find() as client:
+    with server.connect_to() as client:
         assert client.url == simulator.url
         assert "OpenCode 2.0.16" in str(client)
         assert "tested with" in str(client)
@@ -131,7 +131,7 @@ def test_the_registered_service_is_found(simulator: Simulator, homes: Path) -> N
 def test_its_password_may_stand_in_its_configuration(simulator: Simulator, homes: Path) -> None:
     write(homes, "state", url=simulator.url, pid=os.getpid(), password="an old one")
     write(homes, "config", password=simulator.password)
-    with server.find() as client:
+    with server.connect_to() as client:
         assert client.url == simulator.url
 
 
@@ -142,7 +142,7 @@ def test_an_old_registration_is_passed_over(
     told = {"url": simulator.url, "pid": os.getpid(), "password": simulator.password}
     write(homes, "state", **told | lie)
     with pytest.raises(OpenCodeError, match=r"No server answers at http://127\.0\.0\.1:9"):
-        server.find()
+        server.connect_to()
 
 
 def test_what_is_named_comes_before_the_service(
@@ -151,7 +151,7 @@ def test_what_is_named_comes_before_the_service(
     write(homes, "state", url="http://127.0.0.1:9", pid=1)
     for name, value in simulator.access.items():
         monkeypatch.setenv(name, value)
-    with server.find() as client:
+    with server.connect_to() as client:
         assert client.url == simulator.url
 
 
@@ -160,7 +160,7 @@ def test_a_registration_that_cannot_be_read_is_none(homes: Path, text: str) -> N
     write(homes, "state")
     (homes / "state" / "opencode" / "service.json").write_text(text)
     with pytest.raises(OpenCodeError, match="No server answers"):
-        server.find()
+        server.connect_to()
 
 
 # -- prompts and the inbox -------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def test_the_first_prompt_of_an_id_counts(client: Client, session: Session) -> N
     texts = [m.text for m in client.messages(session) if m.role == "user"]
     assert texts == ["#text 2"]
     with pytest.raises(SessionBusyError):
-        client.prompt(create(client, "another"), first)
+        client.prompt(create_session(client, "another"), first)
 
 
 def test_a_prompt_that_only_waits_wakes_nobody(client: Client, session: Session) -> None:
@@ -195,13 +195,13 @@ def test_what_is_delivered_cannot_be_cancelled(client: Client, session: Session)
     turn = prompted(client, session, "#text 2")
     assert not client.cancel(session, turn.prompt)
     with pytest.raises(SessionBusyError):
-        client.deliver(session, turn.prompt, "steer")
+        client.set_delivery(session, turn.prompt, "steer")
 
 
 def test_a_cancelled_prompt_ends_its_turn(client: Client, session: Session) -> None:
     with prepare(client, session, "#slow 400 .1") as first:
         first.start()
-        until_at_work(client, session)
+        wait_until_busy(client, session)
         with prepare(client, session, "#text 2", queue=True) as second:
             second.start()
             assert client.cancel(session, second.turn.prompt)
@@ -215,7 +215,7 @@ def test_a_queued_prompt_is_taken_back_without_stopping_the_turn_before_it(
 ) -> None:
     with prepare(client, session, "#slow 50 .1") as first:
         first.start()
-        until_at_work(client, session)
+        wait_until_busy(client, session)
         with prepare(client, session, "#text 2", queue=True) as second:
             second.start()
             until(lambda: next(iter(second)).inbox)
@@ -252,7 +252,7 @@ def log_of(client: Client, session: Session) -> list[dict[str, Any]]:
 def test_g1_19_a_busy_session_says_how_to_join_it(client: Client, session: Session) -> None:
     with prepare(client, session, "#slow 400 .1") as first:
         first.start()
-        until_at_work(client, session)
+        wait_until_busy(client, session)
         with pytest.raises(SessionBusyError, match="join it with --steer"):
             prepare(client, session, "#text 2")
         with prepare(client, session, "#text 2", queue=True) as second:
@@ -268,7 +268,7 @@ def test_what_is_parked_after_an_abort_runs_with_the_next_prompt(
 ) -> None:
     with prepare(client, session, "#slow 400 .1") as first:
         first.start()
-        until_at_work(client, session)
+        wait_until_busy(client, session)
         client.prompt(session, Prompt("msg_0005", "#text 2", delivery="queue"))
         assert first.abort().outcome == "aborted"
     assert [i.id for i in client.inbox(session)] == ["msg_0005"]
@@ -361,7 +361,7 @@ def test_what_a_command_prints_is_shown_while_it_runs(
 
 
 def cut_off(reason: str) -> Callable[[Simulator, Client, Session], None]:
-    return lambda world, client, session: world.shop.running[session.id].interrupt(reason)
+    return lambda world, client, session: world.backend.running[session.id].interrupt(reason)
 
 
 def stopped(world: Simulator, client: Client, session: Session) -> None:
@@ -406,7 +406,7 @@ def test_g1_14_a_restarted_attachment_sees_what_was_asked_before(
 ) -> None:
     client.prompt(session, Prompt("msg_0014", "#bash echo hi"))
     until(lambda: client.permissions())
-    (standing,) = status.read(client, [session])
+    (standing,) = status.read_states(client, [session])
     assert (standing.state, len(standing.requests)) == ("waiting_for_permission", 1)
     with attach(client, session) as run:
         run.start()
@@ -435,7 +435,7 @@ def test_g1_02_what_a_subagent_of_a_subagent_asks_is_seen_and_answered(
         (asked,) = until(lambda: next(iter(run)).permissions)
         (parent,) = client.children(session)
         assert [s.id for s in client.children(parent)] == [asked.session]
-        assert status.read(client, [session])[0].state == "waiting_for_permission"
+        assert status.read_states(client, [session])[0].state == "waiting_for_permission"
         turn = finish(run)
     assert (turn.outcome, [s.reply for s in turn.settled_requests]) == ("succeeded", ["once"])
 
@@ -480,7 +480,7 @@ def end_of(turn: Turn) -> tuple[Any, ...]:
 def test_a_stream_cut_at_any_frame_ends_in_the_same_turn(
     faulty: Simulator, client: Client, session: Session, cut: int
 ) -> None:
-    other = end_of(prompted(client, create(client, "whole"), "#bash echo hi"))
+    other = end_of(prompted(client, create_session(client, "whole"), "#bash echo hi"))
     faulty.faults.append(Fault(cut=cut))
     assert end_of(prompted(client, session, "#bash echo hi")) == other
 
@@ -613,7 +613,7 @@ def test_the_log_can_be_followed(client: Client, session: Session) -> None:
 
 
 def test_sessions_of_a_project_come_over_all_pages(client: Client) -> None:
-    made = {create(client, f"page {n}").id for n in range(3)}
+    made = {create_session(client, f"page {n}").id for n in range(3)}
     everything = client.sessions(everywhere=True)
     assert made <= {s.id for s in everything}
     assert made <= {s.id for s in client.sessions()}
@@ -694,7 +694,7 @@ def test_a_compaction_is_a_message_of_its_own_id(client: Client, session: Sessio
 
 def test_a_session_is_renamed_and_deleted_with_its_children(client: Client) -> None:
     dialect: Any = client.dialect
-    session = create(client, "a parent")
+    session = create_session(client, "a parent")
     prompted(client, session, "#task #text 2")
     (child,) = client.children(session)
     client.run(dialect.rename(session, "another title"))
@@ -712,7 +712,7 @@ def test_what_changed_is_told_by_the_server_or_by_the_tools(
     assert client.diffs(session).source == "turns"
     assert client.diffs(session, turn.prompt) == client.diffs(session, turn.answers[-1].id)
     (tmp_path / "notes.txt").write_text("hello one\n")
-    outside = create(client, "outside of git", str(tmp_path))
+    outside = create_session(client, "outside of git", str(tmp_path))
     prompted(client, outside, "#edit")
     assert client.diffs(outside).source == "tools"
     with pytest.raises(NotFoundError):
@@ -800,7 +800,7 @@ def test_the_output_of_a_shell_is_read_by_bytes(
     [
         lambda c, s: c.inbox(s),
         lambda c, s: c.cancel(s, "msg_1"),
-        lambda c, s: c.deliver(s, "msg_1", "steer"),
+        lambda c, s: c.set_delivery(s, "msg_1", "steer"),
         lambda c, s: c.wait(s),
         lambda c, s: c.interrupt(s),
         lambda c, s: c.switch(s, agent="plan"),

@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from support.both import both
-from support.notebook_turns import says
-from support.shell import Shell, one_line_and_what_to_do
+from support.generations import both_generations
+from support.ipython_shell import Shell, is_short_error
+from support.sample_turns import says
 
 from opencode_magics.client.client import Client
 from opencode_magics.errors import OpenCodeError, TurnInterrupted, UnknownNameError
@@ -39,7 +39,7 @@ TRIPS = pd.DataFrame(
     ],
 )
 def test_a_template_is_filled_in(template: str, first: str) -> None:
-    assert mapping.prompts(TRIPS, template, "trip")[0] == first
+    assert mapping.fill_template(TRIPS, template, "trip")[0] == first
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,13 @@ def test_a_template_is_filled_in(template: str, first: str) -> None:
 )
 def test_only_columns_are_filled_in(template: str) -> None:
     with pytest.raises(UnknownNameError, match="has no column"):
-        mapping.prompts(TRIPS, template)
+        mapping.fill_template(TRIPS, template)
 
 
 @pytest.mark.parametrize("template", ["{city", "no place", "}"])
 def test_what_is_no_template_is_said(template: str) -> None:
     with pytest.raises(OpenCodeError, match="template"):
-        mapping.prompts(TRIPS, template)
+        mapping.fill_template(TRIPS, template)
 
 
 @pytest.mark.parametrize(
@@ -62,22 +62,22 @@ def test_what_is_no_template_is_said(template: str) -> None:
 def test_a_value_that_cannot_be_written_so_is_said(template: str) -> None:
     table = pd.DataFrame({"n": ["a"], "o": [object()]}, index=["x"])
     with pytest.raises(OpenCodeError, match="can't be filled in for row x"):
-        mapping.prompts(table, template)
+        mapping.fill_template(table, template)
 
 
 def test_a_column_that_is_there_twice_is_not_guessed() -> None:
     table = pd.DataFrame([[1, 2, 3]], columns=[1, "1", "a"])
-    assert mapping.prompts(table, "{a!r:>2}") == [" 3"]
+    assert mapping.fill_template(table, "{a!r:>2}") == [" 3"]
     for template in ("{1}", "{row}", "{row.1}"):
         with pytest.raises(OpenCodeError, match="several columns called '1'"):
-            mapping.prompts(table, template, "row")
+            mapping.fill_template(table, template, "row")
 
 
 def test_what_json_lacks_is_null_and_half_a_character_is_none() -> None:
     table = pd.DataFrame(
         {"a": [float("nan")], "b": [pd.NaT], "c": pd.Series(["\ud800"], dtype=object)}
     )
-    assert mapping.prompts(table, "{row} {c}", "row") == [
+    assert mapping.fill_template(table, "{row} {c}", "row") == [
         '{"a": null, "b": null, "c": "\ufffd"} \ufffd'
     ]
 
@@ -87,20 +87,20 @@ def test_what_json_lacks_is_null_and_half_a_character_is_none() -> None:
 
 def test_results_have_the_tables_index_and_fixed_columns() -> None:
     answers = [RowResult("one", (says("yes"),), "succeeded"), RowResult("two")]
-    frame = mapping.results(TRIPS, answers)
+    frame = mapping.results_frame(TRIPS, answers)
     assert frame.index.tolist() == ["x", "y"]
     assert list(frame.columns) == list(mapping.COLUMNS)
     assert frame["answer"].tolist() == ["yes", pd.NA]
     assert frame["cost"].isna().tolist() == [False, True]
     assert frame["cost_complete"].tolist() == [True, pd.NA]
-    empty = mapping.results(TRIPS.iloc[:0], [])
+    empty = mapping.results_frame(TRIPS.iloc[:0], [])
     assert empty.dtypes.drop("outcome").equals(frame.dtypes.drop("outcome"))
 
 
 def test_an_objects_fields_are_columns_that_hide_no_other() -> None:
-    schema = schemas.of({"sunny": True, "cost": 3})
+    schema = schemas.schema_from({"sunny": True, "cost": 3})
     answers = [RowResult("one", (), "succeeded", {"sunny": True, "cost": 3}), RowResult("two")]
-    frame = mapping.results(TRIPS, answers, schema)
+    frame = mapping.results_frame(TRIPS, answers, schema)
     assert list(frame.columns)[:4] == ["prompt", "answer", "sunny", "answer_cost"]
     assert frame["sunny"].dtype == "boolean"
     assert frame["answer_cost"].tolist() == [3, pd.NA]
@@ -108,17 +108,21 @@ def test_an_objects_fields_are_columns_that_hide_no_other() -> None:
 
 def test_no_two_fields_become_one_column() -> None:
     value = {"prompt": 1, "answer_prompt": 2, "answer": 3}
-    frame = mapping.results(
-        TRIPS, [RowResult("one", (), "succeeded", value), RowResult("two")], schemas.of(value)
+    frame = mapping.results_frame(
+        TRIPS,
+        [RowResult("one", (), "succeeded", value), RowResult("two")],
+        schemas.schema_from(value),
     )
     told = ["answer_answer_prompt", "answer_prompt", "answer_answer"]
     assert frame[told].iloc[0].tolist() == [1, 2, 3]
 
 
 def test_what_is_no_object_is_one_column() -> None:
-    schema = schemas.of([{"a": 1}])
-    value = schema.read('[{"a": 1}]')
-    frame = mapping.results(TRIPS, [RowResult("1", (), "succeeded", value), RowResult("2")], schema)
+    schema = schemas.schema_from([{"a": 1}])
+    value = schema.parse('[{"a": 1}]')
+    frame = mapping.results_frame(
+        TRIPS, [RowResult("1", (), "succeeded", value), RowResult("2")], schema
+    )
     assert frame["value"].iloc[0] is value
 
 
@@ -132,7 +136,7 @@ def trips(shell: Shell) -> pd.DataFrame:
     return table
 
 
-@both
+@both_generations
 def test_every_row_gets_its_answer_in_a_session_of_its_own(
     shell: Shell, client: Client, trips: pd.DataFrame
 ) -> None:
@@ -159,7 +163,7 @@ def test_every_row_gets_its_answer_in_a_session_of_its_own(
     assert shell.run("%oc_map").value is frame
 
 
-@both
+@both_generations
 def test_once_costs_nothing_a_second_time(
     shell: Shell, client: Client, trips: pd.DataFrame
 ) -> None:
@@ -179,7 +183,7 @@ def test_rows_may_share_a_session(shell: Shell, trips: pd.DataFrame) -> None:
     assert frame["answer"].str.len().is_monotonic_increasing
 
 
-@both
+@both_generations
 def test_a_row_that_fails_does_not_stop_the_others(shell: Shell) -> None:
     shell.user_ns["jobs"] = pd.DataFrame({"job": ["#text 1", "#err400", "#text 2"]})
     frame = shell.run("%%oc_map jobs\n{job}").value
@@ -195,7 +199,7 @@ def test_a_row_of_which_not_all_is_known_cost_at_least_so_much(shell: Shell) -> 
     assert " · ≥ $0." in shown.text
 
 
-@both
+@both_generations
 def test_every_row_that_is_done_is_counted_at_once(shell: Shell, trips: pd.DataFrame) -> None:
     """However quick it was: the next one may take minutes."""
     shell.run("%%oc_map trips --once\n#text {n}")
@@ -203,7 +207,7 @@ def test_every_row_that_is_done_is_counted_at_once(shell: Shell, trips: pd.DataF
     assert all(f"{done}/3 [" in shown.text for done in range(4))
 
 
-@both
+@both_generations
 def test_a_ceiling_stops_the_map_and_keeps_what_is_done(
     shell: Shell, client: Client, trips: pd.DataFrame
 ) -> None:
@@ -215,7 +219,7 @@ def test_a_ceiling_stops_the_map_and_keeps_what_is_done(
     assert len(client.sessions()) == before + 2
 
 
-@both
+@both_generations
 def test_a_schema_gives_columns(shell: Shell, trips: pd.DataFrame) -> None:
     shell.user_ns["like"] = {"name": "x", "score": 1}
     frame = shell.run("%%oc_map trips --schema like\nRate {n}").value
@@ -233,7 +237,7 @@ def test_an_answer_that_does_not_fit_is_a_row_without_a_value(
     assert frame["error"].str.contains("does not match").all()
 
 
-@both
+@both_generations
 def test_an_answer_from_history_that_does_not_fit_is_from_history(
     shell: Shell, trips: pd.DataFrame
 ) -> None:
@@ -318,7 +322,7 @@ def test_what_cannot_be_is_said_before_anything_is_sent(
 ) -> None:
     before = len(client.sessions())
     shown = shell.fails(cell)
-    assert one_line_and_what_to_do(shown)
+    assert is_short_error(shown)
     assert why in shown.text
     assert len(client.sessions()) == before
 

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import pandas as pd
 import pytest
-from support.both import both
-from support.notebook_turns import says
-from support.shell import Shell, one_line_and_what_to_do
+from support.generations import both_generations
+from support.ipython_shell import Shell, is_short_error
+from support.sample_turns import says
 
 from opencode_magics.client.client import Client
 from opencode_magics.core.turn import Turn
@@ -34,37 +34,39 @@ POINT = {"type": "object", "properties": {"x": {"type": "number"}}, "required": 
 
 
 def test_a_dataclass_gives_instances() -> None:
-    schema = schemas.of(Bug)
+    schema = schemas.schema_from(Bug)
     assert schema.fields == ("line", "what", "severity", "tags")
-    assert schema.read('{"line": 3, "what": "off by one"}') == Bug(3, "off by one")
+    assert schema.parse('{"line": 3, "what": "off by one"}') == Bug(3, "off by one")
 
 
 def test_a_json_schema_gives_what_json_has() -> None:
-    assert schemas.of(POINT).json == POINT
-    assert schemas.of(POINT).read('{"x": 1.5, "y": 2}') == {"x": 1.5, "y": 2}
+    assert schemas.schema_from(POINT).json == POINT
+    assert schemas.schema_from(POINT).parse('{"x": 1.5, "y": 2}') == {"x": 1.5, "y": 2}
 
 
 def test_an_example_asks_for_its_like() -> None:
-    schema = schemas.of({"name": "Ada", "born": 1815, "poet": None, "loves": ["x"]})
+    schema = schemas.schema_from({"name": "Ada", "born": 1815, "poet": None, "loves": ["x"]})
     answer = {"name": "Alan", "born": 1912, "poet": False, "loves": []}
-    assert schema.read(json.dumps(answer)) == answer
+    assert schema.parse(json.dumps(answer)) == answer
     with pytest.raises(ValueError, match=r"At \$\.born: 'when' is not of type 'integer'"):
-        schema.read(json.dumps(answer | {"born": "when"}))
+        schema.parse(json.dumps(answer | {"born": "when"}))
 
 
 def test_an_example_may_have_a_field_named_type() -> None:
-    assert schemas.of({"type": "cat", "name": "Tom"}).fields == ("type", "name")
+    assert schemas.schema_from({"type": "cat", "name": "Tom"}).fields == ("type", "name")
 
 
 @pytest.mark.parametrize("model", [[{"line": 1, "what": ""}], list[Bug]])
 def test_an_array_of_objects_gives_a_frame(model: Any) -> None:
-    frame = schemas.of(model).read('[{"line": 1, "what": "a"}, {"line": 2, "what": "b"}]')
+    frame = schemas.schema_from(model).parse('[{"line": 1, "what": "a"}, {"line": 2, "what": "b"}]')
     assert isinstance(frame, pd.DataFrame)
     assert frame["line"].tolist() == [1, 2]
 
 
 def test_an_empty_array_has_its_columns() -> None:
-    assert list(schemas.of(list[Bug]).read("[]").columns) == list(schemas.of(Bug).fields)
+    assert list(schemas.schema_from(list[Bug]).parse("[]").columns) == list(
+        schemas.schema_from(Bug).fields
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,28 +74,28 @@ def test_an_empty_array_has_its_columns() -> None:
 )
 def test_what_is_no_schema_is_said(model: Any) -> None:
     with pytest.raises(OpenCodeError, match=r"schema|example"):
-        schemas.of(model)
+        schemas.schema_from(model)
 
 
 def test_a_file_is_a_schema_too(tmp_path: Path) -> None:
     path = tmp_path / "point.json"
     path.write_text(json.dumps(POINT))
-    assert schemas.named(str(path), {}).json == POINT
+    assert schemas.schema_by_name(str(path), {}).json == POINT
     with pytest.raises(UnknownNameError, match="No such file"):
-        schemas.named(str(tmp_path / "none.json"), {})
+        schemas.schema_by_name(str(tmp_path / "none.json"), {})
     path.write_text("{")
     with pytest.raises(OpenCodeError, match="is no JSON"):
-        schemas.named(str(path), {})
+        schemas.schema_by_name(str(path), {})
 
 
 def test_nothing_is_fetched_for_a_schema() -> None:
     with pytest.raises(OpenCodeError, match="refers to what is not in it"):
-        schemas.of({"type": "array", "items": {"$ref": "http://127.0.0.1:9/none.json"}})
+        schemas.schema_from({"type": "array", "items": {"$ref": "http://127.0.0.1:9/none.json"}})
 
 
 def test_a_schema_may_refer_to_itself() -> None:
     tree = {"type": "object", "properties": {"in": {"$ref": "#"}}, "additionalProperties": False}
-    assert schemas.of(tree).read('{"in": {"in": {}}}') == {"in": {"in": {}}}
+    assert schemas.schema_from(tree).parse('{"in": {"in": {}}}') == {"in": {"in": {}}}
 
 
 ITSELF: dict[str, Any] = {}
@@ -128,14 +130,16 @@ ITSELF["me"] = ITSELF
 )
 def test_a_schema_that_nothing_can_be_checked_with_is_said_at_once(schema: Any, why: str) -> None:
     with pytest.raises(OpenCodeError, match=why):
-        schemas.of(schema)
+        schemas.schema_from(schema)
 
 
 def test_keys_of_a_schema_are_those_that_the_prompt_tells() -> None:
-    schema = schemas.of({"type": "object", "properties": {1: {"type": "string"}, "\ud800": {}}})
+    schema = schemas.schema_from(
+        {"type": "object", "properties": {1: {"type": "string"}, "\ud800": {}}}
+    )
     assert schema.fields == ("1", "\ufffd")
     with pytest.raises(ValueError, match="not of type 'string'"):
-        schema.read('{"1": 1}')
+        schema.parse('{"1": 1}')
 
 
 # -- answers ---------------------------------------------------------------------------------------
@@ -154,7 +158,7 @@ def test_keys_of_a_schema_are_those_that_the_prompt_tells() -> None:
     ],
 )
 def test_json_is_found_wherever_it_stands(answer: str) -> None:
-    assert schemas.of(POINT).read(answer) == {"x": 1}
+    assert schemas.schema_from(POINT).parse(answer) == {"x": 1}
 
 
 @pytest.mark.parametrize(
@@ -175,7 +179,7 @@ def test_json_is_found_wherever_it_stands(answer: str) -> None:
 )
 def test_values_are_never_repaired(answer: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        schemas.of(POINT).read(answer)
+        schemas.schema_from(POINT).parse(answer)
 
 
 @pytest.mark.parametrize(
@@ -192,16 +196,16 @@ def test_values_are_never_repaired(answer: str, why: str) -> None:
 )
 def test_an_answer_that_cannot_be_checked_does_not_fit(schema: Any, answer: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        schemas.of(schema).read(answer)
+        schemas.schema_from(schema).parse(answer)
 
 
 def test_a_frame_takes_half_a_character() -> None:
-    frame = schemas.of([{"a": ""}]).read('[{"a": "\\ud800"}]')
+    frame = schemas.schema_from([{"a": ""}]).parse('[{"a": "\\ud800"}]')
     assert frame["a"].tolist() == ["\ufffd"]
 
 
 def test_a_plain_value_is_json_too() -> None:
-    assert schemas.of({"type": "integer"}).read(" 42\n") == 42
+    assert schemas.schema_from({"type": "integer"}).parse(" 42\n") == 42
 
 
 def replies(*texts: str) -> tuple[Any, list[str]]:
@@ -217,7 +221,7 @@ def replies(*texts: str) -> tuple[Any, list[str]]:
 
 def test_an_answer_that_does_not_fit_is_asked_for_again_with_the_reason() -> None:
     send, asked = replies("no idea", '{"x": "1"}', '{"x": 1}')
-    turn = schemas.ask(send, "Where?", schemas.of(POINT))
+    turn = schemas.ask_for_schema(send, "Where?", schemas.schema_from(POINT))
     assert turn.value == {"x": 1}
     assert [t.text for t in turn.earlier] == ["no idea", '{"x": "1"}']
     assert asked[0].startswith("Where?\n\nAnswer with JSON that fits this JSON Schema")
@@ -229,7 +233,7 @@ def test_an_answer_that_does_not_fit_is_asked_for_again_with_the_reason() -> Non
 def test_when_no_answer_fits_the_turns_are_kept() -> None:
     send, asked = replies("no", "no", '{"x": "1"}')
     with pytest.raises(UnfitAnswer, match=r"of the last of 3 answers, At \$\.x: '1'") as failed:
-        schemas.ask(send, "Where?", schemas.of(POINT))
+        schemas.ask_for_schema(send, "Where?", schemas.schema_from(POINT))
     assert len(failed.value.turns) == len(asked) == 3
     assert failed.value.turn is failed.value.turns[-1]
 
@@ -242,7 +246,7 @@ def test_a_turn_that_was_stopped_is_not_asked_again() -> None:
         return says("half", verdict="aborted")
 
     with pytest.raises(UnfitAnswer, match="the turn is aborted"):
-        schemas.ask(send, "Where?", schemas.of(POINT))
+        schemas.ask_for_schema(send, "Where?", schemas.schema_from(POINT))
     assert len(asked) == 1
 
 
@@ -259,7 +263,7 @@ class Review:
 """
 
 
-@both
+@both_generations
 def test_a_cell_returns_an_instance(shell: Shell) -> None:
     shell.run(MAKE)
     value = shell.run("%%oc_prompt -n -o turn --schema Review\nReview greet.py").value
@@ -268,7 +272,7 @@ def test_a_cell_returns_an_instance(shell: Shell) -> None:
     assert (turn.value, turn.earlier, turn.outcome) == (value, (), "succeeded")
 
 
-@both
+@both_generations
 def test_a_wrong_answer_is_asked_for_again(shell: Shell, client: Client) -> None:
     shell.user_ns["trips"] = [{"city": "Rome", "days": 3}]
     shown = shell.run("%%oc_prompt -n -o turn --schema trips\n#text 3")
@@ -282,7 +286,7 @@ def test_a_wrong_answer_is_asked_for_again(shell: Shell, client: Client) -> None
     assert "There is no JSON in it." in prompts[1].text
 
 
-@both
+@both_generations
 def test_the_messages_of_the_session_stay_readable(shell: Shell, client: Client) -> None:
     """One prompt with a `format` breaks a session for ever (1.18.33): none is sent."""
     shell.user_ns["point"] = POINT
@@ -300,7 +304,7 @@ def test_an_answer_that_never_fits_is_a_sentence(shell: Shell) -> None:
     assert shell.user_ns["turn"] is shown.error.turns[-1]
 
 
-@both
+@both_generations
 def test_a_cached_answer_is_checked_again(shell: Shell, client: Client) -> None:
     shell.user_ns["trips"] = [{"city": "Rome", "days": 3}]
     cell = "%%oc_prompt -n --once --schema trips\n#text 4"
@@ -335,6 +339,6 @@ def test_a_schema_that_cannot_be_is_told_and_nothing_is_sent(
     shell.user_ns |= {"five": 5, "point": POINT}
     before = len(client.sessions())
     shown = shell.fails(f"%%oc_prompt -n {line}\nWhere?")
-    assert one_line_and_what_to_do(shown)
+    assert is_short_error(shown)
     assert why in shown.text
     assert len(client.sessions()) == before

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from support.both import both
-from support.shell import Shell, one_line_and_what_to_do
+from support.generations import both_generations
+from support.ipython_shell import Shell, is_short_error
 
 from opencode_magics.client.client import Client
 from opencode_magics.core.model import Attachment
@@ -22,8 +22,8 @@ from opencode_magics.prompts import variables
 TRIPS = pd.DataFrame({"city": ["Oslo", "Rome", "Lima"], "days": [3, 5, 8]})
 
 
-def told(value: object, limit: int = variables.LARGEST) -> variables.Described:
-    return variables.describe("it", {"it": value}, limit)
+def told(value: object, limit: int = variables.CHARACTER_LIMIT) -> variables.VariableContext:
+    return variables.variable_context("it", {"it": value}, limit)
 
 
 def test_a_frame_is_told_by_its_shape_dtypes_head_and_summary() -> None:
@@ -139,12 +139,12 @@ def test_what_fails_when_it_is_to_tell_is_a_sentence(value: object) -> None:
 @pytest.mark.parametrize("name", ["df.head()", "df[0]", "1", ""])
 def test_nothing_is_evaluated(name: str) -> None:
     with pytest.raises(OpenCodeError, match="takes the name of a variable"):
-        variables.describe(name, {"df": TRIPS})
+        variables.variable_context(name, {"df": TRIPS})
 
 
 def test_an_unknown_name_is_a_sentence() -> None:
     with pytest.raises(UnknownNameError, match="no variable 'df'"):
-        variables.describe("df", {})
+        variables.variable_context("df", {})
 
 
 def test_a_figure_and_its_axes_are_an_image() -> None:
@@ -161,7 +161,7 @@ def test_a_figure_and_its_axes_are_an_image() -> None:
 # -- in cells --------------------------------------------------------------------------------------
 
 
-@both
+@both_generations
 def test_a_prompt_tells_of_variables(shell: Shell, client: Client) -> None:
     shell.user_ns |= {"trips": TRIPS, "note": "by train"}
     shown = shell.run("%%oc_prompt -n -o turn --var trips --var note\n#text 2")
@@ -171,7 +171,7 @@ def test_a_prompt_tells_of_variables(shell: Shell, client: Client) -> None:
     assert sent.endswith("```\nby train\n```")
 
 
-@both
+@both_generations
 def test_a_figure_goes_along_as_an_image(shell: Shell, client: Client) -> None:
     shell.user_ns["fig"] = Figure()
     shell.run("%%oc_prompt -n -o turn --var fig\n#text 2")
@@ -181,19 +181,19 @@ def test_a_figure_goes_along_as_an_image(shell: Shell, client: Client) -> None:
     assert [p.mime for p in prompt.parts if isinstance(p, Attachment)] == ["image/png"]
 
 
-@both
+@both_generations
 def test_a_model_without_eyes_is_said_before_anything_is_sent(shell: Shell, client: Client) -> None:
     shell.user_ns["fig"] = Figure()
     before = len(client.sessions())
     shown = shell.fails("%%oc_prompt -n -m practice/small --var fig\n#text 2")
-    assert one_line_and_what_to_do(shown)
+    assert is_short_error(shown)
     assert "model practice/small takes no images" in shown.text
     assert len(client.sessions()) == before
 
 
 def test_an_unknown_variable_sends_nothing(shell: Shell) -> None:
     shown = shell.fails("%%oc_prompt -n --var nowhere\n#text 2")
-    assert one_line_and_what_to_do(shown)
+    assert is_short_error(shown)
     assert "no variable 'nowhere'" in shown.text
 
 

@@ -13,18 +13,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.shell import Shell, one_line_and_what_to_do
+from support.ipython_shell import Shell, is_short_error
 
 import opencode_magics
 from opencode_magics.core.turn import Turn
 from opencode_magics.errors import RecordingError
 from opencode_magics.recording import files
-from opencode_magics.recording.files import load, recorded, save
-from opencode_magics.recording.format import VERSION, Recorder
-from opencode_magics.recording.redact import Mask
+from opencode_magics.recording.files import load, make_recording, save
+from opencode_magics.recording.format import FORMAT_VERSION, Recorder
+from opencode_magics.recording.redact import Redactor
 
 HEAD = {
-    "recording": VERSION,
+    "recording": FORMAT_VERSION,
     "generation": "1.x",
     "server": "1.18.33",
     "at": "2026-01-02T03:04:05+00:00",
@@ -116,7 +116,7 @@ def test_a_recording_that_fails_is_said_and_does_not_fail_the_turn(
     path.mkdir()
     done = Turn("ses_1", "msg_1", verdict="succeeded", recorder=heard().recorder)
     alone.user_ns.update(state=state, turn=done)
-    shown = alone.run("state.keep(turn, 'kept')")
+    shown = alone.run("state.remember_turn(turn, 'kept')")
     assert "The turn is not recorded." in shown.text
     assert alone.user_ns["kept"] is done
     assert "is no file" in alone.run("%oc_record").text
@@ -201,15 +201,15 @@ def test_a_long_answer_is_kept_packed() -> None:
     turn = heard(*(delta(f"word {n} ") for n in range(20_000)))
     assert turn.recorder is not None
     assert turn.recorder._size < 300_000
-    assert len(recorded(turn).lines) == 20_001
+    assert len(make_recording(turn).lines) == 20_001
 
 
 def test_frames_that_say_nothing_are_not_kept() -> None:
     beat = json.dumps({"type": "server.heartbeat", "properties": {"sessionID": "ses_1"}})
     turn = heard(beat, "no json", delta("x", session="ses_2"), delta("y"))
-    assert [x["frame"]["properties"]["delta"] for x in recorded(turn).lines if "frame" in x] == [
-        "y"
-    ]
+    assert [
+        x["frame"]["properties"]["delta"] for x in make_recording(turn).lines if "frame" in x
+    ] == ["y"]
 
 
 def test_what_is_too_deep_to_mask_is_said() -> None:
@@ -219,8 +219,8 @@ def test_what_is_too_deep_to_mask_is_said() -> None:
         f'{{"type":"message.part.updated","properties":{{"sessionID":"ses_1","part":{part}}}}}'
     )
     with pytest.raises(RecordingError, match="too deep"):
-        recorded(turn, Mask())
-    assert len(recorded(turn).lines) == 2
+        make_recording(turn, Redactor())
+    assert len(make_recording(turn).lines) == 2
 
 
 def test_a_secret_in_pieces_is_hidden_and_the_text_fits(tmp_path: Path) -> None:
@@ -235,8 +235,8 @@ def test_a_secret_in_pieces_is_hidden_and_the_text_fits(tmp_path: Path) -> None:
 
 
 def test_what_is_recorded_into_is_checked_first(alone: Shell, tmp_path: Path) -> None:
-    assert one_line_and_what_to_do(alone.fails(f"%oc_record {tmp_path}"))
-    assert one_line_and_what_to_do(alone.fails(f"%oc_record {tmp_path}/no/such/it.jsonl"))
+    assert is_short_error(alone.fails(f"%oc_record {tmp_path}"))
+    assert is_short_error(alone.fails(f"%oc_record {tmp_path}/no/such/it.jsonl"))
     assert alone.fails("%oc_record --raw").lines
     assert alone.fails(f"%oc_record --stop {tmp_path}/it.jsonl").lines
     assert "Nothing is recorded." in alone.run("%oc_record").text

@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.both import both
+from support.generations import both_generations
 from support.turns import live, played
 
 from opencode_magics.client.client import Client
 from opencode_magics.core.model import Session
-from opencode_magics.recording.files import load, recorded, save
-from opencode_magics.recording.redact import HIDDEN, Mask
+from opencode_magics.recording.files import load, make_recording, save
+from opencode_magics.recording.redact import HIDDEN, Redactor
 
-MASK = Mask("/home/ana", "ana", {"SOME_TOKEN": "tok-from-the-environment", "PATH": "/usr/bin/x"})
+MASK = Redactor(
+    "/home/ana", "ana", {"SOME_TOKEN": "tok-from-the-environment", "PATH": "/usr/bin/x"}
+)
 
 SECRETS = [
     ("OPENAI_API_KEY={}", "abcdefgh"),
@@ -54,7 +56,7 @@ SECRETS = [
 
 @pytest.mark.parametrize(("text", "secret"), SECRETS)
 def test_a_secret_is_hidden(text: str, secret: str) -> None:
-    assert MASK.text(text.format(secret)) == text.format(HIDDEN)
+    assert MASK.redact_text(text.format(secret)) == text.format(HIDDEN)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,7 @@ def test_a_secret_is_hidden(text: str, secret: str) -> None:
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:
-    assert MASK.text(text) == text
+    assert MASK.redact_text(text) == text
 
 
 @pytest.mark.parametrize(
@@ -95,12 +97,12 @@ def test_what_is_no_secret_stays(text: str) -> None:
     ],
 )
 def test_a_home_and_a_name_are_hidden(text: str, masked: str) -> None:
-    assert MASK.text(text) == masked
+    assert MASK.redact_text(text) == masked
 
 
 def test_words_of_the_wire_are_never_a_name() -> None:
-    mask = Mask(None, "completed")
-    assert mask.value({"status": "completed", "text": "completed"}) == {
+    mask = Redactor(None, "completed")
+    assert mask.redact_value({"status": "completed", "text": "completed"}) == {
         "status": "completed",
         "text": "user",
     }
@@ -109,8 +111,8 @@ def test_words_of_the_wire_are_never_a_name() -> None:
 @pytest.mark.parametrize("name", ["reason", "action", "status", "type", "tool", "id", "userID"])
 def test_a_field_of_a_tool_that_is_called_like_a_word_of_the_wire_is_masked(name: str) -> None:
     told = {name: "curl -u joe:p4ssw0rd http://x > /home/ana/x"}
-    assert MASK.value(told) == {name: f"curl -u joe:{HIDDEN} http://x > ~/x"}
-    assert MASK.value({name: "ghp_0123456789abcdefghijABCDEFGHIJ"}) == {name: HIDDEN}
+    assert MASK.redact_value(told) == {name: f"curl -u joe:{HIDDEN} http://x > ~/x"}
+    assert MASK.redact_value({name: "ghp_0123456789abcdefghijABCDEFGHIJ"}) == {name: HIDDEN}
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_a_field_of_a_tool_that_is_called_like_a_word_of_the_wire_is_masked(name
     ],
 )
 def test_what_is_called_a_secret_in_any_way_is_one(told: object, masked: object) -> None:
-    assert MASK.value(told) == masked
+    assert MASK.redact_value(told) == masked
 
 
 @pytest.mark.parametrize(
@@ -143,22 +145,25 @@ def test_what_is_called_a_secret_in_any_way_is_one(told: object, masked: object)
 )
 def test_a_long_text_is_masked_in_no_time(piece: str) -> None:
     began = time.monotonic()
-    MASK.text(piece * (200_000 // len(piece)))
+    MASK.redact_text(piece * (200_000 // len(piece)))
     assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("name", ["password", "apiKey", "authToken", "client_secret"])
 def test_what_is_called_a_secret_is_one(name: str) -> None:
-    assert MASK.value({name: "x", "tokens": {"input": 3}}) == {name: HIDDEN, "tokens": {"input": 3}}
+    assert MASK.redact_value({name: "x", "tokens": {"input": 3}}) == {
+        name: HIDDEN,
+        "tokens": {"input": 3},
+    }
 
 
 def test_a_secret_is_hidden_wherever_it_comes_again_also_when_it_is_cut_off() -> None:
-    mask = Mask()
+    mask = Redactor()
     mask.learn([{"input": {"command": "export TOKEN=swordfish-99"}}])
-    assert mask.text("it printed swordfish-99.") == f"it printed {HIDDEN}."
-    assert mask.text("it prints swordf") == f"it prints {HIDDEN}"
-    assert mask.text("a sword") == f"a {HIDDEN}"
-    assert mask.text("swordplay is fun") == "swordplay is fun"
+    assert mask.redact_text("it printed swordfish-99.") == f"it printed {HIDDEN}."
+    assert mask.redact_text("it prints swordf") == f"it prints {HIDDEN}"
+    assert mask.redact_text("a sword") == f"a {HIDDEN}"
+    assert mask.redact_text("swordplay is fun") == "swordplay is fun"
 
 
 @given(st.lists(st.integers(1, 60), max_size=8))
@@ -166,19 +171,19 @@ def test_pieces_are_masked_as_their_whole(cuts: list[int]) -> None:
     whole = "a /home/ana/x sk-abcdefghijklmnopqrst and TOKEN=abc, ana."
     places = sorted({c for c in cuts if c < len(whole)})
     pieces = [whole[a:b] for a, b in zip([0, *places], [*places, len(whole)], strict=True)]
-    assert "".join(MASK.pieces(pieces)) == MASK.text(whole)
+    assert "".join(MASK.redact_pieces(pieces)) == MASK.redact_text(whole)
 
 
 def test_masking_twice_is_masking_once() -> None:
     for text, secret in SECRETS:
-        once = MASK.text(text.format(secret))
-        assert MASK.text(once) == once
+        once = MASK.redact_text(text.format(secret))
+        assert MASK.redact_text(once) == once
 
 
 LEAK = "export API_KEY=zebra-stripes-77 ; echo {home}/x ; echo sk-abcdefghijklmnop1234"
 
 
-@both
+@both_generations
 def test_of_a_real_turn_nothing_is_left_and_it_folds_alike(
     client: Client,
     session: Session,
@@ -202,4 +207,4 @@ def test_of_a_real_turn_nothing_is_left_and_it_folds_alike(
     assert [t.status for t in found.tools] == [t.status for t in turn.tools]
     assert f"~/{workspace.name}" in found.tools[0].output
     assert found.settled_requests[0].reply == "once"
-    assert "zebra-stripes-77" in str(recorded(turn))
+    assert "zebra-stripes-77" in str(make_recording(turn))

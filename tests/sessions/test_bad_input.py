@@ -10,8 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fake import ACCEPTED, CUT, PAGE, FakeServer, Seen, assistant, frame, one_x, user
-from support.shell import Shell, one_line_and_what_to_do, take_practice_server
+from support.fake_server import (
+    ACCEPTED,
+    DISCONNECT,
+    HTML_PAGE,
+    FakeServer,
+    ReceivedRequest,
+    assistant,
+    frame,
+    user,
+    v1_routes,
+)
+from support.ipython_shell import Shell, connect_to_practice, is_short_error
 
 from opencode_magics.client.client import Client
 from opencode_magics.core.turn import Turn
@@ -31,7 +41,7 @@ def fails(shell: Shell, cell: str, error: type[BaseException], *said: str) -> No
     """Run a cell that fails in one line and what to do, with some words in it."""
     shown = shell.fails(cell)
     assert isinstance(shown.error, error)
-    assert one_line_and_what_to_do(shown), shown.text
+    assert is_short_error(shown), shown.text
     assert all(words in shown.text for words in said), shown.text
 
 
@@ -60,7 +70,7 @@ def test_an_address_that_is_none_is_told(alone: Shell, url: str) -> None:
 
 
 def test_a_web_page_in_place_of_an_answer_is_told(alone: Shell) -> None:
-    with FakeServer(one_x(sessions=PAGE)) as fake:
+    with FakeServer(v1_routes(sessions=HTML_PAGE)) as fake:
         alone.run(f"%oc_connect {fake.url};")
         fails(alone, "%oc_sessions", StatusError, "answered text/html where JSON was expected")
 
@@ -76,7 +86,7 @@ def test_a_web_page_in_place_of_an_answer_is_told(alone: Shell) -> None:
 )
 def test_an_answer_of_another_shape_is_told(alone: Shell, route: str, options: str) -> None:
     """Where it is needed: what nobody named need not be looked up."""
-    with FakeServer(one_x(**{route: ["something", "else"]})) as fake:
+    with FakeServer(v1_routes(**{route: ["something", "else"]})) as fake:
         alone.run(f"%oc_connect {fake.url};")
         prompt = f"%%oc_prompt -s ses_root01 {options}\nhello"
         fails(alone, prompt, OpenCodeError, "can't be read")
@@ -98,7 +108,7 @@ def test_a_directory_that_was_removed_is_told(
     shown = alone.fails("%oc_connect")
     alone.run("%xmode Context")
     assert practice.password not in shown.text
-    assert one_line_and_what_to_do(shown)
+    assert is_short_error(shown)
 
 
 # -- sessions --------------------------------------------------------------------------------------
@@ -115,7 +125,7 @@ def test_a_prompt_to_a_session_that_was_deleted_runs_nowhere(shell: Shell, clien
     client._http.delete(f"/session/{session.id}").raise_for_status()
     shown = shell.fails("%%oc_prompt -o turn\nhello")
     assert isinstance(shown.error, NotFoundError)
-    assert one_line_and_what_to_do(shown), shown.text
+    assert is_short_error(shown), shown.text
     assert session.id in shown.text
     assert "turn" not in shell.user_ns
 
@@ -126,12 +136,12 @@ def test_a_prompt_to_a_session_that_was_deleted_runs_nowhere(shell: Shell, clien
 def test_a_prompt_that_the_server_refuses_runs_nowhere(alone: Shell) -> None:
     body = b'{"name":"UnknownError","data":{"message":"Unexpected.","ref":"err_1"}}'
 
-    def refuse(seen: Seen) -> Any:
+    def refuse(seen: ReceivedRequest) -> Any:
         path = f"/session/ses_root01/message/{seen.body['messageID']}"
         fake.routes[f"GET {path}"] = (404, {}, b'{"name":"NotFoundError"}')
         return 500, {"content-type": "application/json"}, body
 
-    with FakeServer(one_x(prompt=refuse)) as fake:
+    with FakeServer(v1_routes(prompt=refuse)) as fake:
         alone.run(f"%oc_connect {fake.url};")
         cell = "%%oc_prompt -s ses_root01 -o turn\nhello"
         fails(alone, cell, StatusError, "HTTP 500: Unexpected.", "err_1")
@@ -140,7 +150,7 @@ def test_a_prompt_that_the_server_refuses_runs_nowhere(alone: Shell) -> None:
 
 def test_a_prompt_that_is_perhaps_lost_is_kept_as_unknown(alone: Shell) -> None:
     """It is sent once, whatever happens."""
-    with FakeServer(one_x(prompt=CUT)) as fake:
+    with FakeServer(v1_routes(prompt=DISCONNECT)) as fake:
         alone.run(f"%oc_connect {fake.url};")
         shown = alone.fails("%%oc_prompt -s ses_root01 -o turn\nhello")
         assert len(fake.asked("POST /session/ses_root01/prompt_async")) == 1
@@ -217,9 +227,9 @@ def test_an_image_that_is_none_is_told_with_the_servers_reason(
 def test_a_server_that_is_killed_leaves_what_was_received(
     alone: Shell, opencode: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("opencode_magics.sessions.run._RESTART", 2.0)
+    monkeypatch.setattr("opencode_magics.sessions.follow._RESTART", 2.0)
     with Practice(command=opencode) as world:
-        take_practice_server(alone, world, monkeypatch)
+        connect_to_practice(alone, world, monkeypatch)
         killer = threading.Thread(target=kill_when_it_writes, args=(world,))
         killer.start()
         shown = alone.fails("%%oc_prompt -o turn\n#slow 200 .1")
@@ -271,7 +281,7 @@ def test_an_answer_that_the_server_does_not_take_is_told_and_the_turn_is_kept(al
         "metadata": {"command": "ls"},
     }
     accept = Accepting()
-    routes = one_x(prompt=accept, permission=[asked])
+    routes = v1_routes(prompt=accept, permission=[asked])
     routes["POST /permission/per_1/reply"] = (500, {}, b"")
     with FakeServer(routes, [[accept.sent.wait, frame("permission.asked", **asked)]]) as fake:
         alone.run(f"%oc_connect {fake.url};")
@@ -286,7 +296,7 @@ def test_an_answer_that_the_server_does_not_take_is_told_and_the_turn_is_kept(al
 
 def test_g1_33_another_agent_than_was_asked_for_is_told(alone: Shell) -> None:
     accept = Accepting()
-    routes = one_x(
+    routes = v1_routes(
         prompt=accept,
         message=lambda seen: [user(accept.prompt), assistant("msg_2", accept.prompt, "Done.")],
     )

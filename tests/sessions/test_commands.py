@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from IPython.core.error import UsageError
-from support.fake import CUT, FakeServer, Seen, two_x
-from support.shell import Shell
+from support.fake_server import DISCONNECT, FakeServer, ReceivedRequest, v2_routes
+from support.ipython_shell import Shell
 
 from opencode_magics.client.client import Client, Stream
 from opencode_magics.core.model import Command, Rule, Session
@@ -31,8 +31,14 @@ from opencode_magics.errors import (
 from opencode_magics.practice.simulator.commands import expand
 from opencode_magics.practice.simulator.server import Cut, Simulator
 from opencode_magics.sessions import commands
-from opencode_magics.sessions.commands import CommandReceipt, Given
-from opencode_magics.sessions.correlate import Child, Input, Invocation, echoes, match
+from opencode_magics.sessions.commands import CommandReceipt, Dispatched
+from opencode_magics.sessions.correlate import (
+    AdmittedInput,
+    ChildSession,
+    Invocation,
+    correlate,
+    includes_arguments,
+)
 
 
 @pytest.fixture
@@ -44,26 +50,32 @@ def generation() -> str:
 
 ASKED = Invocation("cmd_1", "explain", "greet.py", description="Explain a file")
 MARKED = Invocation("cmd_1", "explain", "greet.py", marked=True)
-OWN = Input("msg_own", "Explain greet.py", delivery="queue")
-OTHER = Input("msg_other", "Fix the tests")
-BELOW = Child("ses_below", "Explain a file", "msg_first", "Explain x")
+OWN = AdmittedInput("msg_own", "Explain greet.py", delivery="queue")
+OTHER = AdmittedInput("msg_other", "Fix the tests")
+BELOW = ChildSession("ses_below", "Explain a file", "msg_first", "Explain x")
 
 
-def concluded(asked: Invocation, *seen: Input | Child, answered: bool = True) -> tuple[Any, ...]:
-    inputs = [s for s in seen if isinstance(s, Input)]
-    children = [s for s in seen if isinstance(s, Child)]
-    found = match(asked, inputs, children, answered=answered)
+def concluded(
+    asked: Invocation, *seen: AdmittedInput | ChildSession, answered: bool = True
+) -> tuple[Any, ...]:
+    inputs = [s for s in seen if isinstance(s, AdmittedInput)]
+    children = [s for s in seen if isinstance(s, ChildSession)]
+    found = correlate(asked, inputs, children, answered=answered)
     return found.status, *(i.id for i in (*found.inputs, *found.children))
 
 
 def test_nothing_that_was_admitted_is_none() -> None:
     assert concluded(ASKED) == ("none",)
-    link = Input("msg_l", "<subagent>greet.py</subagent>", "synthetic", link="ses_other")
-    assert concluded(ASKED, link) == ("none",)
+    subagent_session = AdmittedInput(
+        "msg_l", "<subagent>greet.py</subagent>", "synthetic", subagent_session="ses_other"
+    )
+    assert concluded(ASKED, subagent_session) == ("none",)
 
 
 @pytest.mark.parametrize("alone", [OWN, BELOW])
-def test_one_thing_alone_that_has_a_sign_is_the_command_s(alone: Input | Child) -> None:
+def test_one_thing_alone_that_has_a_sign_is_the_command_s(
+    alone: AdmittedInput | ChildSession,
+) -> None:
     assert concluded(ASKED, alone) == ("matched", alone.id)
 
 
@@ -71,20 +83,20 @@ def test_one_thing_alone_that_has_a_sign_is_the_command_s(alone: Input | Child) 
     "alone",
     [
         OTHER,
-        Input("msg_c", kind="compaction"),
-        Child("ses_x", "Fix the tests"),
+        AdmittedInput("msg_c", kind="compaction"),
+        ChildSession("ses_x", "Fix the tests"),
         replace(OWN, delivery="steer"),
-        replace(OWN, tagged=True),
+        replace(OWN, has_metadata=True),
         replace(OWN, kind="synthetic"),
     ],
 )
-def test_one_thing_alone_without_a_sign_is_nobody_s(alone: Input | Child) -> None:
+def test_one_thing_alone_without_a_sign_is_nobody_s(alone: AdmittedInput | ChildSession) -> None:
     assert concluded(ASKED, alone) == ("ambiguous",)
 
 
 def test_short_arguments_are_no_sign() -> None:
     asked = Invocation("cmd_1", "explain", "x")
-    assert concluded(asked, Input("msg_a", "Explain x", delivery="queue")) == ("ambiguous",)
+    assert concluded(asked, AdmittedInput("msg_a", "Explain x", delivery="queue")) == ("ambiguous",)
 
 
 def test_several_things_are_ambiguous_whatever_they_say() -> None:
@@ -93,32 +105,32 @@ def test_several_things_are_ambiguous_whatever_they_say() -> None:
 
 
 def test_the_mark_picks_one_of_several() -> None:
-    own = Input("msg_own", "Explain greet.py cmd_1")
+    own = AdmittedInput("msg_own", "Explain greet.py cmd_1")
     assert concluded(MARKED, OTHER, own, BELOW) == ("matched", "msg_own")
     assert concluded(MARKED, OTHER, own, answered=False) == ("matched", "msg_own")
-    assert concluded(MARKED, own, Input("msg_2", "what is cmd_1?")) == ("ambiguous",)
+    assert concluded(MARKED, own, AdmittedInput("msg_2", "what is cmd_1?")) == ("ambiguous",)
     assert concluded(MARKED, OWN) == ("ambiguous",)
 
 
 def test_a_subagent_that_was_told_the_mark_is_the_agent_s_not_the_command_s() -> None:
-    own = Input("msg_own", "Explain greet.py cmd_1")
-    told = Child("ses_x", "Explain", "msg_x", "Explain greet.py cmd_1")
+    own = AdmittedInput("msg_own", "Explain greet.py cmd_1")
+    told = ChildSession("ses_x", "Explain", "msg_x", "Explain greet.py cmd_1")
     assert concluded(MARKED, own, told) == ("matched", "msg_own")
     assert concluded(MARKED, told) == ("matched", "ses_x")
 
 
 def test_nothing_is_matched_that_another_command_may_have_become() -> None:
     for seen in ([OWN], []), ([], [BELOW]):
-        found = match(ASKED, *seen, answered=True, rivals=["cmd_2"])
+        found = correlate(ASKED, *seen, answered=True, competing=["cmd_2"])
         assert found.status == "ambiguous"
         assert "cmd_2" in found.evidence[-1]
-    own = Input("msg_own", "Explain greet.py cmd_1")
-    assert match(MARKED, [own], [], answered=True, rivals=["cmd_2"]).status == "matched"
+    own = AdmittedInput("msg_own", "Explain greet.py cmd_1")
+    assert correlate(MARKED, [own], [], answered=True, competing=["cmd_2"]).status == "matched"
 
 
 def test_a_session_below_that_an_agent_may_have_opened_is_nobody_s() -> None:
-    assert match(ASKED, [], [BELOW], answered=True, at_work=True).status == "ambiguous"
-    assert match(ASKED, [OWN], [], answered=True, at_work=True).status == "matched"
+    assert correlate(ASKED, [], [BELOW], answered=True, at_work=True).status == "ambiguous"
+    assert correlate(ASKED, [OWN], [], answered=True, at_work=True).status == "matched"
 
 
 def test_without_an_answer_only_the_mark_counts() -> None:
@@ -134,7 +146,7 @@ def test_in_a_session_of_its_own_all_is_the_command_s() -> None:
 
 
 def test_what_was_seen_is_told() -> None:
-    told = "; ".join(match(ASKED, [OWN, OTHER], [], answered=True).evidence)
+    told = "; ".join(correlate(ASKED, [OWN, OTHER], [], answered=True).evidence)
     assert "msg_own" in told
     assert "Fix the tests" in told
 
@@ -153,7 +165,7 @@ def test_what_was_seen_is_told() -> None:
 def test_a_mark_is_for_templates_that_say_their_arguments_and_to_no_shell(
     template: str, says: bool
 ) -> None:
-    assert echoes(template) == says
+    assert includes_arguments(template) == says
 
 
 # -- the race, as plain values ---------------------------------------------------------------------
@@ -162,7 +174,7 @@ SHAPES = ("echo", "silent", "subtask", "nothing", "late")
 ROUNDS = 2_000
 
 
-def race(seed: int) -> tuple[Invocation, list[Input], list[Child], bool, set[str]]:
+def race(seed: int) -> tuple[Invocation, list[AdmittedInput], list[ChildSession], bool, set[str]]:
     """A command, what shows in its session, whether it was answered, and what truly is its own.
 
     Others prompt before, between and after, with the very words of the command among them. One
@@ -183,27 +195,31 @@ def race(seed: int) -> tuple[Invocation, list[Input], list[Child], bool, set[str
     arrived = answered or chance.random() < 0.5
     admits = arrived and shape in ("echo", "silent", "subtask")
     fair = admits or asked.marked or not answered
-    seen: list[Input | Child] = [strange(chance, asked, n, fair) for n in range(_few(chance))]
+    seen: list[AdmittedInput | ChildSession] = [
+        strange(chance, asked, n, fair) for n in range(_few(chance))
+    ]
     own: set[str] = set()
     if admits:
         text = {"echo": f"Explain {asked.sent}", "silent": "Tidy up."}.get(shape, asked.sent)
         title = asked.description or asked.name
         made = (
-            Child("ses_own", title, "msg_o", text)
+            ChildSession("ses_own", title, "msg_o", text)
             if shape == "subtask"
-            else Input("msg_own", text, delivery="queue")
+            else AdmittedInput("msg_own", text, delivery="queue")
         )
         own = {made.id}
         seen.insert(chance.randint(0, len(seen)), made)
-    inputs = [s for s in seen if isinstance(s, Input)]
-    return asked, inputs, [s for s in seen if isinstance(s, Child)], answered, own
+    inputs = [s for s in seen if isinstance(s, AdmittedInput)]
+    return asked, inputs, [s for s in seen if isinstance(s, ChildSession)], answered, own
 
 
 def _few(chance: random.Random) -> int:
     return chance.choice([0, 0, 0, 1, 1, 2, 3])
 
 
-def strange(chance: random.Random, asked: Invocation, number: int, alike: bool) -> Input | Child:
+def strange(
+    chance: random.Random, asked: Invocation, number: int, alike: bool
+) -> AdmittedInput | ChildSession:
     """Something that another client does."""
     delivery = chance.choice(["steer", "queue"])
     texts = ["Fix the tests", "Tidy up.", "Explain notes.txt"]
@@ -213,13 +229,15 @@ def strange(chance: random.Random, asked: Invocation, number: int, alike: bool) 
     match chance.randrange(5):
         case 0:
             text = text if alike else "Fix the tests"
-            return Child(f"ses_{number}", chance.choice(titles), f"msg_f{number}", text)
+            return ChildSession(f"ses_{number}", chance.choice(titles), f"msg_f{number}", text)
         case 1:
-            return Input(f"msg_{number}", text, "synthetic", link=chance.choice(["", "ses_0"]))
+            return AdmittedInput(
+                f"msg_{number}", text, "synthetic", subagent_session=chance.choice(["", "ses_0"])
+            )
         case 2:
-            return Input(f"msg_{number}", kind="compaction")
+            return AdmittedInput(f"msg_{number}", kind="compaction")
         case _:
-            return Input(f"msg_{number}", text, delivery=delivery)
+            return AdmittedInput(f"msg_{number}", text, delivery=delivery)
 
 
 def test_no_interleaving_leads_to_a_wrong_attribution() -> None:
@@ -227,7 +245,7 @@ def test_no_interleaving_leads_to_a_wrong_attribution() -> None:
     could = 0
     for seed in range(ROUNDS):
         asked, inputs, children, answered, own = race(seed)
-        found = match(asked, inputs, children, answered=answered)
+        found = correlate(asked, inputs, children, answered=answered)
         claimed = {x.id for x in (*found.inputs, *found.children)}
         assert claimed <= own, f"seed {seed}: {asked} {inputs} {children}"
         assert bool(claimed) == (found.status == "matched")
@@ -281,7 +299,7 @@ def other(client: Client, session: str, text: str) -> str:
     return key
 
 
-def played(given: Given) -> Turn:
+def played(given: Dispatched) -> Turn:
     assert given.run is not None, given.receipt
     with given.run as run:
         run.start()
@@ -295,7 +313,7 @@ def receipt_of(
     client: Client, session: Session, name: str, text: str, **how: Any
 ) -> CommandReceipt:
     """The receipt of a command whose turn nobody follows."""
-    given = commands.give(client, session, name, text, **how)
+    given = commands.send_command(client, session, name, text, **how)
     if given.run is not None:
         given.run.close()
     return given.receipt
@@ -306,7 +324,7 @@ def posts(world: Simulator, session: str) -> int:
 
 
 def test_what_a_command_became_is_followed_as_its_turn(client: Client, session: Session) -> None:
-    given = commands.give(client, session, "/explain", "greet.py #text 3")
+    given = commands.send_command(client, session, "/explain", "greet.py #text 3")
     assert given.receipt.status == "matched"
     turn = played(given)
     assert given.receipt.inputs == (turn.prompt,)
@@ -315,7 +333,7 @@ def test_what_a_command_became_is_followed_as_its_turn(client: Client, session: 
 
 
 def test_a_subtask_is_the_turn_of_the_session_below(client: Client, session: Session) -> None:
-    given = commands.give(client, session, "review", "greet.py")
+    given = commands.send_command(client, session, "review", "greet.py")
     turn = played(given)
     assert given.receipt.children == (turn.session,)
     assert client.session(turn.session).parent == session.id
@@ -328,14 +346,14 @@ def test_a_subtask_is_the_turn_of_the_session_below(client: Client, session: Ses
 def test_a_command_without_words_of_its_own_is_told_by_nothing(
     client: Client, session: Session
 ) -> None:
-    given = commands.give(client, session, "tidy", "")
+    given = commands.send_command(client, session, "tidy", "")
     assert (given.receipt.status, given.run) == ("ambiguous", None)
     assert given.receipt.resend_safety == "inspect"
     assert "Tidy up." in " ".join(given.receipt.evidence)
 
 
 def test_a_command_that_admits_nothing_is_none(client: Client, session: Session) -> None:
-    given = commands.give(client, session, "ponder", "")
+    given = commands.send_command(client, session, "ponder", "")
     assert (given.receipt.status, given.receipt.resend_safety) == ("none", "unknown")
 
 
@@ -348,15 +366,15 @@ def test_the_mark_stands_behind_the_arguments(client: Client, session: Session) 
 
 def test_arguments_go_as_typed(client: Client, session: Session) -> None:
     text = ">>> f({x!r}, $HOME)\n\n#text 2\n;"
-    turn = played(commands.give(client, session, "explain", text))
+    turn = played(commands.send_command(client, session, "explain", text))
     assert turn.question_text == f"Explain {text}"
 
 
 def test_a_session_that_works_is_not_disturbed(client: Client, session: Session) -> None:
     other(client, session.id, "#slow 30 .1")
     with pytest.raises(SessionBusyError):
-        commands.give(client, session, "explain", "greet.py")
-    given = commands.give(client, session, "explain", "greet.py #text 2", queue=True)
+        commands.send_command(client, session, "explain", "greet.py")
+    given = commands.send_command(client, session, "explain", "greet.py #text 2", queue=True)
     assert played(given).text == "word0 word1"
 
 
@@ -364,14 +382,14 @@ def test_a_command_that_the_server_has_not_is_not_posted(
     client: Client, session: Session, simulator: Simulator
 ) -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'explain'"):
-        commands.give(client, session, "explian", "x")
+        commands.send_command(client, session, "explian", "x")
     assert posts(simulator, session.id) == 0
 
 
 def test_a_refusal_is_told_in_the_server_s_words(client: Client, session: Session) -> None:
     client.commands = lambda directory=None: (Command("gone"),)  # type: ignore[method-assign]
     with pytest.raises(StatusError, match="Command not found: gone") as caught:
-        commands.give(client, session, "gone", "x")
+        commands.send_command(client, session, "gone", "x")
     assert caught.value.resend
     assert caught.value.resend.resend_safety == "safe"
 
@@ -387,7 +405,7 @@ def test_an_interrupt_says_how_to_find_it_again(
 ) -> None:
     simulator.meanwhile = interrupt_once
     with pytest.raises(TurnInterrupted, match="--recover cmd_") as caught:
-        commands.give(client, session, "explain", "greet.py #text 2", mark=True)
+        commands.send_command(client, session, "explain", "greet.py #text 2", mark=True)
     assert caught.value.resend
     assert caught.value.resend.resend_safety == "unknown"
     invocation = str(caught.value).partition("--recover ")[2].split()[0]
@@ -406,7 +424,7 @@ def test_a_second_interrupt_does_not_say_that_nothing_was_sent(
     monkeypatch.setattr(Stream, "close", closes)
     simulator.meanwhile = interrupt_once
     with pytest.raises(TurnInterrupted, match="--recover cmd_"):
-        commands.give(client, session, "explain", "greet.py #text 2")
+        commands.send_command(client, session, "explain", "greet.py #text 2")
 
 
 def test_an_interrupt_while_the_receipt_is_noted_leaves_no_stream_open(
@@ -420,7 +438,7 @@ def test_an_interrupt_while_the_receipt_is_noted_leaves_no_stream_open(
     monkeypatch.setattr(Stream, "close", lambda stream: (closed.append(stream), close(stream)))
     monkeypatch.setattr(commands, "_note_found", interrupted)
     with pytest.raises(TurnInterrupted, match="--recover cmd_"):
-        commands.give(client, session, "explain", "greet.py #text 2", mark=True)
+        commands.send_command(client, session, "explain", "greet.py #text 2", mark=True)
     assert len(closed) == 1
 
 
@@ -457,7 +475,7 @@ def test_a_template_that_the_server_tells_has_the_mark_sent(
 
 
 def test_an_agent_and_a_model_are_switched_before(client: Client, session: Session) -> None:
-    given = commands.give(
+    given = commands.send_command(
         client, session, "explain", "greet.py #text 2", agent="plan", model="practice/frugal"
     )
     turn = played(given)
@@ -557,7 +575,7 @@ WORDS = ("#text 1", "Fix the tests #text 1", "Explain greet.py #text 1", "Tidy u
 
 def crowded(
     client: Client, simulator: Simulator, session: Session, seed: int
-) -> tuple[Given, set[str], bool]:
+) -> tuple[Dispatched, set[str], bool]:
     """A command among others' prompts; what came of it, theirs, and whether it was marked."""
     chance = random.Random(seed)
     name = chance.choice(["explain", "explain", "review", "tidy"])
@@ -570,7 +588,7 @@ def crowded(
 
     come([0, 0, 1, 2])
     simulator.meanwhile = lambda target, when: come([0, 0, 0, 1])
-    given = commands.give(client, session, name, "greet.py", mark=mark, queue=True)
+    given = commands.send_command(client, session, name, "greet.py", mark=mark, queue=True)
     simulator.meanwhile = lambda target, when: None
     come([0, 0, 1, 2])
     return given, strangers, mark
@@ -614,10 +632,10 @@ def test_g5_04_what_another_client_asked_is_never_the_command_s_answer(
     client: Client, simulator: Simulator, session: Session
 ) -> None:
     simulator.meanwhile = lambda target, when: other(client, target, "for the other #text 4")
-    given = commands.give(client, session, "explain", "#text 2", mark=True)
+    given = commands.send_command(client, session, "explain", "#text 2", mark=True)
     turn = played(given)
     assert "for the other" not in turn.question_text
-    unmarked = commands.give(client, session, "explain", "greet.py", queue=True)
+    unmarked = commands.send_command(client, session, "explain", "greet.py", queue=True)
     assert unmarked.receipt.status == "ambiguous"
     assert unmarked.run is None
 
@@ -634,7 +652,7 @@ def offering(**changes: Any) -> dict[str, Any]:
     """A server with one command and an empty log."""
     names = [{"name": "explain", "description": "Explain"}]
     scripted = {"id": "scripted", "providerID": "practice"}
-    return two_x(
+    return v2_routes(
         **{
             "GET /api/model": {"data": [scripted]},
             "GET /api/model/default": {"data": scripted},
@@ -653,21 +671,21 @@ def test_a_server_without_a_log_gets_no_command() -> None:
     routes = offering(**{LOG: (404, {}, b"")})
     with FakeServer(routes) as fake, Client(fake.url, directory="/work/p") as client:
         with pytest.raises(StatusError):
-            commands.give(client, ROOT, "explain", "greet.py")
+            commands.send_command(client, ROOT, "explain", "greet.py")
         assert not fake.asked(f"POST {ROUTE}")
 
 
 def test_a_server_that_dies_of_a_command_is_not_asked_again_and_says_how_to_go_on() -> None:
-    def dies(seen: Seen) -> Any:
-        fake.dies()
-        return CUT
+    def dies(seen: ReceivedRequest) -> Any:
+        fake.break_connections()
+        return DISCONNECT
 
     with (
         FakeServer(offering(**{f"POST {ROUTE}": dies})) as fake,
         Client(fake.url, directory="/work/p") as client,
     ):
         with pytest.raises(ServerConnectionError, match="sent once") as caught:
-            commands.give(client, ROOT, "explain", "greet.py")
+            commands.send_command(client, ROOT, "explain", "greet.py")
         assert "--recover cmd_" in caught.value.todo
         assert caught.value.resend
         assert caught.value.resend.resend_safety == "unknown"
@@ -675,7 +693,7 @@ def test_a_server_that_dies_of_a_command_is_not_asked_again_and_says_how_to_go_o
 
 
 @pytest.mark.parametrize(
-    ("answer", "status"), [((502, {}, b""), "none"), ((204, {}, b""), "none"), (CUT, "none")]
+    ("answer", "status"), [((502, {}, b""), "none"), ((204, {}, b""), "none"), (DISCONNECT, "none")]
 )
 def test_whatever_comes_back_a_command_is_posted_once(answer: Any, status: str) -> None:
     routes = offering(**{f"POST {ROUTE}": answer})
@@ -690,7 +708,7 @@ def test_a_command_that_failed_on_the_server_says_how_to_look_at_it() -> None:
     routes = offering(**{f"POST {ROUTE}": no})
     with FakeServer(routes) as fake, Client(fake.url, directory="/work/p") as client:
         with pytest.raises(StatusError, match="No shell") as caught:
-            commands.give(client, ROOT, "explain", "greet.py")
+            commands.send_command(client, ROOT, "explain", "greet.py")
         assert caught.value.resend
         assert caught.value.resend.resend_safety == "unknown"
         assert "--recover cmd_" in caught.value.todo
@@ -705,7 +723,7 @@ def test_a_lost_answer_is_never_posted_again(
     client: Client, simulator: Simulator, session: Session, cut: Cut, mark: bool
 ) -> None:
     simulator.cuts.append(cut)
-    given = commands.give(client, session, "explain", "greet.py #text 2", mark=mark)
+    given = commands.send_command(client, session, "explain", "greet.py #text 2", mark=mark)
     assert posts(simulator, session.id) == 1
     expected = "none" if cut == "before" else "matched" if mark else "ambiguous"
     assert given.receipt.status == expected
@@ -713,7 +731,7 @@ def test_a_lost_answer_is_never_posted_again(
         assert played(given).text == "word0 word1"
 
 
-def again(world: Simulator, invocation: str) -> Given:
+def again(world: Simulator, invocation: str) -> Dispatched:
     """Another notebook: another client, which knows the id and nothing else."""
     with Client(world.url, directory="/", password=world.password) as client:
         given = commands.recover(client, invocation)
@@ -809,7 +827,7 @@ def test_a_command_of_its_own_is_exact(
 ) -> None:
     other(client, session.id, "#text 1")
     client.wait(session)
-    given = commands.give(client, session, name, "x #text 2", isolated=True, fork=fork)
+    given = commands.send_command(client, session, name, "x #text 2", isolated=True, fork=fork)
     assert given.receipt.status == "matched"
     assert given.session.id != session.id
     assert (given.session.id == given.receipt.invocation) == (not fork)
@@ -827,7 +845,7 @@ def test_the_invocation_is_with_its_session_before_the_command_is_posted(
     kept: list[str] = []
 
     def look(target: str, when: str) -> None:
-        kept.extend(i.id for i, s, _ in commands.given(client) if s.id == target)
+        kept.extend(i.id for i, s, _ in commands.list_sent_commands(client) if s.id == target)
 
     simulator.meanwhile = look
     receipt = receipt_of(client, session, "tidy", "", isolated=True, fork=fork)
@@ -856,7 +874,7 @@ def test_a_session_that_is_deleted_while_its_command_is_run_tells_nothing(
 
     simulator.meanwhile = deletes
     with pytest.raises(ServerConnectionError, match="sent once") as caught:
-        commands.give(client, session, "explain", "greet.py #slow 30 .1", isolated=isolated)
+        commands.send_command(client, session, "explain", "greet.py #slow 30 .1", isolated=isolated)
     assert "Was the session deleted meanwhile?" in caught.value.todo
     assert caught.value.resend
     assert caught.value.resend.resend_safety == "unknown"
@@ -865,7 +883,7 @@ def test_a_session_that_is_deleted_while_its_command_is_run_tells_nothing(
 def test_a_session_that_is_deleted_while_its_command_is_followed_has_not_succeeded(
     client: Client, session: Session
 ) -> None:
-    given = commands.give(client, session, "explain", "greet.py #slow 50 .1")
+    given = commands.send_command(client, session, "explain", "greet.py #slow 50 .1")
     client.delete(session)
     outcome = played(given).outcome
     assert outcome in ("aborted", "interrupted", "unknown"), outcome
@@ -874,10 +892,10 @@ def test_a_session_that_is_deleted_while_its_command_is_followed_has_not_succeed
 def test_a_deleted_session_hears_no_more_of_its_command_s_subagent(
     client: Client, session: Session
 ) -> None:
-    given = commands.give(client, session, "review", "greet.py")
+    given = commands.send_command(client, session, "review", "greet.py")
     played(given)
     client.delete(session)
-    assert commands.bring_back(client, given) is None
+    assert commands.follow_subagent_result(client, given) is None
 
 
 def test_one_that_was_deleted_meanwhile_is_unknown(client: Client, simulator: Simulator) -> None:

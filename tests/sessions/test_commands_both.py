@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from IPython.core.error import UsageError
-from support.fake import CUT, FakeServer, one_x
-from support.shell import Shell, until_at_work
+from support.fake_server import DISCONNECT, FakeServer, v1_routes
+from support.ipython_shell import Shell, wait_until_busy
 
 from opencode_magics.client.client import Client
 from opencode_magics.core.model import Session
@@ -77,7 +77,7 @@ def test_a_command_takes_a_model_and_leaves_the_cell_early(shell: Shell, client:
 
 def test_a_command_that_is_not_waited_for_goes_on(shell: Shell, client: Client) -> None:
     assert "Sent to session" in shell.run("%oc_command --no-wait explain #slow 20 .2").text
-    until_at_work(client, shell.run("%oc_session").value)
+    wait_until_busy(client, shell.run("%oc_session").value)
     with pytest.raises(SessionBusyError):
         shell.run("%oc_command explain #text 2")
     shell.run("%oc_attach -o turn")
@@ -128,8 +128,8 @@ def test_an_isolated_command_has_a_session_of_its_own(shell: Shell, fork: str) -
 
 
 def test_a_command_is_posted_once_whatever_comes_back() -> None:
-    with FakeServer(one_x(command=CUT)) as fake, Client(fake.url) as client:
-        run = commands.give(client, ROOT, "review", "x").run
+    with FakeServer(v1_routes(command=DISCONNECT)) as fake, Client(fake.url) as client:
+        run = commands.send_command(client, ROOT, "review", "x").run
         assert run
         began = time.monotonic()
         with run, pytest.raises(TurnError, match="sent once"):
@@ -145,8 +145,8 @@ def test_a_command_that_the_server_refuses_is_told_in_its_words() -> None:
         {"content-type": "application/json"},
         b'{"name":"BadRequest","data":{"message":"No"}}',
     )
-    with FakeServer(one_x(command=no)) as fake, Client(fake.url) as client:
-        run = commands.give(client, ROOT, "review", "x").run
+    with FakeServer(v1_routes(command=no)) as fake, Client(fake.url) as client:
+        run = commands.send_command(client, ROOT, "review", "x").run
         assert run
         with run, pytest.raises(StatusError, match="No"):
             run.start()

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from IPython.core.error import UsageError
-from support.both import both
-from support.fake import SESSION, FakeServer, assistant, one_x, user
-from support.shell import Shell, take_practice_server
+from support.fake_server import SESSION, FakeServer, assistant, user, v1_routes
+from support.generations import both_generations
+from support.ipython_shell import Shell, connect_to_practice
 
 from opencode_magics.client.client import Client
 from opencode_magics.core.model import Session
@@ -22,7 +22,7 @@ from opencode_magics.errors import (
 )
 from opencode_magics.practice.world import Practice
 from opencode_magics.sessions import edit
-from opencode_magics.sessions.edit import Change
+from opencode_magics.sessions.edit import EditResult
 
 ROOT = Session("ses_root01", "root", "/work/p")
 TALK = [user("msg_1"), assistant("msg_2", "msg_1", "hi"), user("msg_3"), user("msg_4")]
@@ -44,26 +44,26 @@ def value(shell: Shell, line: str) -> Any:
 
 
 def test_a_message_is_named_by_its_id_its_beginning_or_as_the_last() -> None:
-    with FakeServer(one_x(message=TALK)) as fake, Client(fake.url) as client:
+    with FakeServer(v1_routes(message=TALK)) as fake, Client(fake.url) as client:
         messages = client.messages(ROOT)
-    assert edit.named_prompt(messages, None).id == "msg_4"
-    assert edit.named_prompt(messages, "msg_2").id == "msg_1"
+    assert edit.find_prompt(messages, None).id == "msg_4"
+    assert edit.find_prompt(messages, "msg_2").id == "msg_1"
     for wrong in ("msg_", "msg_nope"):
         with pytest.raises(UnknownNameError):
-            edit.named_prompt(messages, wrong)
+            edit.find_prompt(messages, wrong)
     with pytest.raises(UnknownNameError, match="no prompt yet"):
-        edit.named_prompt((), None)
+        edit.find_prompt((), None)
 
 
 def test_an_unknown_message_is_not_sent_since_the_server_would_copy_all() -> None:
-    with FakeServer(one_x(message=TALK)) as fake, Client(fake.url) as client:
+    with FakeServer(v1_routes(message=TALK)) as fake, Client(fake.url) as client:
         with pytest.raises(UnknownNameError, match="no message 'msg_nope'"):
             edit.fork(client, ROOT, "msg_nope")
         assert not [s for s in fake.seen if s.method == "POST"]
 
 
 def test_a_revert_that_the_server_took_and_did_not_do_is_not_confirmed() -> None:
-    routes = one_x(message=TALK) | {"POST /session/ses_root01/revert": SESSION}
+    routes = v1_routes(message=TALK) | {"POST /session/ses_root01/revert": SESSION}
     with FakeServer(routes) as fake, Client(fake.url) as client:
         done = edit.revert(client, ROOT)
     assert not done.confirmed
@@ -71,7 +71,7 @@ def test_a_revert_that_the_server_took_and_did_not_do_is_not_confirmed() -> None
 
 
 def test_a_session_at_work_is_not_reverted() -> None:
-    routes = one_x(message=TALK, status={"ses_root01": {"type": "busy"}})
+    routes = v1_routes(message=TALK, status={"ses_root01": {"type": "busy"}})
     with FakeServer(routes) as fake, Client(fake.url) as client:
         for change in (edit.revert, edit.unrevert, edit.compact):
             with pytest.raises(SessionBusyError, match="is at work"):
@@ -89,7 +89,7 @@ def test_a_fork_has_what_was_before_a_prompt_and_becomes_current(
     shell.run("%oc_prompt -o second #text 4")
     origin = value(shell, "%oc_session")
     whole = value(shell, "%oc_fork")
-    assert isinstance(whole, Change)
+    assert isinstance(whole, EditResult)
     assert whole.confirmed
     assert len(client.messages(whole.session)) == 4
     assert value(shell, "%oc_session").id == whole.session.id
@@ -128,7 +128,7 @@ def test_a_revert_is_made_final_by_the_next_prompt_on_1_x(shell: Shell, client: 
     assert len(client.messages(value(shell, "%oc_session"))) == 2
 
 
-@both
+@both_generations
 def test_a_session_is_summed_up(shell: Shell, client: Client) -> None:
     shell.run("%oc_prompt #text 3")
     done = value(shell, "%oc_compact")
@@ -144,7 +144,7 @@ def test_a_session_is_renamed_archived_and_brought_back(shell: Shell) -> None:
     assert value(shell, "%oc_archive --undo").session.archived is None
 
 
-@both
+@both_generations
 def test_what_undoes_a_change_undoes_it_in_its_own_session(shell: Shell, client: Client) -> None:
     other = value(shell, "%oc_new -- -x marks the spot")
     current = value(shell, "%oc_new current")
@@ -212,7 +212,7 @@ def test_a_session_is_public_at_its_address_and_nothing_shows_that_it_is_taken_b
         "DELETE /api/share/shr_1": {},
     }
     with FakeServer(routes) as place, Sharing(place.url, opencode) as world:
-        take_practice_server(bare, world, monkeypatch)
+        connect_to_practice(bare, world, monkeypatch)
         session = value(bare, "%oc_new to be read by all")
         shared = value(bare, "%oc_share --yes")
         assert (shared.confirmed, shared.what) == (True, f"public at {address}")
@@ -233,7 +233,7 @@ def world_says(world: Practice, session: Session) -> dict[str, Any]:
 
 @pytest.mark.parametrize("answer", [True, {"id": "ses_root01", "share": {"url": "http://x"}}])
 def test_an_address_that_the_session_does_not_show_is_none(answer: Any) -> None:
-    routes = one_x() | {"POST /session/ses_root01/share": answer}
+    routes = v1_routes() | {"POST /session/ses_root01/share": answer}
     with FakeServer(routes) as fake, Client(fake.url) as client:
         assert not edit.share(client, ROOT).confirmed
 

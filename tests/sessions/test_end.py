@@ -9,8 +9,16 @@ from typing import Any
 
 import pytest
 from IPython.core.error import UsageError
-from support.fake import CUT, SESSION, FakeServer, assistant, in_turn, one_x, user
-from support.shell import Shell
+from support.fake_server import (
+    DISCONNECT,
+    SESSION,
+    FakeServer,
+    answers_in_turn,
+    assistant,
+    user,
+    v1_routes,
+)
+from support.ipython_shell import Shell
 
 from opencode_magics.client.client import Client
 from opencode_magics.core.model import Session
@@ -19,7 +27,7 @@ from opencode_magics.errors import NotFoundError, StatusError, TurnInterrupted
 from opencode_magics.sessions import end as ending
 from opencode_magics.sessions import status
 from opencode_magics.sessions.end import EndResult
-from opencode_magics.sessions.store import pending
+from opencode_magics.sessions.store import pending_requests
 
 ROOT = Session("ses_root01", "root", "/work/p")
 JSON = {"content-type": "application/json"}
@@ -42,7 +50,7 @@ class Store:
     def __init__(self, **changes: Any) -> None:
         self.deleted = False
         found = changes.pop("message", [user("msg_1"), assistant("msg_2", "msg_1", "hi")])
-        self.routes = one_x(**changes) | {DELETE: self.delete}
+        self.routes = v1_routes(**changes) | {DELETE: self.delete}
         for path, answer in (("", SESSION), ("/message", found), ("/children", [])):
             self.routes[f"GET /session/ses_root01{path}"] = self.unless_deleted(answer)
 
@@ -94,7 +102,7 @@ def test_one_that_never_stops_is_never_deleted() -> None:
 
 
 def test_a_server_that_answers_true_to_everything_has_ended_nothing() -> None:
-    liar = dict.fromkeys(one_x(), True) | {DELETE: True}
+    liar = dict.fromkeys(v1_routes(), True) | {DELETE: True}
     liar["GET /global/health"] = {"healthy": True, "version": "1.18.33"}
     with FakeServer(liar) as fake:
         result = ended(fake)
@@ -119,7 +127,7 @@ def test_a_request_that_is_still_listed_after_its_rejection_keeps_the_session() 
 
 def test_one_that_another_client_sets_to_work_again_is_stopped_again() -> None:
     """It is busy when it was just seen idle: it isn't deleted like that."""
-    statuses = in_turn({}, BUSY, BUSY, {}, {}, {}, {})
+    statuses = answers_in_turn({}, BUSY, BUSY, {}, {}, {}, {})
     with FakeServer(Store(status=statuses).routes) as fake:
         result = ended(fake)
     assert result.status == "ended"
@@ -139,7 +147,7 @@ def test_one_that_somebody_deleted_meanwhile_is_not_found() -> None:
 
 
 def test_one_that_was_deleted_while_it_worked_is_stopped_all_the_same() -> None:
-    store = Store(status=in_turn(BUSY, BUSY, {}))
+    store = Store(status=answers_in_turn(BUSY, BUSY, {}))
     store.deleted = True
     with FakeServer(store.routes) as fake:
         ended(fake)
@@ -148,7 +156,9 @@ def test_one_that_was_deleted_while_it_worked_is_stopped_all_the_same() -> None:
 
 def test_a_server_that_dies_between_two_steps_leaves_it_to_be_finished() -> None:
     store = Store()
-    with FakeServer(store.routes | {DELETE: lambda seen: (store.delete(seen), CUT)[1]}) as fake:
+    with FakeServer(
+        store.routes | {DELETE: lambda seen: (store.delete(seen), DISCONNECT)[1]}
+    ) as fake:
         result = ended(fake)
         assert result.status == "unconfirmed"
         assert "broke during DELETE" in result.evidence
@@ -166,9 +176,9 @@ def test_stopping_a_session_that_nobody_knows_is_said() -> None:
 
 
 def test_a_server_that_is_gone_stops_nothing() -> None:
-    with FakeServer(one_x()) as fake, Client(fake.url) as client:
+    with FakeServer(v1_routes()) as fake, Client(fake.url) as client:
         client.check()
-        fake.dies()
+        fake.break_connections()
         stopped = ending.stop(client, ROOT)
     assert stopped.status == "unconfirmed"
 
@@ -307,7 +317,7 @@ def test_a_session_is_ended_by_the_title_that_it_has_now(shell: Shell, client: C
 
 
 def test_what_is_not_tracked_asks_nobody(alone: Shell) -> None:
-    with FakeServer(one_x()) as fake:
+    with FakeServer(v1_routes()) as fake:
         alone.run(f"%oc_connect {fake.url}\n%oc_session ses_root01")
         before = len(fake.seen)
         for name in ("ses_elsewhere", "some title"):
@@ -395,7 +405,7 @@ def test_two_clients_at_once_end_a_session_once_and_agree_that_it_is_gone(
         thread.join()
     assert "ended" in {r.status for r in results}
     assert session.id not in client.statuses()
-    assert status.read(client, [session])[0].missing
+    assert status.read_states(client, [session])[0].missing
 
 
 @pytest.mark.parametrize("line", ["--delete --archive"])
@@ -413,11 +423,11 @@ def test_an_abort_in_no_time_is_none(alone: Shell) -> None:
 def test_that_nothing_waits_is_only_said_where_it_was_read(route: str) -> None:
     """Neither that a stop left nothing waiting, nor that there is nothing to answer."""
     broken = {f"GET /{route}": (500, {}, b"{}")}
-    with FakeServer(one_x() | broken) as fake, Client(fake.url) as client:
+    with FakeServer(v1_routes() | broken) as fake, Client(fake.url) as client:
         session = client.session("ses_root01")
         assert ending.stop(client, session, 2.0).status == "unconfirmed"
         with pytest.raises(StatusError):
-            pending(client, session)
+            pending_requests(client, session)
 
 
 @pytest.mark.parametrize(
@@ -431,14 +441,14 @@ def test_that_nothing_waits_is_only_said_where_it_was_read(route: str) -> None:
 def test_what_was_rejected_is_told_also_where_a_later_step_fails(broken: dict[str, Any]) -> None:
     routes = Store(permission=ASKED).routes | {"POST /permission/per_1/reply": True}
     for route, answer in broken.items():
-        routes[route] = in_turn(*answer) if isinstance(answer, list) else answer
+        routes[route] = answers_in_turn(*answer) if isinstance(answer, list) else answer
     with FakeServer(routes) as fake, Client(fake.url) as client:
         stopped = ending.stop(client, ROOT, 2.0)
     assert (stopped.status, stopped.rejected[0]) == ("unconfirmed", "per_1")
 
 
 def test_an_end_tells_what_was_rejected_before_it_failed() -> None:
-    routes = Store(permission=in_turn(ASKED[:1], [])).routes
+    routes = Store(permission=answers_in_turn(ASKED[:1], [])).routes
     routes |= {"POST /permission/per_1/reply": True, DELETE: (500, {}, b"{}")}
     with FakeServer(routes) as fake:
         result = ended(fake)

@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 from IPython.core.error import UsageError
-from support.both import both
-from support.fake import CUT, FakeServer, frame, one_x
-from support.recorded import V1_FLOWS, V2_FLOWS, recording, transcript
-from support.shell import Shell
+from support.fake_server import DISCONNECT, FakeServer, frame, v1_routes
+from support.generations import both_generations
+from support.ipython_shell import Shell
+from support.recorded_flows import V1_FLOWS, V2_FLOWS, recording, transcript
 
 from opencode_magics.client.client import Client
 from opencode_magics.dialects.base import Prompt
 from opencode_magics.dialects.v1 import V1
 from opencode_magics.dialects.v2 import V2
-from opencode_magics.sessions.feed import Names, Noted, noted, watch
+from opencode_magics.sessions.feed import FeedMemory, FeedRow, feed_row, watch
 
 
-def rows(scenario: str) -> list[Noted]:
+def rows(scenario: str) -> list[FeedRow]:
     frames = [line["frame"] for line in recording(f"v1/{scenario}").lines if "frame" in line]
-    return [r for n, f in enumerate(frames) if (r := noted(V1(), f, n))]
+    return [r for n, f in enumerate(frames) if (r := feed_row(V1(), f, n))]
 
 
 @pytest.mark.parametrize("scenario", V1_FLOWS)
@@ -44,10 +44,10 @@ def test_rows_say_what_happened() -> None:
     assert "session.status: idle" in told
 
 
-def rows_of_2_x(scenario: str) -> list[Noted]:
-    names = Names()
+def rows_of_2_x(scenario: str) -> list[FeedRow]:
+    names = FeedMemory()
     frames = enumerate(transcript(scenario).frames)
-    return [r for n, frame in frames if (r := noted(V2(), frame, n, names))]
+    return [r for n, frame in frames if (r := feed_row(V2(), frame, n, names))]
 
 
 @pytest.mark.parametrize("scenario", V2_FLOWS)
@@ -89,23 +89,23 @@ def test_a_shell_of_2_x_is_a_row_of_its_session_from_its_beginning_to_its_end() 
 
 def test_a_call_whose_beginning_was_not_heard_is_a_tool_all_the_same() -> None:
     frame = next(f for f in transcript("turn").frames if f["type"] == "session.tool.called")
-    row = noted(V2(), frame, 1)
+    row = feed_row(V2(), frame, 1)
     assert row is not None
     assert row.summary == "a tool running"
 
 
 @pytest.mark.parametrize("odd", [7, "x", [], {}, {"type": "session.status"}, {"type": None}])
 def test_what_can_not_be_read_is_a_row_as_well(odd: Any) -> None:
-    row = noted(V1(), odd, 1)
+    row = feed_row(V1(), odd, 1)
     assert row is not None
     assert row.session is None
 
 
 def rows_until(
-    client: Client, last: Callable[[Noted], bool], sessions: Sequence[str] = ()
-) -> list[Noted]:
+    client: Client, last: Callable[[FeedRow], bool], sessions: Sequence[str] = ()
+) -> list[FeedRow]:
     """What a feed tells up to a row."""
-    heard: list[Noted] = []
+    heard: list[FeedRow] = []
     for new in watch(client, "/work/p", 60.0, sessions):
         heard += new
         if any(map(last, new)):
@@ -115,8 +115,8 @@ def rows_until(
 
 def test_a_gap_in_the_feed_is_a_row() -> None:
     busy = frame("session.status", sessionID="ses_root01", status={"type": "busy"})
-    streams = [[busy, CUT], [b"data: no json\n\n", b"data: " + b"[" * 100_000 + b"\n\n"]]
-    with FakeServer(one_x(), streams) as fake, Client(fake.url) as client:
+    streams = [[busy, DISCONNECT], [b"data: no json\n\n", b"data: " + b"[" * 100_000 + b"\n\n"]]
+    with FakeServer(v1_routes(), streams) as fake, Client(fake.url) as client:
         heard = rows_until(client, lambda row: row.raw == {"frame": "no json"})
     kinds = [r.type for r in heard]
     assert kinds.count("connection.opened") == 2
@@ -133,12 +133,12 @@ def test_a_session_and_its_subagents_are_picked_out() -> None:
         frame("session.created", sessionID="ses_child", info=child),
         frame("session.status", sessionID="ses_child", status={"type": "busy"}),
     ]
-    with FakeServer(one_x(), [frames]) as fake, Client(fake.url) as client:
+    with FakeServer(v1_routes(), [frames]) as fake, Client(fake.url) as client:
         heard = rows_until(client, lambda row: row.type == "session.status", ["ses_root01"])
     assert [r.session for r in heard if r.session] == ["ses_child", "ses_child"]
 
 
-@both
+@both_generations
 def test_a_real_feed_comes_as_a_frame(shell: Shell, client: Client) -> None:
     session = client.create("watched")
 

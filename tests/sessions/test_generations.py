@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
-from support.both import tool_names
+from support.generations import tool_names
 
 from opencode_magics import history
 from opencode_magics.client.client import Client
@@ -24,7 +24,7 @@ from opencode_magics.practice.script import KEYWORDS
 from opencode_magics.practice.simulator.server import Simulator
 from opencode_magics.practice.workspace import reset_workspace
 from opencode_magics.practice.world import Practice
-from opencode_magics.sessions.lookup import create
+from opencode_magics.sessions.lookup import create_session
 from opencode_magics.sessions.run import prepare
 
 SCENARIOS: dict[str, dict[str, Any]] = {
@@ -79,7 +79,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 
 def played(client: Client, text: str, answers: dict[str, Any]) -> Turn:
     """A scenario in a session of its own, to its end."""
-    session = create(client, text)
+    session = create_session(client, text)
     with prepare(client, session, text.strip()) as run:
         run.start()
         deadline = time.monotonic() + 240

@@ -4,84 +4,86 @@ from __future__ import annotations
 
 import pytest
 
-from opencode_magics.sessions.polling import QUIET, SOON, Lookout
+from opencode_magics.sessions.polling import QUIET, SOON, PollingSchedule
 
 
-def looks(lookout: Lookout, until: float, again: bool = False) -> list[float]:
+def looks(lookout: PollingSchedule, until: float, again: bool = False) -> list[float]:
     """When a follower that never sleeps looks, if looks find nothing."""
     found, step = [], 0.25  # a power of two, so that sums are exact
     for n in range(int(until / step) + 1):
         now = n * step
-        lookout = lookout.at(now)
+        lookout = lookout.tick(now)
         if lookout.is_due(now):
             found.append(now)
-            lookout = lookout.read().looked(now, again)
+            lookout = lookout.store_read().polled(now, again)
     return found
 
 
 def test_as_long_as_something_comes_nothing_is_due() -> None:
-    assert not Lookout(100.0).at(100.0 + QUIET).is_due(100.0 + QUIET)
+    assert not PollingSchedule(100.0).tick(100.0 + QUIET).is_due(100.0 + QUIET)
 
 
 def test_a_long_silence_makes_a_look_due_and_begins_anew() -> None:
     silent = 100.5 + QUIET
-    lookout = Lookout(100.0).at(silent)
+    lookout = PollingSchedule(100.0).tick(silent)
     assert lookout.is_due(silent)
     assert lookout.changed == silent
 
 
 def test_a_turn_that_changed_is_no_silence() -> None:
-    assert not Lookout(0.0).moved(QUIET).at(QUIET + 1).is_due(QUIET + 1)
+    assert not PollingSchedule(0.0).turn_changed(QUIET).tick(QUIET + 1).is_due(QUIET + 1)
 
 
 def test_a_reason_to_look_is_followed_by_a_few_looks_less_and_less_often() -> None:
-    assert looks(Lookout(0.0).soon(0.0), until=QUIET) == [0.0, 0.25, 0.75, 1.75]
+    assert looks(PollingSchedule(0.0).due_now(0.0), until=QUIET) == [0.0, 0.25, 0.75, 1.75]
 
 
 def test_what_calls_for_another_look_is_looked_at_until_it_is_over() -> None:
-    found = looks(Lookout(0.0).soon(0.0), until=16.0, again=True)
+    found = looks(PollingSchedule(0.0).due_now(0.0), until=16.0, again=True)
     assert found == [0.0, 0.25, 0.75, 1.75, 3.75, 7.75, 11.75, 15.75]
 
 
 def test_a_new_reason_makes_looks_frequent_again() -> None:
-    tired = Lookout(0.0, pause=4.0)
-    assert tired.soon(9.0).looked(9.0, again=False).due == 9.0 + SOON
+    tired = PollingSchedule(0.0, interval=4.0)
+    assert tired.due_now(9.0).polled(9.0, again=False).due == 9.0 + SOON
 
 
 def test_a_session_at_work_needs_no_look_and_is_not_idle() -> None:
-    lookout = Lookout(0.0).soon(1.0).resting(1.0, idle=True).busy()
+    lookout = PollingSchedule(0.0).due_now(1.0).idle_observed(1.0, idle=True).session_busy()
     assert not lookout.is_due(2.0)
     assert lookout.idle_for(2.0) == 0.0
 
 
 def test_after_a_gap_the_store_is_read_although_the_session_is_at_work() -> None:
-    lookout = Lookout(0.0).opened(1.0).busy()
+    lookout = PollingSchedule(0.0).stream_opened(1.0).session_busy()
     assert lookout.is_due(1.0)
-    assert lookout.read().busy().due is None
+    assert lookout.store_read().session_busy().due is None
 
 
 def test_idleness_is_counted_from_where_it_was_seen_first() -> None:
-    lookout = Lookout(0.0).resting(10.0, idle=True).resting(12.0, idle=True)
+    lookout = PollingSchedule(0.0).idle_observed(10.0, idle=True).idle_observed(12.0, idle=True)
     assert lookout.idle_for(14.0) == 4.0
-    assert lookout.resting(14.0, idle=False).resting(15.0, idle=True).idle_for(16.0) == 1.0
+    assert (
+        lookout.idle_observed(14.0, idle=False).idle_observed(15.0, idle=True).idle_for(16.0) == 1.0
+    )
 
 
 @pytest.mark.parametrize("began", [0.0, 50.0])
 def test_what_is_missed_from_the_beginning_of_a_clock_is_missed(began: float) -> None:
-    lookout = Lookout(began).missed(began).missed(began + 10)
-    assert not lookout.is_hopeless(began + 20, patience=20.0)
-    assert lookout.is_hopeless(began + 20.5, patience=20.0)
+    lookout = PollingSchedule(began).contact_lost(began).contact_lost(began + 10)
+    assert not lookout.has_timed_out(began + 20, patience=20.0)
+    assert lookout.has_timed_out(began + 20.5, patience=20.0)
 
 
 def test_nothing_is_hopeless_while_something_comes_by_any_way() -> None:
-    missed = Lookout(0.0).missed(1.0)
-    assert not missed.heard().is_hopeless(1_000.0, patience=20.0)
-    assert not missed.read().is_hopeless(1_000.0, patience=20.0)
+    missed = PollingSchedule(0.0).contact_lost(1.0)
+    assert not missed.event_received().has_timed_out(1_000.0, patience=20.0)
+    assert not missed.store_read().has_timed_out(1_000.0, patience=20.0)
 
 
 def test_what_is_missed_is_looked_for_until_it_is_back() -> None:
-    lookout = Lookout(0.0, pause=4.0).missed(1.0)
+    lookout = PollingSchedule(0.0, interval=4.0).contact_lost(1.0)
     assert lookout.due == 5.0
-    assert lookout.missed(3.0).due == 5.0
-    assert lookout.looked(5.0, again=False).due == 9.0
-    assert lookout.read().looked(5.0, again=False).due is None
+    assert lookout.contact_lost(3.0).due == 5.0
+    assert lookout.polled(5.0, again=False).due == 9.0
+    assert lookout.store_read().polled(5.0, again=False).due is None

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 from IPython.core.error import UsageError
-from support.both import both
-from support.fake import FakeServer, assistant, frame, one_x, user
-from support.front import FrontEnd
-from support.recorded import DATA, V1_FLOWS, V2_FLOWS, flow, recording, transcript
-from support.shell import Shell, one_line_and_what_to_do
+from support.fake_front_end import FrontEnd
+from support.fake_server import FakeServer, assistant, frame, user, v1_routes
+from support.generations import both_generations
+from support.ipython_shell import Shell, is_short_error
+from support.recorded_flows import DATA, V1_FLOWS, V2_FLOWS, flow, recording, transcript
 from support.turns import live, played
 
 from opencode_magics.client.client import Client
@@ -27,9 +27,9 @@ from opencode_magics.core.model import Permission, Question, Session
 from opencode_magics.core.turn import Turn, advance, advance_all
 from opencode_magics.dialects.base import Prompt
 from opencode_magics.errors import RecordingError, TurnInterrupted
-from opencode_magics.notebook import desk as desks
 from opencode_magics.notebook import html
-from opencode_magics.recording.files import load, recorded, save
+from opencode_magics.notebook import prompter as prompters
+from opencode_magics.recording.files import load, make_recording, save
 from opencode_magics.recording.format import Recording, dumps
 from opencode_magics.sessions.replay import Replay
 from opencode_magics.sessions.run import Run, prepare
@@ -84,7 +84,7 @@ PROMPTS = [
 ]
 
 
-@both
+@both_generations
 @pytest.mark.usefixtures("workspace")
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_a_turn_that_is_saved_is_played_as_it_was(
@@ -104,7 +104,7 @@ def test_a_turn_that_is_saved_is_played_as_it_was(
 @pytest.mark.parametrize("route", ["children", "permission", "question"])
 def test_what_the_server_refuses_it_refuses_in_the_replay(route: str) -> None:
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
-    routes = one_x(message=stored, **{route: (500, {}, b'{"name":"Oops"}')})
+    routes = v1_routes(message=stored, **{route: (500, {}, b'{"name":"Oops"}')})
     with (
         FakeServer(routes, [[frame("session.idle", sessionID="ses_root01")]]) as fake,
         Client(fake.url, directory="/work/p") as client,
@@ -113,13 +113,13 @@ def test_what_the_server_refuses_it_refuses_in_the_replay(route: str) -> None:
         run.start()
         for _ in run:
             pass
-    saved = recorded(run.turn)
+    saved = make_recording(run.turn)
     assert any(line.get("status") == 500 for line in saved.lines)
     assert played(saved) == run.turn
     assert run.turn.text == "done"
 
 
-@both
+@both_generations
 @pytest.mark.usefixtures("workspace")
 def test_an_aborted_turn_is_played_to_its_abort(
     client: Client, session: Session, tmp_path: Path
@@ -134,14 +134,14 @@ def test_an_aborted_turn_is_played_to_its_abort(
     assert played(saved) == turn
 
 
-@both
+@both_generations
 @pytest.mark.usefixtures("workspace")
 def test_of_a_long_conversation_only_the_turn_itself_is_kept(
     client: Client, session: Session
 ) -> None:
     live(client, session, "#text 5 nobody needs this")
     first = live(client, session, "#text 2")
-    saved = recorded(first)
+    saved = make_recording(first)
     assert "nobody needs this" not in str(saved)
     assert played(saved) == first
 
@@ -154,7 +154,7 @@ def test_frames_of_other_sessions_are_not_kept(client: Client, session: Session)
         live(client, other, "#text 3")
         for _ in run:
             pass
-    saved = recorded(run.turn)
+    saved = make_recording(run.turn)
     assert other.id not in str(saved.lines)
     assert session.id in str(saved.lines)
 
@@ -220,7 +220,7 @@ def test_an_interactive_replay_waits_for_the_answer() -> None:
     assert run.decide(asked, "once")
     assert run.waiting == ()
     assert [t.outcome for t in states][-1] == "succeeded"
-    assert run.differs == []
+    assert run.differences == []
 
 
 def test_another_answer_than_the_recorded_one_is_told_and_changes_nothing() -> None:
@@ -231,7 +231,7 @@ def test_another_answer_than_the_recorded_one_is_told_and_changes_nothing() -> N
             run.decide(asked, "reject", "Use a branch")
     assert run.turn.outcome == "succeeded"
     assert run.turn.settled_requests[0].reply == "once"
-    (told,) = run.differs
+    (told,) = run.differences
     assert "You answered reject (Use a branch); in the recording it was once" in told
 
 
@@ -242,7 +242,7 @@ def test_another_answer_to_a_question_is_told() -> None:
             assert isinstance(asked, Question)
             run.answer(asked, [["Blue"], ["S"]])
     assert run.turn.outcome == "succeeded"
-    assert 'You answered "Blue; S"; in the recording it was "Red; S"' in run.differs[0]
+    assert 'You answered "Blue; S"; in the recording it was "Red; S"' in run.differences[0]
 
 
 @pytest.mark.parametrize(("said", "outcome"), [("aborted", "aborted"), ("exploded", "unknown")])
@@ -282,7 +282,7 @@ def answered(name: str, given: str, message: str = "") -> Recording:
 # -- in a cell -------------------------------------------------------------------------------------
 
 
-@both
+@both_generations
 def test_a_notebook_records_and_replays(shell: Shell, tmp_path: Path, bash: str) -> None:
     path = tmp_path / "lesson.jsonl"
     assert "Turns are recorded into" in shell.run(f"%oc_record {path}").text
@@ -421,7 +421,7 @@ def test_a_form_that_is_not_drawn_is_typed_instead(
     alone: Shell, page: FrontEnd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page.draws = False
-    monkeypatch.setattr(desks, "READY_WITHIN", 0.0)
+    monkeypatch.setattr(prompters, "READY_TIMEOUT", 0.0)
     alone.types("r")
     shown = alone.run(f"%oc_replay {RECORDINGS}/v1/bash_once.jsonl --step --speed instant")
     assert "Enter for the next step" in shown.text
@@ -431,7 +431,7 @@ def test_an_interrupt_stops_a_replay(alone: Shell, monkeypatch: pytest.MonkeyPat
     def interrupt(run: Replay, wait: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Replay, "_listen", interrupt)
+    monkeypatch.setattr(Replay, "listen", interrupt)
     shown = alone.fails(f"%oc_replay {RECORDINGS}/v1/text.jsonl")
     assert isinstance(shown.error, TurnInterrupted)
     assert "The replay is stopped" in shown.text
@@ -468,7 +468,7 @@ def test_a_file_that_is_no_recording_is_said(alone: Shell, name: str, tmp_path: 
     shown = alone.fails(f"%oc_replay {path}")
     assert isinstance(shown.error, RecordingError)
     assert "is no recording" in shown.text
-    assert one_line_and_what_to_do(shown)
+    assert is_short_error(shown)
     if BAD[name].strip():
         assert "is no recording" in alone.fails(f"%oc_record {path}").text
         assert path.read_bytes() == BAD[name]
@@ -487,13 +487,13 @@ def test_another_generation_is_said(alone: Shell, tmp_path: Path) -> None:
     path = tmp_path / "it.jsonl"
     text = (RECORDINGS / "v1/text.jsonl").read_text()
     path.write_text(text.replace('"generation":"1.x"', '"generation":"3.x"'))
-    assert one_line_and_what_to_do(shown := alone.fails(f"%oc_replay {path}"))
+    assert is_short_error(shown := alone.fails(f"%oc_replay {path}"))
     assert "3.x" in shown.text
 
 
 @pytest.mark.parametrize("path", ["nothing.jsonl", "/dev/null", "."])
 def test_what_is_no_file_is_said(alone: Shell, path: str) -> None:
-    assert one_line_and_what_to_do(alone.fails(f"%oc_replay {path}"))
+    assert is_short_error(alone.fails(f"%oc_replay {path}"))
 
 
 @pytest.mark.parametrize("path", ["x" * 300, "x" * 300 + "/it.jsonl", "a\0b", "~a\0b", "a\ud800b"])
@@ -517,7 +517,7 @@ def test_a_recording_that_breaks_off_is_played_so_far(
     whole = (RECORDINGS / "v1/bash_once.jsonl").read_bytes()
     path.write_bytes(whole[:cut])
     if cut == 40:
-        assert one_line_and_what_to_do(alone.fails(f"%oc_replay {path}"))
+        assert is_short_error(alone.fails(f"%oc_replay {path}"))
         return
     shown = alone.run(f"%oc_replay {path} --speed instant")
     assert "The end of the recording is missing." in shown.text

@@ -7,10 +7,20 @@ import threading
 import time
 
 import pytest
-from support.both import both, tool_names
-from support.fake import ACCEPTED, CUT, FakeServer, assistant, frame, in_turn, one_x, two_x, user
-from support.recorded import DATA, case
-from support.shell import until, until_at_work
+from support.fake_server import (
+    ACCEPTED,
+    DISCONNECT,
+    FakeServer,
+    answers_in_turn,
+    assistant,
+    frame,
+    user,
+    v1_routes,
+    v2_routes,
+)
+from support.generations import both_generations, tool_names
+from support.ipython_shell import until, wait_until_busy
+from support.recorded_flows import DATA, case
 from support.turns import finish, prompted
 
 from opencode_magics.client.client import Client
@@ -27,9 +37,10 @@ from opencode_magics.errors import (
     UnknownNameError,
 )
 from opencode_magics.sessions import transcript
-from opencode_magics.sessions.lookup import create, find, same_directory
-from opencode_magics.sessions.polling import QUIET, Lookout
-from opencode_magics.sessions.run import Run, _await_opening, attach, prepare
+from opencode_magics.sessions.follow import _await_opening
+from opencode_magics.sessions.lookup import create_session, find_session, same_directory
+from opencode_magics.sessions.polling import QUIET, PollingSchedule
+from opencode_magics.sessions.run import Run, attach, prepare
 
 ROOT = Session("ses_root01", "root", "/work/p")
 SSE = "sse_v1_{}.sse"
@@ -38,7 +49,7 @@ SSE = "sse_v1_{}.sse"
 # -- on the real 1.18.33, and on the simulated 2.x -------------------------------------------------
 
 
-@both
+@both_generations
 @pytest.mark.parametrize(
     ("prompt", "outcome", "tools"),
     [
@@ -69,14 +80,14 @@ def test_every_scenario_of_the_practice_model_ends_as_it_should(
     assert turn.waiting == ()
 
 
-@both
+@both_generations
 def test_a_session_remembers_what_its_turns_cost(client, session):
     turns = [prompted(client, session, "#text 3") for _ in range(2)]
     cost = pytest.approx(sum(t.cost for t in turns))
     until(lambda: client.session(session.id).usage.cost == cost)  # added behind the end (1.18.33)
 
 
-@both
+@both_generations
 def test_an_edit_shows_its_diff_and_changes_the_file(client, session, workspace):
     (workspace / "a.txt").write_text("hello one\n")
     turn = prompted(client, session, "#edit a.txt")
@@ -86,7 +97,7 @@ def test_an_edit_shows_its_diff_and_changes_the_file(client, session, workspace)
     assert (workspace / "a.txt").read_text() == "goodbye one\n"
 
 
-@both
+@both_generations
 @pytest.mark.parametrize(
     ("decision", "message", "outcome"),
     [("once", "", "succeeded"), ("reject", "", "rejected"), ("reject", "not now", "succeeded")],
@@ -99,7 +110,7 @@ def test_a_permission_is_answered(client, session, workspace, decision, message,
     assert all(s.waited is not None and 0 < s.waited < 120 for s in turn.settled_requests)
 
 
-@both
+@both_generations
 def test_rejecting_a_subagent_fails_its_task_and_the_parent_goes_on(client, session, workspace):
     turn = prompted(client, session, "#task #bash touch made", decision="reject")
     assert turn.outcome == "succeeded"
@@ -107,21 +118,21 @@ def test_rejecting_a_subagent_fails_its_task_and_the_parent_goes_on(client, sess
     assert not (workspace / "made").exists()
 
 
-@both
+@both_generations
 def test_a_dismissed_question_stops_the_turn(client, session):
     assert prompted(client, session, "#question").outcome == "rejected"
 
 
-@both
+@both_generations
 def test_the_session_of_another_directory_is_worked_in_its_own(client, world):
     below = world.directory / "below"
     below.mkdir(exist_ok=True)
-    session = create(client, "below", str(below))
+    session = create_session(client, "below", str(below))
     turn = prompted(client, session, "#bash pwd")
     assert turn.tools[0].output.strip().endswith("/below")
 
 
-@both
+@both_generations
 def test_an_abort_is_proved_and_keeps_what_came(client, session):
     with prepare(client, session, "#slow 400 .1") as run:
         run.start()
@@ -134,18 +145,18 @@ def test_an_abort_is_proved_and_keeps_what_came(client, session):
     assert session.id not in client.statuses(session.directory)
 
 
-@both
+@both_generations
 def test_an_abort_right_after_the_prompt_holds_in_a_cold_directory(client, world):
     cold = world.root / "cold"
     cold.mkdir(exist_ok=True)
-    session = create(client, "cold", str(cold))
+    session = create_session(client, "cold", str(cold))
     with prepare(client, session, "#slow 400 .1") as run:
         run.start()
         assert run.abort().outcome == "aborted"
     assert prompted(client, session, "#text 2").outcome == "succeeded"
 
 
-@both
+@both_generations
 @pytest.mark.parametrize("prompt", ["#bash touch never", "#question", "#task #bash touch never"])
 def test_an_abort_leaves_nothing_waiting(client, session, workspace, prompt):
     with prepare(client, session, prompt) as run:
@@ -159,7 +170,7 @@ def test_an_abort_leaves_nothing_waiting(client, session, workspace, prompt):
     assert not (workspace / "never").exists()
 
 
-@both
+@both_generations
 def test_an_abort_between_two_tries_of_the_provider(client, session):
     with prepare(client, session, "#err500") as run:
         run.start()
@@ -169,11 +180,11 @@ def test_an_abort_between_two_tries_of_the_provider(client, session):
         assert run.abort().outcome == "aborted"
 
 
-@both
+@both_generations
 def test_a_busy_session_is_said_and_a_queued_prompt_waits_for_its_own_answer(client, session):
     with prepare(client, session, "#slow 40 .1") as first:
         first.start()
-        until_at_work(client, session)
+        wait_until_busy(client, session)
         with pytest.raises(SessionBusyError, match="--queue") as caught:
             prepare(client, session, "#text 2")
         assert caught.value.status == 409
@@ -182,7 +193,7 @@ def test_a_busy_session_is_said_and_a_queued_prompt_waits_for_its_own_answer(cli
         assert finish(first).outcome == "succeeded"
 
 
-@both
+@both_generations
 def test_a_prompt_is_in_the_store_once(client, session):
     turn = prompted(client, session, "#text 2")
     texts = [m.text for m in client.messages(session) if m.role == "user"]
@@ -190,7 +201,7 @@ def test_a_prompt_is_in_the_store_once(client, session):
     assert turn.question_text == "#text 2"
 
 
-@both
+@both_generations
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -206,7 +217,7 @@ def test_what_the_server_does_not_have_is_caught_before_sending(client, session,
     assert client.messages(session) == ()
 
 
-@both
+@both_generations
 def test_a_file_goes_along(client, session, tmp_path, generation):
     from opencode_magics.prompts.files import attachment
 
@@ -219,17 +230,17 @@ def test_a_file_goes_along(client, session, tmp_path, generation):
         assert "remember the milk" in "".join(getattr(p, "text", "") for p in stored.parts)
 
 
-@both
+@both_generations
 def test_find_takes_an_id_its_beginning_or_a_title(client, session):
-    other = create(client, "A title that nobody else has")
-    assert find(client, other.id) == client.session(other.id)
-    assert find(client, other.id[:-2]).id == other.id
-    assert find(client, "a title THAT nobody else has").id == other.id
-    assert find(client, "nobody else").id == other.id
+    other = create_session(client, "A title that nobody else has")
+    assert find_session(client, other.id) == client.session(other.id)
+    assert find_session(client, other.id[:-2]).id == other.id
+    assert find_session(client, "a title THAT nobody else has").id == other.id
+    assert find_session(client, "nobody else").id == other.id
     with pytest.raises(UnknownNameError, match=r"could be \d+ sessions"):
-        find(client, "ses_")
+        find_session(client, "ses_")
     with pytest.raises(UnknownNameError, match="No session 'quite unknown'"):
-        find(client, "quite unknown")
+        find_session(client, "quite unknown")
 
 
 # -- against a server that misbehaves --------------------------------------------------------------
@@ -264,7 +275,7 @@ def sse(name: str) -> bytes:
 
 def test_g1_01_the_store_wins_where_stream_and_store_differ():
     stored = [user("msg_u1"), assistant("msg_a2", "msg_u1", "The value is 1.")]
-    routes = one_x(message=stored)
+    routes = v1_routes(message=stored)
     with FakeServer(routes, [[sse("final_text_only_in_deltas")]]) as fake:
         turn = played(fake)
         assert (turn.text, turn.outcome) == ("The value is 1.", "succeeded")
@@ -277,7 +288,7 @@ def test_g1_02_requests_of_children_and_grandchildren_are_ours_and_strangers_are
         ("POST /permission/per_child/reply", "POST /permission/per_grand/reply"), True
     )
     started = frame("message.updated", info=user("msg_u1")["info"])
-    with FakeServer(one_x() | rest | replied, [[started, sse("child_permissions")]]) as fake:
+    with FakeServer(v1_routes() | rest | replied, [[started, sse("child_permissions")]]) as fake:
         client, run = running(fake)
         seen = set()
         with client, run:
@@ -297,7 +308,7 @@ def test_g1_02_requests_of_children_and_grandchildren_are_ours_and_strangers_are
 
 def test_g1_05_a_prompt_that_arrived_before_the_connection_broke_is_followed():
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
-    routes = one_x(prompt=CUT, message=stored) | {
+    routes = v1_routes(prompt=DISCONNECT, message=stored) | {
         "GET /session/ses_root01/message/msg_u1": stored[0]
     }
     with FakeServer(routes, [[frame("session.idle", sessionID="ses_root01")]]) as fake:
@@ -307,7 +318,7 @@ def test_g1_05_a_prompt_that_arrived_before_the_connection_broke_is_followed():
 
 def test_g1_05_a_prompt_that_may_have_been_lost_is_unknown_and_not_sent_again():
     missing = (404, {}, b"")
-    routes = one_x(prompt=CUT) | {"GET /session/ses_root01/message/msg_u1": missing}
+    routes = v1_routes(prompt=DISCONNECT) | {"GET /session/ses_root01/message/msg_u1": missing}
     with FakeServer(routes) as fake:
         client, run = running(fake)
         with client, run, pytest.raises(TurnError, match="not known whether") as caught:
@@ -322,10 +333,10 @@ def test_g1_06_what_happened_while_the_stream_was_down_is_read_from_the_store():
         frame("message.updated", info=user("msg_u1")["info"]),
         frame("message.updated", info=opening),
         delta("half"),
-        CUT,
+        DISCONNECT,
     ]
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "half and the whole rest")]
-    with FakeServer(one_x(message=stored), [first, []]) as fake:
+    with FakeServer(v1_routes(message=stored), [first, []]) as fake:
         began = time.monotonic()
         assert played(fake).text == "half and the whole rest"
         assert time.monotonic() - began < QUIET
@@ -333,7 +344,7 @@ def test_g1_06_what_happened_while_the_stream_was_down_is_read_from_the_store():
 
 def test_g1_07_a_stale_idle_closes_no_turn():
     stored = [user("msg_u2"), assistant("msg_a2", "msg_u2", "real answer")]
-    with FakeServer(one_x(message=stored), [[sse("stale_and_double_idle")]]) as fake:
+    with FakeServer(v1_routes(message=stored), [[sse("stale_and_double_idle")]]) as fake:
         turn = played(fake, "msg_u2")
         assert (turn.text, turn.outcome) == ("real answer", "succeeded")
 
@@ -341,17 +352,17 @@ def test_g1_07_a_stale_idle_closes_no_turn():
 def test_g1_12_a_session_made_elsewhere_is_refused():
     elsewhere = {"id": "ses_x", "directory": "/home/srv"}
     wrong = pytest.raises(UnknownNameError, match="/home/srv instead of /work/p")
-    with FakeServer(one_x(create=elsewhere)) as fake, Client(fake.url) as client, wrong:
-        create(client, "title", "/work/p")
+    with FakeServer(v1_routes(create=elsewhere)) as fake, Client(fake.url) as client, wrong:
+        create_session(client, "title", "/work/p")
 
 
 def test_g1_14_a_request_that_waited_before_we_listened_is_seen():
     asked = {"id": "per_1", "sessionID": "ses_root01", "permission": "bash", "patterns": ["ls"]}
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
-    routes = one_x(
-        permission=in_turn([asked], []),
-        status=in_turn({"ses_root01": {"type": "busy"}}, {}),
-        message=in_turn([user("msg_u1")], stored),
+    routes = v1_routes(
+        permission=answers_in_turn([asked], []),
+        status=answers_in_turn({"ses_root01": {"type": "busy"}}, {}),
+        message=answers_in_turn([user("msg_u1")], stored),
     ) | {"POST /permission/per_1/reply": True}
     idle = frame("session.idle", sessionID="ses_root01")
     with FakeServer(routes, [[idle]]) as fake:
@@ -362,10 +373,10 @@ def test_g1_14_a_request_that_waited_before_we_listened_is_seen():
 
 def test_g1_15_a_request_that_was_answered_elsewhere_does_nothing_harmful():
     gone = (404, {"content-type": "application/json"}, b'{"_tag":"PermissionNotFoundError"}')
-    with FakeServer(one_x() | {"POST /permission/per_1/reply": gone}) as fake:
+    with FakeServer(v1_routes() | {"POST /permission/per_1/reply": gone}) as fake:
         client, run = running(fake)
         permission = Permission("per_1", "ses_root01", "bash", ("ls",))
-        run.turn = Turn("ses_root01", "msg_u1", permissions=(permission,))
+        run._progress.turn = Turn("ses_root01", "msg_u1", permissions=(permission,))
         with client:
             assert run.decide(permission, "once") is False
         assert run.turn.waiting == ()
@@ -374,13 +385,13 @@ def test_g1_15_a_request_that_was_answered_elsewhere_does_nothing_harmful():
 
 def test_g4_06_a_reply_that_fails_can_be_given_again():
     asked = {"id": "per_1", "sessionID": "ses_root01", "permission": "bash", "patterns": ["ls"]}
-    routes = one_x(permission=[asked]) | {
-        "POST /permission/per_1/reply": in_turn((500, {}, b""), CUT, True)
+    routes = v1_routes(permission=[asked]) | {
+        "POST /permission/per_1/reply": answers_in_turn((500, {}, b""), DISCONNECT, True)
     }
     with FakeServer(routes) as fake:
         client, run = running(fake)
         permission = Permission("per_1", "ses_root01", "bash", ("ls",))
-        run.turn = Turn("ses_root01", "msg_u1", permissions=(permission,))
+        run._progress.turn = Turn("ses_root01", "msg_u1", permissions=(permission,))
         with client:
             with pytest.raises(StatusError):
                 run.decide(permission, "once")
@@ -390,12 +401,12 @@ def test_g4_06_a_reply_that_fails_can_be_given_again():
             assert run.decide(permission, "once") is True
 
 
-@pytest.mark.parametrize("answer", [CUT, (500, {}, b"")])
+@pytest.mark.parametrize("answer", [DISCONNECT, (500, {}, b"")])
 def test_a_reply_that_failed_while_the_request_went_away_claims_nothing(answer):
-    with FakeServer(one_x(permission=[]) | {"POST /permission/per_1/reply": answer}) as fake:
+    with FakeServer(v1_routes(permission=[]) | {"POST /permission/per_1/reply": answer}) as fake:
         client, run = running(fake)
         permission = Permission("per_1", "ses_root01", "bash", ("ls",))
-        run.turn = Turn("ses_root01", "msg_u1", permissions=(permission,))
+        run._progress.turn = Turn("ses_root01", "msg_u1", permissions=(permission,))
         with client:
             assert run.decide(permission, "once") is False
         assert "perhaps" in run.turn.settled_requests[0].reply
@@ -403,28 +414,28 @@ def test_a_reply_that_failed_while_the_request_went_away_claims_nothing(answer):
 
 
 def test_calling_off_twice_sends_one_abort():
-    with FakeServer(one_x()) as fake:
+    with FakeServer(v1_routes()) as fake:
         client, run = running(fake)
         with client:
-            run.call_off()
-            run.call_off().join()
+            run.abort_in_background()
+            run.abort_in_background().join()
         assert len(fake.asked("POST /session/ses_root01/abort")) == 1
 
 
 @pytest.mark.parametrize("heard", [True, False])
 @pytest.mark.parametrize(
     ("removal", "outcome"),
-    [(CUT, "unknown"), ((503, {}, b""), "unknown"), ((204, {}, b""), "aborted")],
+    [(DISCONNECT, "unknown"), ((503, {}, b""), "unknown"), ((204, {}, b""), "aborted")],
 )
 def test_stopping_a_prompt_that_waits_stops_nobody_else_s_turn(removal, outcome, heard):
     route = "DELETE /api/session/ses_root01/inbox/msg_u1"
     gone = (404, {"content-type": "application/json"}, b'{"_tag": "MessageNotFoundError"}')
-    routes = two_x() | {route: removal, "GET /api/session/ses_root01/message/msg_u1": gone}
+    routes = v2_routes() | {route: removal, "GET /api/session/ses_root01/message/msg_u1": gone}
     with FakeServer(routes) as fake, Client(fake.url, directory="/work/p") as client:
         with Run(client, ROOT, Prompt("msg_u1", "hi"), running=True, queued=True) as run:
             if heard:
                 waits = Message("msg_u1", ROOT.id, "user", queued=True)
-                run.turn = advance(run.turn, MessageChanged(waits))
+                run._progress.turn = advance(run.turn, MessageChanged(waits))
             assert run.abort().outcome == outcome
         assert fake.asked(route)
         assert not fake.asked("POST /api/session/ses_root01/interrupt")
@@ -452,7 +463,7 @@ def test_g1_17_a_question_of_the_turn_is_answered_on_its_own_route():
         idle,
     ]
     with FakeServer(
-        one_x(message=stored) | {"POST /question/que_1/reply": answer}, [frames]
+        v1_routes(message=stored) | {"POST /question/que_1/reply": answer}, [frames]
     ) as fake:
         played(fake, answers=[["A", "and my own words"]])
         (reply,) = fake.asked("POST /question/que_1/reply")
@@ -461,7 +472,7 @@ def test_g1_17_a_question_of_the_turn_is_answered_on_its_own_route():
 
 def test_g1_18_an_error_without_any_answer_is_a_failure_with_the_servers_reason():
     started = frame("message.updated", info=user("msg_u1")["info"])
-    with FakeServer(one_x(message=[user("msg_u1")]), [[started, sse("auth_error")]]) as fake:
+    with FakeServer(v1_routes(message=[user("msg_u1")]), [[started, sse("auth_error")]]) as fake:
         turn = played(fake)
         assert turn.outcome == "failed"
         assert "key expired" in str(turn.failure)
@@ -470,18 +481,20 @@ def test_g1_18_an_error_without_any_answer_is_a_failure_with_the_servers_reason(
 def test_g1_36_a_status_that_lags_behind_the_end_is_waited_for():
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
     busy = {"ses_root01": {"type": "busy"}}
-    routes = one_x(message=stored, status=in_turn(busy, busy, busy, {}))
+    routes = v1_routes(message=stored, status=answers_in_turn(busy, busy, busy, {}))
     with FakeServer(routes, [[frame("session.idle", sessionID="ses_root01")]]) as fake:
         assert played(fake).outcome == "succeeded"
 
 
 def test_an_end_that_was_never_told_is_found():
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
-    with FakeServer(one_x(message=stored), [[]]) as fake:
+    with FakeServer(v1_routes(message=stored), [[]]) as fake:
         client, run = running(fake)
         with client, run:
             run.start()
-            run._lookout = Lookout(time.monotonic() - 60)  # nothing was heard for a minute
+            run._follower._schedule = PollingSchedule(
+                time.monotonic() - 60
+            )  # nothing was heard for a minute
             assert finish(run).outcome == "succeeded"
 
 
@@ -489,7 +502,7 @@ def test_a_half_done_answer_of_a_restarted_server_is_interrupted():
     half = assistant("msg_a1", "msg_u1", "half", finish=None)
     half["info"]["time"] = {"created": 2}
     idle = frame("session.idle", sessionID="ses_root01")
-    with FakeServer(one_x(message=[user("msg_u1"), half]), [[idle]]) as fake:
+    with FakeServer(v1_routes(message=[user("msg_u1"), half]), [[idle]]) as fake:
         turn = played(fake)
         assert (turn.outcome, turn.text) == ("interrupted", "half")
 
@@ -498,42 +511,42 @@ def test_an_answer_that_a_killed_server_left_half_done_is_at_work_no_more():
     """The next prompt was answered; the one after that is queued behind nothing."""
     half_done = assistant("msg_a1", "msg_u1", "par", created=2, time={"created": 2}, finish=None)
     later = [user("msg_u2", 5), assistant("msg_a2", "msg_u2", "whole", created=6)]
-    with FakeServer(one_x(message=[user("msg_u1"), half_done, *later])) as fake:
+    with FakeServer(v1_routes(message=[user("msg_u1"), half_done, *later])) as fake:
         client = Client(fake.url, directory="/work/p")
         with client, attach(client, ROOT) as run:
             assert run.prompt.id == "msg_u2"
-            told = transcript.read(client, ROOT)
+            told = transcript.read_transcript(client, ROOT)
     assert [t.outcome for t in told.turns] == ["interrupted", "succeeded"]
 
 
 def test_a_prompt_that_is_queued_is_not_yet_at_work():
     at_work = assistant("msg_a1", "msg_u1", "par", created=2, time={"created": 2}, finish=None)
     busy = {"ses_root01": {"type": "busy"}}
-    routes = one_x(message=[user("msg_u1"), at_work, user("msg_u2", 5)], status=busy)
+    routes = v1_routes(message=[user("msg_u1"), at_work, user("msg_u2", 5)], status=busy)
     with FakeServer(routes) as fake:
         client = Client(fake.url, directory="/work/p")
         with client, attach(client, ROOT) as run:
             assert run.prompt.id == "msg_u1"
-            told = transcript.read(client, ROOT)
+            told = transcript.read_transcript(client, ROOT)
     assert [t.outcome for t in told.turns] == ["running", "running"]
 
 
 def test_an_idle_session_without_the_prompt_is_unknown():
     idle = frame("session.idle", sessionID="ses_root01")
-    with FakeServer(one_x(), [[idle]]) as fake:
+    with FakeServer(v1_routes(), [[idle]]) as fake:
         turn = played(fake)
         assert (turn.outcome, turn.failure.name) == ("unknown", "PromptMissing")
 
 
 def test_a_server_that_goes_away_leaves_what_was_received(monkeypatch):
-    monkeypatch.setattr("opencode_magics.sessions.run._RESTART", 1.0)
+    monkeypatch.setattr("opencode_magics.sessions.follow._RESTART", 1.0)
     opening = assistant("msg_a1", "msg_u1")["info"] | {"time": {"created": 2}, "finish": None}
     frames = [
         frame("message.updated", info=user("msg_u1")["info"]),
         frame("message.updated", info=opening),
         delta("so far"),
     ]
-    with FakeServer(one_x(), [frames]) as fake:
+    with FakeServer(v1_routes(), [frames]) as fake:
         client, run = running(fake)
         run.start()
         for turn in run:
@@ -546,7 +559,7 @@ def test_a_server_that_goes_away_leaves_what_was_received(monkeypatch):
 
 
 def test_a_password_that_stops_working_ends_the_following():
-    with FakeServer(one_x(), [[CUT]]) as fake:
+    with FakeServer(v1_routes(), [[DISCONNECT]]) as fake:
         client, run = running(fake)
         with client, run:
             client.check()
@@ -559,14 +572,17 @@ def test_a_password_that_stops_working_ends_the_following():
 def test_the_agent_of_the_session_goes_with_the_prompt():
     """G1-33: left out, 1.x would take "build"."""
     planner = {"id": "ses_root01", "directory": "/work/p", "agent": "plan"}
-    with FakeServer(one_x(session=planner, prompt=ACCEPTED)) as fake, Client(fake.url) as client:
+    with (
+        FakeServer(v1_routes(session=planner, prompt=ACCEPTED)) as fake,
+        Client(fake.url) as client,
+    ):
         run = prepare(client, client.session("ses_root01"), "hi")
         assert run.prompt.agent == "plan"
 
 
 def test_a_directory_is_warmed_before_its_first_prompt():
     with (
-        FakeServer(one_x()) as fake,
+        FakeServer(v1_routes()) as fake,
         Client(fake.url) as client,
         prepare(client, ROOT, "hi") as run,
     ):
@@ -590,10 +606,10 @@ def test_g1_32_different_directories_stay_different(one, other):
 
 
 def test_a_dismissal_names_who_dismissed():
-    with FakeServer(one_x() | {"POST /question/que_1/reject": True}) as fake:
+    with FakeServer(v1_routes() | {"POST /question/que_1/reject": True}) as fake:
         client, run = running(fake)
         question = Question("que_1", "ses_root01", ())
-        run.turn = Turn("ses_root01", "msg_u1", questions=(question,))
+        run._progress.turn = Turn("ses_root01", "msg_u1", questions=(question,))
         with client:
             run.dismiss(question, by="nobody can answer here")
         assert run.turn.settled_requests[0].message == "nobody can answer here"
@@ -604,12 +620,12 @@ def test_a_dismissal_names_who_dismissed():
 
 def test_a_stream_that_ends_as_it_begins_hides_no_end():
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
-    with FakeServer(one_x(message=stored), [[b"", CUT]] * 400) as fake:
+    with FakeServer(v1_routes(message=stored), [[b"", DISCONNECT]] * 400) as fake:
         assert played(fake).text == "done"
 
 
 def test_what_comes_right_behind_the_opening_is_not_lost():
-    with FakeServer(one_x(), [[delta("early")]]) as fake, Client(fake.url) as client:
+    with FakeServer(v1_routes(), [[delta("early")]]) as fake, Client(fake.url) as client:
         stream = client.stream("/work/p")
         while stream._queue.qsize() < 2:
             time.sleep(0.01)
@@ -620,9 +636,9 @@ def test_what_comes_right_behind_the_opening_is_not_lost():
 
 def test_a_store_that_fails_for_a_moment_ends_nothing():
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
-    failing = in_turn((500, {}, b""), (500, {}, b""), stored)
+    failing = answers_in_turn((500, {}, b""), (500, {}, b""), stored)
     with FakeServer(
-        one_x(message=failing), [[frame("session.idle", sessionID="ses_root01")]]
+        v1_routes(message=failing), [[frame("session.idle", sessionID="ses_root01")]]
     ) as fake:
         assert played(fake).outcome == "succeeded"
 
@@ -630,15 +646,15 @@ def test_a_store_that_fails_for_a_moment_ends_nothing():
 def test_a_reconnect_that_is_refused_once_ends_nothing():
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
     busy = {"ses_root01": {"type": "busy"}}
-    routes = one_x(message=stored, status=in_turn(busy, busy, {}))
-    with FakeServer(routes, [[b"", CUT], [CUT], []]) as fake:
+    routes = v1_routes(message=stored, status=answers_in_turn(busy, busy, {}))
+    with FakeServer(routes, [[b"", DISCONNECT], [DISCONNECT], []]) as fake:
         assert played(fake).outcome == "succeeded"
 
 
 @pytest.mark.parametrize("status", [500, 502, 504, 408])
 def test_a_prompt_that_arrived_although_the_answer_says_no_is_followed(status):
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
-    routes = one_x(prompt=(status, {}, b""), message=stored) | {
+    routes = v1_routes(prompt=(status, {}, b""), message=stored) | {
         "GET /session/ses_root01/message/msg_u1": stored[0]
     }
     with FakeServer(routes, [[frame("session.idle", sessionID="ses_root01")]]) as fake:
@@ -650,7 +666,7 @@ def test_a_prompt_whose_id_is_taken_may_have_come_twice_and_is_followed():
     """Something before the server that sends again gets a 409 for the second one (2.x)."""
     taken = (409, {"content-type": "application/json"}, b'{"_tag": "ConflictError"}')
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
-    routes = one_x(prompt=taken, message=stored) | {
+    routes = v1_routes(prompt=taken, message=stored) | {
         "GET /session/ses_root01/message/msg_u1": stored[0]
     }
     with FakeServer(routes, [[frame("session.idle", sessionID="ses_root01")]]) as fake:
@@ -661,7 +677,9 @@ def test_a_prompt_whose_id_is_taken_may_have_come_twice_and_is_followed():
 @pytest.mark.parametrize("status", [408, 499, 504])
 def test_a_gateway_that_says_no_may_have_passed_the_prompt_on(status, body):
     missing = (404, {}, b"")
-    routes = one_x(prompt=(status, {}, body)) | {"GET /session/ses_root01/message/msg_u1": missing}
+    routes = v1_routes(prompt=(status, {}, body)) | {
+        "GET /session/ses_root01/message/msg_u1": missing
+    }
     with FakeServer(routes) as fake:
         client, run = running(fake)
         with client, run, pytest.raises(TurnError, match="not known whether"):
@@ -672,12 +690,12 @@ def test_a_gateway_that_says_no_may_have_passed_the_prompt_on(status, body):
 
 @pytest.mark.parametrize(
     ("read_back", "error"),
-    [(CUT, TurnError), ((500, {}, b""), TurnError), ((404, {}, b""), StatusError)],
+    [(DISCONNECT, TurnError), ((500, {}, b""), TurnError), ((404, {}, b""), StatusError)],
 )
 def test_only_a_prompt_that_is_seen_not_to_be_there_was_not_sent(read_back, error):
     refused = b'{"name": "UnknownError", "data": {"message": "oh"}}'
     broken = (500, {"content-type": "application/json"}, refused)
-    routes = one_x(prompt=broken) | {"GET /session/ses_root01/message/msg_u1": read_back}
+    routes = v1_routes(prompt=broken) | {"GET /session/ses_root01/message/msg_u1": read_back}
     with FakeServer(routes) as fake:
         client, run = running(fake)
         with client, run, pytest.raises(error):
@@ -693,7 +711,7 @@ def test_a_session_that_was_deleted_interrupts_its_turn():
         b'{"name":"NotFoundError","data":{"message":"Session not found"}}',
     )
     idle = frame("session.idle", sessionID="ses_root01")
-    with FakeServer(one_x(message=gone, session=gone), [[idle]]) as fake:
+    with FakeServer(v1_routes(message=gone, session=gone), [[idle]]) as fake:
         turn = played(fake)
         assert (turn.outcome, turn.failure.name) == ("interrupted", "SessionGone")
 
@@ -706,8 +724,8 @@ def test_a_queued_turn_answers_none_of_the_requests_before_it(client, session, w
                 break
         with prepare(client, session, "#text 2", queue=True) as second:
             second.start()
-            second.prove_stored()
-            second._fold([second.reread()])
+            second.confirm_stored()
+            second.reread()
             assert second.turn.waiting == ()
             first.decide(first.turn.waiting[0], "reject")
             assert not (workspace / "theirs").exists()

@@ -13,17 +13,26 @@ from typing import Any
 import pandas as pd
 import pytest
 from IPython.core.error import UsageError
-from support.both import both
-from support.fake import SESSION, FakeServer, Seen, assistant, in_turn, one_x, two_x, user
-from support.shell import Shell, until, until_at_work
+from support.fake_server import (
+    SESSION,
+    FakeServer,
+    ReceivedRequest,
+    answers_in_turn,
+    assistant,
+    user,
+    v1_routes,
+    v2_routes,
+)
+from support.generations import both_generations
+from support.ipython_shell import Shell, until, wait_until_busy
 
 from opencode_magics import tables
 from opencode_magics.client.client import Client
 from opencode_magics.core.model import Message, Permission, Question, Session, Status
 from opencode_magics.dialects.base import Prompt
 from opencode_magics.sessions import status
-from opencode_magics.sessions.status import Reading, Standing, decide
-from opencode_magics.sessions.store import reject
+from opencode_magics.sessions.status import SessionReading, SessionState, derive_state
+from opencode_magics.sessions.store import reject_requests
 
 ROOT = Session("ses_root01", "root", "/work/p", updated=7)
 DONE = Message("msg_2", "ses_root01", "assistant", created=2, completed=9, finish="stop")
@@ -33,7 +42,7 @@ PERMISSION = Permission("per_1", "ses_child", "bash")
 QUESTION = Question("que_1", "ses_child", ())
 BUSY, RETRY = Status("busy"), Status("retry", 3, "429 Too Many", 99)
 BELOW = {"ses_child": BUSY}
-reading = partial(Reading, route="/session/status of {directory}")
+reading = partial(SessionReading, route="/session/status of {directory}")
 
 
 # -- concluding ------------------------------------------------------------------------------------
@@ -63,65 +72,70 @@ reading = partial(Reading, route="/session/status of {directory}")
         (reading(ROOT, RETRY, error="gone", missing=True), "retrying"),
     ],
 )
-def test_a_state_follows_from_what_was_read(reading: Reading, state: str) -> None:
-    assert decide(reading).state == state
+def test_a_state_follows_from_what_was_read(reading: SessionReading, state: str) -> None:
+    assert derive_state(reading).state == state
 
 
 def test_evidence_names_the_call_and_what_it_said() -> None:
-    assert decide(reading(ROOT, BUSY)).evidence == "/session/status of /work/p: busy"
-    retrying = decide(reading(ROOT, RETRY))
+    assert derive_state(reading(ROOT, BUSY)).evidence == "/session/status of /work/p: busy"
+    retrying = derive_state(reading(ROOT, RETRY))
     assert (retrying.attempt, retrying.retry_at) == (3, 99)
     assert "429 Too Many" in retrying.evidence
-    assert "per_1" in decide(reading(ROOT, BUSY, requests=(PERMISSION,))).evidence
-    left = decide(reading(ROOT, requests=(PERMISSION,), newest=(DONE,)))
+    assert "per_1" in derive_state(reading(ROOT, BUSY, requests=(PERMISSION,))).evidence
+    left = derive_state(reading(ROOT, requests=(PERMISSION,), newest=(DONE,)))
     assert "per_1 is left from a turn that is over" in left.evidence
-    assert "the session itself is deleted" in decide(reading(ROOT, RETRY, missing=True)).evidence
+    assert (
+        "the session itself is deleted" in derive_state(reading(ROOT, RETRY, missing=True)).evidence
+    )
 
 
 def test_what_was_begun_to_end_is_ending_whatever_it_does() -> None:
-    standing = decide(reading(ROOT, BUSY), ending=True)
+    standing = derive_state(reading(ROOT, BUSY), ending=True)
     assert standing.state == "ending"
     assert standing.evidence.endswith("busy")
 
 
 def test_what_is_unknown_is_na() -> None:
-    frame = tables.session_states([decide(reading(ROOT, error="no answer"))])
+    frame = tables.session_states([derive_state(reading(ROOT, error="no answer"))])
     assert frame.loc[0, ["attempt", "next_retry", "pending", "subagents"]].isna().all()
     assert frame.loc[0, "error"] == "no answer"
 
 
 def test_every_frame_has_the_same_columns() -> None:
-    full, empty = tables.session_states([decide(reading(ROOT, BUSY))]), tables.session_states([])
+    full, empty = (
+        tables.session_states([derive_state(reading(ROOT, BUSY))]),
+        tables.session_states([]),
+    )
     assert [*map(str, full.dtypes)] == [*map(str, empty.dtypes)]
 
 
 # -- a server that lags, lies or dies --------------------------------------------------------------
 
 
-def read_from(routes: dict[str, Any]) -> tuple[Standing, FakeServer]:
+def read_from(routes: dict[str, Any]) -> tuple[SessionState, FakeServer]:
     with FakeServer(routes) as fake, Client(fake.url) as client:
-        (standing,) = status.read(client, [ROOT])
+        (standing,) = status.read_states(client, [ROOT])
     return standing, fake
 
 
 def test_status_is_asked_in_the_sessions_own_directory() -> None:
-    def scoped(seen: Seen) -> Any:
+    def scoped(seen: ReceivedRequest) -> Any:
         return {"ses_root01": {"type": "busy"}} if seen.query.get("directory") == "/work/p" else {}
 
-    standing, fake = read_from(one_x(status=scoped))
+    standing, fake = read_from(v1_routes(status=scoped))
     assert standing.state == "running"
     assert [s.query for s in fake.asked("GET /session/status")] == [{"directory": "/work/p"}]
 
 
 def test_a_session_that_is_missing_from_the_list_for_a_moment_is_not_idle() -> None:
-    lagging = in_turn({}, {"ses_root01": {"type": "busy"}})
-    standing, _ = read_from(one_x(status=lagging, message=[user("msg_1")]))
+    lagging = answers_in_turn({}, {"ses_root01": {"type": "busy"}})
+    standing, _ = read_from(v1_routes(status=lagging, message=[user("msg_1")]))
     assert standing.state == "running"
 
 
 def test_a_session_whose_server_died_is_stale_and_not_running() -> None:
     half = assistant("msg_2", "msg_1", finish=None, time={"created": 2})
-    standing, _ = read_from(one_x(message=[user("msg_1"), half]))
+    standing, _ = read_from(v1_routes(message=[user("msg_1"), half]))
     assert standing.state == "stale"
     assert "msg_2 was never finished" in standing.evidence
 
@@ -129,8 +143,8 @@ def test_a_session_whose_server_died_is_stale_and_not_running() -> None:
 @pytest.mark.parametrize(
     ("routes", "asked"),
     [
-        (one_x(status={"ses_root01": {"type": "busy"}}), "/session/status of /work/p"),
-        (two_x(active={"data": {"ses_root01": {"type": "running"}}}), "/api/session/active"),
+        (v1_routes(status={"ses_root01": {"type": "busy"}}), "/session/status of /work/p"),
+        (v2_routes(active={"data": {"ses_root01": {"type": "running"}}}), "/api/session/active"),
     ],
 )
 def test_evidence_of_a_deleted_session_at_work_names_the_call_that_was_made(
@@ -145,13 +159,13 @@ def test_evidence_of_a_deleted_session_at_work_names_the_call_that_was_made(
 
 def test_a_session_that_somebody_deleted_is_one_row_with_an_error() -> None:
     gone = (404, {"content-type": "application/json"}, b'{"name":"NotFoundError","data":{}}')
-    standing, _ = read_from(one_x(session=gone))
+    standing, _ = read_from(v1_routes(session=gone))
     assert (standing.state, standing.missing) == ("unknown", True)
     assert "no such session" in standing.error
 
 
 def test_a_server_that_answers_true_to_everything_proves_nothing() -> None:
-    routes = dict.fromkeys(one_x(), True) | {
+    routes = dict.fromkeys(v1_routes(), True) | {
         "GET /global/health": {"healthy": True, "version": "1.18.33"},
     }
     standing, _ = read_from(routes)
@@ -160,18 +174,18 @@ def test_a_server_that_answers_true_to_everything_proves_nothing() -> None:
 
 
 def test_a_server_that_is_gone_leaves_every_session_unknown() -> None:
-    with FakeServer(one_x()) as fake, Client(fake.url) as client:
+    with FakeServer(v1_routes()) as fake, Client(fake.url) as client:
         client.check()
-        fake.dies()
-        standings = status.read(client, [ROOT, Session("ses_b", directory="/b")])
+        fake.break_connections()
+        standings = status.read_states(client, [ROOT, Session("ses_b", directory="/b")])
     assert [s.state for s in standings] == ["unknown", "unknown"]
 
 
 def test_one_that_cannot_be_read_does_not_spoil_the_others() -> None:
-    routes = one_x() | {"GET /session/ses_b": {**SESSION, "id": "ses_b"}}
+    routes = v1_routes() | {"GET /session/ses_b": {**SESSION, "id": "ses_b"}}
     routes["GET /session/ses_b/message"] = (500, {}, b"")
     with FakeServer(routes) as fake, Client(fake.url) as client:
-        standings = status.read(client, [Session("ses_b", directory="/work/p"), ROOT])
+        standings = status.read_states(client, [Session("ses_b", directory="/work/p"), ROOT])
     assert [s.state for s in standings] == ["unknown", "idle"]
 
 
@@ -186,12 +200,12 @@ def logged(kind: str, step: str = "msg_2", **more: Any) -> bytes:
     return b"data: " + json.dumps({"type": f"session.{kind}", "data": data}).encode() + b"\n\n"
 
 
-def read_of_2_x(*lines: bytes, **step: Any) -> tuple[Standing, FakeServer]:
+def read_of_2_x(*lines: bytes, **step: Any) -> tuple[SessionState, FakeServer]:
     """What is read of a busy session of 2.x, from its open step and its log."""
     log = (200, {"content-type": "text/event-stream"}, b"".join(lines)) if lines else (404, {}, b"")
     active = {"data": {"ses_root01": {"type": "running"}}}
     page = {"data": [{**OPEN_STEP, **step}], "cursor": {}}
-    return read_from(two_x(active=active, message=page) | {f"GET {LOG}": log})
+    return read_from(v2_routes(active=active, message=page) | {f"GET {LOG}": log})
 
 
 SCHEDULED = logged("retry.scheduled", **RETRIED)
@@ -225,7 +239,7 @@ def test_a_log_is_read_only_of_a_step_that_had_a_retry() -> None:
 
 
 def test_messages_that_the_server_cannot_read_itself_hide_no_state() -> None:
-    standing, _ = read_from(one_x(message=(400, {}, b"")))
+    standing, _ = read_from(v1_routes(message=(400, {}, b"")))
     assert (standing.state, standing.error) == ("idle", "")
 
 
@@ -235,7 +249,7 @@ def test_messages_that_the_server_cannot_read_itself_hide_no_state() -> None:
 @pytest.mark.parametrize(("mode", "reason"), [("any", "condition"), ("all", "deadline")])
 def test_waiting_for_any_of_sixteen_ends_with_the_first(mode: Any, reason: str) -> None:
     ids = [f"ses_{n:02}" for n in range(16)]
-    routes = one_x(status={i: {"type": "busy"} for i in ids[1:]})
+    routes = v1_routes(status={i: {"type": "busy"} for i in ids[1:]})
     for i in ids:
         routes |= {f"GET /session/{i}": {**SESSION, "id": i}, f"GET /session/{i}/children": []}
         routes[f"GET /session/{i}/message"] = []
@@ -249,7 +263,7 @@ def test_waiting_for_any_of_sixteen_ends_with_the_first(mode: Any, reason: str) 
 
 def test_a_wait_for_sessions_that_do_not_exist_ends_at_once() -> None:
     gone = (404, {"content-type": "application/json"}, b'{"name":"NotFoundError","data":{}}')
-    with FakeServer(one_x(session=gone)) as fake, Client(fake.url) as client:
+    with FakeServer(v1_routes(session=gone)) as fake, Client(fake.url) as client:
         waited = status.wait(client, [ROOT], "all", 60)
     assert (waited.ready, waited.pending, waited.reason) == ((), (), "condition")
 
@@ -277,12 +291,12 @@ def nothing_left(client: Client, directory: str) -> bool:
     asking = {r.session for r in chain(client.permissions(directory), client.questions(directory))}
     for one in busy:
         client.abort(Session(one, directory=directory))
-    reject(client, directory, frozenset(asking))
+    reject_requests(client, directory, frozenset(asking))
     return not (busy or asking)
 
 
 def state_of(client: Client, session: Session) -> str:
-    return status.read(client, [session])[0].state
+    return status.read_states(client, [session])[0].state
 
 
 def test_a_busy_shell_is_running_until_it_is_done(
@@ -311,7 +325,7 @@ def test_a_pending_permission_is_told_also_of_a_subagent(
     until(lambda: state_of(client, session) == "idle")
     sent("#task #bash touch more")
     until(lambda: state_of(client, session) == "waiting_for_permission")
-    (standing,) = status.read(client, [session])
+    (standing,) = status.read_states(client, [session])
     assert standing.subagents == 1
     assert standing.requests[0].session != session.id
 
@@ -323,7 +337,7 @@ def test_a_question_in_a_grandchild_is_told_of_its_grandparent(
     grandchild = below(client, below(client, session))
     sent("#question", to=grandchild)
     until(lambda: state_of(client, session) == "waiting_for_question")
-    (standing,) = status.read(client, [session])
+    (standing,) = status.read_states(client, [session])
     assert [r.session for r in standing.requests] == [grandchild.id]
     assert standing.subagents == 1
 
@@ -335,13 +349,13 @@ def below(client: Client, parent: Session) -> Session:
     return client.session(made.json()["id"])
 
 
-@both
+@both_generations
 def test_a_retry_loop_tells_which_attempt_comes_when(
     client: Client, sent: Callable[[str], Session]
 ) -> None:
     session = sent("#err500")
     until(lambda: state_of(client, session) == "retrying")
-    (standing,) = status.read(client, [session])
+    (standing,) = status.read_states(client, [session])
     assert (standing.attempt or 0) >= 1
     assert (standing.retry_at or 0) > time.time() * 1000 - 60_000
     assert "scripted failure 500" in standing.evidence
@@ -355,7 +369,7 @@ def test_what_this_notebook_made_chose_or_prompted_is_shown(shell: Shell, client
     other = client.create("of another client")
     shell.run("%oc_new mine")
     shell.run("%oc_prompt --no-wait #slow 25 .2")
-    until_at_work(client, shell.run("%oc_session").value)
+    wait_until_busy(client, shell.run("%oc_session").value)
     frame = shell.run("%oc_status").value
     assert [*frame["title"]] == ["mine"]
     assert frame.loc[0, "state"] == "running"
@@ -372,7 +386,7 @@ def test_a_directory_shows_what_is_at_work_there_whoever_began_it(
     shell: Shell, client: Client, sent: Callable[[str], Session]
 ) -> None:
     session = sent("#slow 400 .2")
-    until_at_work(client, session)
+    wait_until_busy(client, session)
     frame = shell.run(f"%oc_status -d {session.directory}").value
     assert [*frame["session"]] == [session.id]
     assert "Nothing is at work in" in shell.run("%oc_status -d /").text
@@ -390,7 +404,7 @@ def test_an_unknown_or_ambiguous_name_is_a_row_with_an_error(shell: Shell, clien
     assert "could be 2 sessions" in ambiguous.loc[0, "error"]
 
 
-@both
+@both_generations
 def test_several_sessions_can_be_named_by_their_titles(shell: Shell, client: Client) -> None:
     made = [client.create(f"quoted {n}") for n in ("one", "two")]
     found = shell.run("%oc_status 'quoted one' \"quoted two\"").value
@@ -410,15 +424,15 @@ def test_what_a_wait_can_be_is_said(alone: Shell, line: str) -> None:
 
 
 def test_a_board_is_drawn_once_for_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    from opencode_magics.notebook.board import Board
+    from opencode_magics.notebook.live_table import LiveTable
 
     drawn: list[dict[str, Any]] = []
-    monkeypatch.setattr(Board, "_draw", lambda self, html, text, update: drawn.append(locals()))
+    monkeypatch.setattr(LiveTable, "_draw", lambda self, html, text, update: drawn.append(locals()))
     shell = type("Kernel", (), {"kernel": object()})()
-    board = Board(shell, ("session", "state"))
+    table = LiveTable(shell, ("session", "state"))
     for row in (("<b>", "idle"), ("<b>", "idle"), ("<b>", "running")):
-        board.show([row])
-    board.close("over")
+        table.show([row])
+    table.close("over")
     assert [d["update"] for d in drawn] == [False, True, True]
     assert "<b>" not in json.dumps(drawn[0]["html"])
     assert drawn[-1]["text"] == "over"

@@ -10,15 +10,15 @@ from uuid import uuid4
 
 import pytest
 from IPython.core.error import UsageError
-from support.both import both
-from support.shell import Shell
+from support.generations import both_generations
+from support.ipython_shell import Shell
 
 from opencode_magics.client.client import Client
 from opencode_magics.core.model import Session
 from opencode_magics.dialects.base import Prompt
 from opencode_magics.errors import NotFoundError, UnsupportedOperation
 from opencode_magics.sessions import edit, end
-from opencode_magics.sessions.edit import Change
+from opencode_magics.sessions.edit import EditResult
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def until(shell: Shell, state: str) -> None:
         time.sleep(0.1)
 
 
-@both
+@both_generations
 @pytest.mark.parametrize(
     ("prompt", "state", "rejected"),
     [
@@ -58,7 +58,7 @@ def test_what_is_at_work_is_seen_stopped_and_deleted(
     assert (client.permissions(), client.questions()) == ((), ())
 
 
-@both
+@both_generations
 def test_a_wait_ends_when_the_work_does(shell: Shell, workspace: Path) -> None:
     shell.run("%oc_prompt --no-wait #slow 5 .2")
     waited = shell.run("%oc_status --wait all --timeout 120").value
@@ -66,7 +66,7 @@ def test_a_wait_ends_when_the_work_does(shell: Shell, workspace: Path) -> None:
     assert waited.attrs["reason"] == "condition"
 
 
-@both
+@both_generations
 def test_only_what_is_at_work_in_a_directory_is_shown(shell: Shell, workspace: Path) -> None:
     shell.run("%oc_prompt --no-wait #slow 400 .1")
     until(shell, "running")
@@ -75,7 +75,7 @@ def test_only_what_is_at_work_in_a_directory_is_shown(shell: Shell, workspace: P
     assert shell.run("%oc_abort").value.status == "stopped"
 
 
-@both
+@both_generations
 def test_a_session_is_forked_reverted_renamed_and_archived(
     shell: Shell, client: Client, workspace: Path
 ) -> None:
@@ -117,8 +117,8 @@ def test_a_revert_of_1_x_always_takes_the_files_back_and_is_refused_otherwise(
     assert client.session(shell.run("%oc_session").value.id).revert is None
 
 
-def commit(shell: Shell) -> Change:
-    done: Change = shell.run("%oc_revert --commit --yes").value
+def commit(shell: Shell) -> EditResult:
+    done: EditResult = shell.run("%oc_revert --commit --yes").value
     return done
 
 
@@ -207,7 +207,7 @@ def test_three_clients_at_once_agree_that_a_session_is_gone(
     assert {r.status for r in results} <= {"ended", "not_found"}, results
 
 
-@both
+@both_generations
 def test_an_answer_is_found_again(shell: Shell) -> None:
     own = uuid4().hex  # other tests ask the same server
     shell.run(f"%oc_prompt -n --once #text 3 {own}")

@@ -181,7 +181,7 @@ def chromium() -> Iterator[Browser]:
 
 
 @dataclass
-class Watch:
+class PageLog:
     """What a page did that it should not: scripts that ran, dialogs, requests to other hosts."""
 
     fired: list[str] = field(default_factory=list)
@@ -194,9 +194,9 @@ class Watch:
         return [*self.fired, *self.dialogs, *self.requests]
 
 
-def watch(page: Page, *homes: str) -> Watch:
+def watch(page: Page, *homes: str) -> PageLog:
     """Keep what a page does from now on. What it wants of other hosts than these it doesn't get."""
-    kept = Watch()
+    kept = PageLog()
 
     def refuse(route: Any) -> None:
         kept.requests.append(route.request.url)

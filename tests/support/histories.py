@@ -10,8 +10,8 @@ import pandas as pd
 
 from opencode_magics import history
 from opencode_magics.client.client import Client
-from support.fake import FakeServer, one_x
-from support.recorded import case
+from support.fake_server import FakeServer, v1_routes
+from support.recorded_flows import case
 
 MINUTE = 60_000
 
@@ -58,7 +58,7 @@ def serving(
     told |= {f"GET /session/{s['id']}": s for s in sessions}
     told["GET /experimental/session"] = list(sessions)
     with (
-        FakeServer(one_x(sessions=list(sessions), **routes) | told) as fake,
+        FakeServer(v1_routes(sessions=list(sessions), **routes) | told) as fake,
         Client(fake.url, directory="/work/p") as client,
     ):
         yield client, fake

@@ -64,7 +64,7 @@ def installed(wanted: str) -> Path | None:
 
 
 @contextmanager
-def running(ipykernel: str, *, subshells: bool = True) -> Iterator[FrontEnd]:
+def running(ipykernel: str, *, subshells: bool = True) -> Iterator[KernelClient]:
     """A kernel of this version with `opencode_magics` importable, and a front-end to it.
 
     Args:
@@ -87,7 +87,7 @@ def running(ipykernel: str, *, subshells: bool = True) -> Iterator[FrontEnd]:
         client.start_channels()
         try:
             client.wait_for_ready(timeout=PATIENCE)
-            yield FrontEnd(manager, client)
+            yield KernelClient(manager, client)
         finally:
             client.stop_channels()
             manager.shutdown_kernel(now=True)
@@ -109,7 +109,7 @@ class Cell:
 
 
 @dataclass
-class FrontEnd:
+class KernelClient:
     """A notebook front-end without a notebook: sends requests, keeps what comes back.
 
     Attributes:

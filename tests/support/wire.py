@@ -7,7 +7,7 @@ import json
 from opencode_magics.dialects.base import (
     Reply,
     Request,
-    failure,
+    error_from_reply,
 )
 
 PAGE = Reply(Request("GET", "/"), 200, {"content-type": "text/html"}, b"<!doctype html>")
@@ -23,7 +23,9 @@ def run(flow, answers):
             reply = answers(request) if callable(answers) else answers.get(request.path, PAGE)
             if not isinstance(reply, Reply):
                 reply = reply_of(request, reply)
-            request = flow.throw(failure(reply)) if reply.status >= 300 else flow.send(reply)
+            request = (
+                flow.throw(error_from_reply(reply)) if reply.status >= 300 else flow.send(reply)
+            )
     except StopIteration as stop:
         return stop.value, asked
 

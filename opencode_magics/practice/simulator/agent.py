@@ -1,7 +1,7 @@
 """How the simulated 2.x server works on a session: executions, steps, tools, what they ask.
 
 The model is the practice model, and the tools are real: they run in the workspace. Scripts name
-tools as 1.x does; `SPOKEN` says them in the words of 2.x.
+tools as 1.x does; `V2_TOOLS` says them in the words of 2.x.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from ...core.model import Rule, SavedRule
-from ...core.patches import compared, ended
+from ...core.patches import make_patch, split_lines
 from ...core.rules import decide
-from ..home import environment
-from ..model import SUMMARY, TITLE, PracticeModel, Request, pieces, usage
-from ..script import OVERFLOW, Call, Failure, Step
+from ..environment import environment
+from ..model import SUMMARY, TITLE, ModelRequest, PracticeModel, pieces, usage
+from ..script import OVERFLOW, Call, HTTPFailure, Step
 from ..workspace import PRICES
-from .journal import Journal, Record, Wire, now
+from .journal import Journal, SessionRecord, Wire, now
 
 MODEL_REF = {"id": "scripted", "providerID": "practice", "variant": "default"}
 SPAWNED = "You are a subagent spawned by another session.\n"
@@ -47,7 +47,7 @@ AGENTS: Mapping[str, tuple[str, str, tuple[Rule, ...]]] = {
     ),
 }
 
-SPOKEN: Mapping[str, tuple[str, Mapping[str, str]]] = {
+V2_TOOLS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "bash": ("shell", {"command": "command"}),
     "edit": ("edit", {"filePath": "path", "oldString": "oldString", "newString": "newString"}),
     "write": ("write", {"filePath": "path", "content": "content"}),
@@ -60,14 +60,14 @@ SPOKEN: Mapping[str, tuple[str, Mapping[str, str]]] = {
 }
 
 
-def spoken(call: Call) -> tuple[str, Wire]:
+def v2_tool_call(call: Call) -> tuple[str, Wire]:
     """A scripted call as 2.x names it, with its input."""
-    name, words = SPOKEN.get(call.tool, (call.tool, {}))
+    name, words = V2_TOOLS.get(call.tool, (call.tool, {}))
     args = dict(call.args)
     return name, {words[k]: v for k, v in args.items() if k in words} if words else args
 
 
-class Stopped(Exception):  # noqa: N818 - no error: somebody stopped it
+class ExecutionStopped(Exception):  # noqa: N818 - no error: somebody stopped it
     """The execution is to end here; the reason is the wire's."""
 
     def __init__(self, reason: str) -> None:
@@ -75,7 +75,7 @@ class Stopped(Exception):  # noqa: N818 - no error: somebody stopped it
         self.reason = reason
 
 
-class Failed(Exception):  # noqa: N818 - an outcome
+class ExecutionFailed(Exception):  # noqa: N818 - an outcome
     """The execution failed; `error` is the wire's."""
 
     def __init__(self, kind: str, message: str, status: int | None = None) -> None:
@@ -88,7 +88,7 @@ class Declined(Exception):  # noqa: N818 - an answer
 
 
 @dataclass
-class Asked:
+class PendingRequest:
     """A permission or a form that waits."""
 
     wire: Wire
@@ -99,7 +99,7 @@ class Asked:
 
 
 @dataclass
-class Shell:
+class ShellProcess:
     """A shell and what it prints."""
 
     info: Wire
@@ -107,25 +107,25 @@ class Shell:
     process: subprocess.Popen[bytes] | None = None
 
 
-class Workshop:
+class Backend:
     """What all executions share: the journal, the model, what waits, what was saved."""
 
     def __init__(self, root: Path, model: PracticeModel) -> None:
         self.root = root
         self.model = model
         self.journal = Journal()
-        self.sessions: dict[str, Record] = {}
+        self.sessions: dict[str, SessionRecord] = {}
         self.running: dict[str, Execution] = {}
-        self.permissions: dict[str, Asked] = {}
-        self.forms: dict[str, Asked] = {}
+        self.permissions: dict[str, PendingRequest] = {}
+        self.forms: dict[str, PendingRequest] = {}
         self.saved: list[SavedRule] = []
-        self.shells: dict[str, Shell] = {}
+        self.shells: dict[str, ShellProcess] = {}
         self.snapshots: dict[str, dict[str, str]] = {}
         self.mcp: dict[str, str] = {}  # servers and how they stand
         self.warm: set[str] = set()  # directories whose plugins are loaded
         self.lock = threading.RLock()
 
-    def open(self, body: Wire, directory: str) -> Record:
+    def open(self, body: Wire, directory: str) -> SessionRecord:
         """A new session."""
         known: Wire = {
             k: body[k] for k in ("parentID", "title", "metadata", "permissions") if k in body
@@ -136,36 +136,38 @@ class Workshop:
         info |= {"cost": 0, "tokens": _tokens(0, 0, 0, 0), "location": {"directory": directory}}
         made = now()
         info["time"] = {"created": made, "updated": made}
-        record = self.sessions[key] = Record(info)
+        record = self.sessions[key] = SessionRecord(info)
         told = {"sessionID": key, "slug": "quiet-harbour", "version": "2.0.16", "subpath": ""}
         told |= {"projectID": info["projectID"], "location": info["location"], **known, **chosen}
-        self.journal.say("session.created", told, record)
+        self.journal.publish("session.created", told, record)
         return record
 
-    def say(self, kind: str, record: Record, **data: Any) -> Wire:
+    def publish(self, kind: str, record: SessionRecord, **data: Any) -> Wire:
         """Tell an event of a session."""
-        return self.journal.say(f"session.{kind}", {"sessionID": record.id, **data}, record)
+        return self.journal.publish(f"session.{kind}", {"sessionID": record.id, **data}, record)
 
-    def enqueue(self, record: Record, kind: str, payload: Wire, delivery: str, key: str) -> Wire:
+    def enqueue(
+        self, record: SessionRecord, kind: str, payload: Wire, delivery: str, key: str
+    ) -> Wire:
         """Put something into the inbox of a session; the receipt."""
         item = {"type": kind, "payload": payload, "delivery": delivery}
-        said = self.say("inbox.enqueued", record, inboxID=key, item=item)
+        said = self.publish("inbox.enqueued", record, inboxID=key, item=item)
         return receipt(record, key) | {"time": {"created": said["created"]}}
 
-    def wake(self, record: Record) -> None:
+    def wake(self, record: SessionRecord) -> None:
         """Have somebody work on a session, unless somebody does."""
         with self.lock:
             if record.id not in self.running:
                 execution = self.running[record.id] = Execution(self, record)
                 execution.start()
 
-    def spend(self, record: Record, cost: float, tokens: Wire) -> None:
+    def spend(self, record: SessionRecord, cost: float, tokens: Wire) -> None:
         """Add to what a session has taken in all."""
         total = record.info["tokens"]
         summed = {k: total[k] + tokens[k] for k in ("input", "output", "reasoning")}
         summed["cache"] = {k: total["cache"][k] + tokens["cache"][k] for k in ("read", "write")}
         record.info |= {"tokens": summed, "cost": record.info["cost"] + cost}
-        self.say("usage.updated", record, cost=record.info["cost"], tokens=summed)
+        self.publish("usage.updated", record, cost=record.info["cost"], tokens=summed)
 
     def settle_permission(self, key: str, decision: str, message: str) -> None:
         """Answer a permission, and with it what the answer settles, too."""
@@ -180,7 +182,7 @@ class Workshop:
         for other in [k for k, a in self.permissions.items() if self._also(asked, a, decision)]:
             self._reply(other, decision, message)
 
-    def _also(self, asked: Asked, other: Asked, decision: str) -> bool:
+    def _also(self, asked: PendingRequest, other: PendingRequest, decision: str) -> bool:
         same = bool(other.wire["sessionID"] == asked.wire["sessionID"])
         if decision == "reject":
             return same
@@ -193,10 +195,10 @@ class Workshop:
         asked.answer, asked.message = decision, message
         session = asked.wire["sessionID"]
         told = {"sessionID": session, "requestID": key, "reply": decision}
-        self.journal.say("permission.replied", told, self.sessions[session])
+        self.journal.publish("permission.replied", told, self.sessions[session])
         asked.settled.set()
 
-    def effect(self, record: Record, action: str, resources: Sequence[str]) -> str:
+    def effect(self, record: SessionRecord, action: str, resources: Sequence[str]) -> str:
         """Whether a session may do something."""
         rules = AGENTS[record.info.get("agent") or "build"][2]
         own = [Rule(**r) for r in record.info.get("permissions") or ()]
@@ -236,7 +238,7 @@ def project_of(directory: str) -> str:
     return "global" if inside is None else hashlib.sha1(str(inside).encode()).hexdigest()
 
 
-def receipt(record: Record, key: str) -> Wire:
+def receipt(record: SessionRecord, key: str) -> Wire:
     """An item of the inbox as the server gives it away."""
     return {"id": key, "sessionID": record.id, **record.items[key]}
 
@@ -248,7 +250,7 @@ def changes_between(before: Mapping[str, str], after: Mapping[str, str]) -> list
 
 
 def _change(name: str, before: str | None, after: str | None) -> Wire:
-    patch = compared(ended(before or ""), ended(after or ""))
+    patch = make_patch(split_lines(before or ""), split_lines(after or ""))
     body = [line for line in patch.splitlines() if not line.startswith(("---", "+++", "@@"))]
     status = "added" if before is None else "deleted" if after is None else "modified"
     return {
@@ -268,9 +270,9 @@ def _hunks(patch: str) -> str:
 class Execution(threading.Thread):
     """One busy time of a session: it serves all prompts that come while it lasts."""
 
-    def __init__(self, shop: Workshop, record: Record) -> None:
+    def __init__(self, backend: Backend, record: SessionRecord) -> None:
         super().__init__(name=f"execution-{record.id}", daemon=True)
-        self.shop = shop
+        self.backend = backend
         self.record = record
         self._reason = ""
         self._resumes = False
@@ -283,7 +285,7 @@ class Execution(threading.Thread):
     def check(self) -> None:
         """End here if somebody said so."""
         if self._reason:
-            raise Stopped(self._reason)
+            raise ExecutionStopped(self._reason)
 
     def pause(self, seconds: float) -> None:
         """Wait, but not longer than until somebody stops it."""
@@ -298,9 +300,9 @@ class Execution(threading.Thread):
         self._say("execution.started")
         try:
             self._work()
-        except Stopped as stop:
+        except ExecutionStopped as stop:
             self._say("execution.interrupted", reason=stop.reason)
-        except Failed as failed:
+        except ExecutionFailed as failed:
             self._say("execution.failed", error=failed.error)
         else:
             self._say("execution.succeeded")
@@ -309,15 +311,15 @@ class Execution(threading.Thread):
     def _leave(self) -> None:
         """The line of the end is written before the session counts as idle."""
         time.sleep(0.005)
-        with self.shop.lock:
-            self.shop.running.pop(self.record.id, None)
+        with self.backend.lock:
+            self.backend.running.pop(self.record.id, None)
             wakes = "steer" if self._resumes else None
             parked = bool(self._reason) and not self._resumes
             if not parked and any(self._waiting(wakes)):
-                self.shop.wake(self.record)
+                self.backend.wake(self.record)
 
     def _say(self, kind: str, **data: Any) -> Wire:
-        return self.shop.say(kind, self.record, **data)
+        return self.backend.publish(kind, self.record, **data)
 
     # -- the inbox -------------------------------------------------------------------------------
 
@@ -373,18 +375,21 @@ class Execution(threading.Thread):
         self.check()
         agent = self.record.info.get("agent") or "build"
         if agent not in AGENTS:
-            raise Failed("agent.not-found", f"Agent not found: {agent}")
+            raise ExecutionFailed("agent.not-found", f"Agent not found: {agent}")
         model = self.record.info.get("model") or MODEL_REF
         if (model["providerID"], model["id"]) not in MODELS:
             name = f"{model['providerID']}/{model['id']}"
-            raise Failed("provider.no-route", f"Model unavailable: {name}")
-        key, before = self.shop.journal.ids.new("msg"), self.shop.snapshot(self.record.directory)
+            raise ExecutionFailed("provider.no-route", f"Model unavailable: {name}")
+        key, before = (
+            self.backend.journal.ids.new("msg"),
+            self.backend.snapshot(self.record.directory),
+        )
         data: Wire = {"agent": agent, "model": {"variant": "default"} | model, "started": now()}
         data |= {"snapshot": before} if before else {}
         request = self.conversation(str(model["id"]))
         return _Call(self, key, data, request).run()
 
-    def conversation(self, model: str) -> Request:
+    def conversation(self, model: str) -> ModelRequest:
         """The conversation as the model gets it."""
         messages: list[Wire] = [{"role": "system", "content": "You are a simulated agent."}]
         for row in self.record.rows:
@@ -398,7 +403,7 @@ class Execution(threading.Thread):
                     last = messages[-1] if len(messages) > 1 else None
                     kept = [last] if last and last["role"] == "user" else []
                     messages = [messages[0], {"role": "user", "content": row["summary"]}, *kept]
-        return Request(model, self.record.id, tuple(messages), True)
+        return ModelRequest(model, self.record.id, tuple(messages), True)
 
     def compact(self, reason: str, key: str | None = None) -> None:
         """Sum the conversation up, as asked (`key` is the item of the inbox) or to make room."""
@@ -410,8 +415,10 @@ class Execution(threading.Thread):
             return
         for piece in pieces(SUMMARY, 4):
             self._say("compaction.delta", text=piece)
-        cost, tokens = _bill(usage(Request("scripted", "", (), False), Step(SUMMARY)), "scripted")
-        self.shop.spend(self.record, cost, tokens)
+        cost, tokens = _bill(
+            usage(ModelRequest("scripted", "", (), False), Step(SUMMARY)), "scripted"
+        )
+        self.backend.spend(self.record, cost, tokens)
         told = {"model": MODEL_REF, "text": SUMMARY, "cost": cost, "tokens": tokens, "recent": ""}
         self._say("compaction.ended", reason=reason, **told)
 
@@ -419,10 +426,10 @@ class Execution(threading.Thread):
         """Give the session a title, as another model makes one up beside the first step."""
         if self.record.info.get("title") or self.record.info.get("parentID"):
             return
-        counts = usage(Request("small", "", ({}, {}), False), Step(TITLE))
+        counts = usage(ModelRequest("small", "", ({}, {}), False), Step(TITLE))
         cost, tokens = _bill(counts, "small")
         self._say("usage.recorded", source="title", cost=cost, tokens=tokens)
-        self.shop.spend(self.record, cost, tokens)
+        self.backend.spend(self.record, cost, tokens)
         self._say("renamed", title=TITLE)
 
 
@@ -464,38 +471,38 @@ def _bill(counts: Wire, model: str) -> tuple[float, Wire]:
 class _Call:
     """One call of the model, what it says, and the tools that it asks for."""
 
-    def __init__(self, execution: Execution, key: str, head: Wire, request: Request) -> None:
+    def __init__(self, execution: Execution, key: str, head: Wire, request: ModelRequest) -> None:
         self.execution = execution
-        self.shop, self.record = execution.shop, execution.record
+        self.backend, self.record = execution.backend, execution.record
         self.key, self.head, self.request = key, head, request
         self.begun = False
         self.billed: Wire = {}
         self.open: tuple[str, str] | None = None  # kind and text of the part that streams
 
-    def say(self, kind: str, **data: Any) -> Wire:
-        return self.shop.say(kind, self.record, assistantMessageID=self.key, **data)
+    def publish(self, kind: str, **data: Any) -> Wire:
+        return self.backend.publish(kind, self.record, assistantMessageID=self.key, **data)
 
     def begin(self) -> None:
         if not self.begun:
             self.begun = True
-            self.say("step.started", **self.head)
+            self.publish("step.started", **self.head)
 
     def run(self) -> str:
         try:
             step = self._answer()
             calls = self._stream(step)
             self._use(calls)
-        except Stopped:
+        except ExecutionStopped:
             self.fail({"type": "aborted", "message": "Step interrupted"})
             raise
         except Declined:
             self.fail({"type": "aborted", "message": "Step interrupted"})
-            raise Stopped("shutdown") from None
-        except Failed as failed:
+            raise ExecutionStopped("shutdown") from None
+        except ExecutionFailed as failed:
             self.fail(failed.error)
             raise
         finish = step.finish or ("tool-calls" if calls else "stop")
-        self.say("step.ended", finish=finish, rawFinish=finish, **self.billed, **self._after())
+        self.publish("step.ended", finish=finish, rawFinish=finish, **self.billed, **self._after())
         self._spend()
         return finish
 
@@ -504,24 +511,24 @@ class _Call:
         if self.open is not None:
             kind, text = self.open
             state = {"state": _STATE} if kind == "reasoning" else {}
-            self.say(f"{kind}.ended", ordinal=0, text=text, **state)
-            self.say("step.streamed")
+            self.publish(f"{kind}.ended", ordinal=0, text=text, **state)
+            self.publish("step.streamed")
         start = {"snapshot": self.head["snapshot"]} if "snapshot" in self.head else {}
         files: Wire = {"files": []} if start else {}
-        self.say("step.failed", error=error, **self.billed, **start, **files)
+        self.publish("step.failed", error=error, **self.billed, **start, **files)
         self._spend()
 
     def _after(self) -> Wire:
-        now_ = self.shop.snapshot(self.record.directory)
+        now_ = self.backend.snapshot(self.record.directory)
         if now_ is None:
             return {}
-        shots = self.shop.snapshots
+        shots = self.backend.snapshots
         changed = changes_between(shots[self.head["snapshot"]], shots[now_])
         return {"snapshot": now_, "files": [c["file"] for c in changed]}
 
     def _spend(self) -> None:
         if self.billed:
-            self.shop.spend(self.record, self.billed["cost"], self.billed["tokens"])
+            self.backend.spend(self.record, self.billed["cost"], self.billed["tokens"])
 
     # -- the provider ----------------------------------------------------------------------------
 
@@ -530,37 +537,41 @@ class _Call:
         attempt = 1
         while True:
             self.execution.check()
-            step, fails = self.shop.model.answer(self.request)
+            step, fails = self.backend.model.answer(self.request)
             if not fails:
                 return step
             match step.failure:
-                case Failure() as failure if failure == OVERFLOW:
+                case HTTPFailure() as failure if failure == OVERFLOW:
                     self.execution.compact("auto")
                     self.request = self.execution.conversation(self.request.model)
-                    self.key = self.shop.journal.ids.new("msg")
+                    self.key = self.backend.journal.ids.new("msg")
                     self.head |= {"started": now()}
                     continue
-                case Failure(status=status, message=message) if status < 500 and status != 429:
+                case HTTPFailure(status=status, message=message) if status < 500 and status != 429:
                     kinds = {401: "provider.auth"}
-                    raise Failed(kinds.get(status, "provider.invalid-request"), message, status)
-                case Failure(status=status, message=message):
+                    raise ExecutionFailed(
+                        kinds.get(status, "provider.invalid-request"), message, status
+                    )
+                case HTTPFailure(status=status, message=message):
                     kind = "provider.rate-limit" if status == 429 else "provider.internal"
                     error = {"type": kind, "message": message, "status": status}
                 case "drop":
                     error = {"type": "provider.transport", "message": "The connection broke."}
                 case "garbage":
                     self._half(step.text, step)
-                    raise Failed("provider.invalid-output", "The provider's answer is no JSON.")
+                    raise ExecutionFailed(
+                        "provider.invalid-output", "The provider's answer is no JSON."
+                    )
                 case "page":
                     return Step(finish="unknown")
                 case _:
                     self.begin()
                     self.execution.pause(3600)
-                    raise Failed("provider.transport", "The provider did not answer.")
+                    raise ExecutionFailed("provider.transport", "The provider did not answer.")
             attempt += 1
             self.begin()
             at = now() + int(_RETRY_AFTER * 1000)
-            self.say("retry.scheduled", attempt=attempt, at=at, error=error)
+            self.publish("retry.scheduled", attempt=attempt, at=at, error=error)
             self.execution.pause(_RETRY_AFTER)
 
     def _stream(self, step: Step) -> list[tuple[str, str, Wire]]:
@@ -570,35 +581,35 @@ class _Call:
                 self._part(kind, text, step)
         calls = []
         for call in step.calls:
-            key, (name, given) = f"call_{secrets.token_hex(12)}", spoken(call)
+            key, (name, given) = f"call_{secrets.token_hex(12)}", v2_tool_call(call)
             calls.append((key, name, given))
-            self.say("tool.input.started", id=key, name=name)
-            self.say("tool.input.ended", id=key, text=json.dumps(given))
-            self.say("tool.called", id=key, input=given, executed=False)
+            self.publish("tool.input.started", id=key, name=name)
+            self.publish("tool.input.ended", id=key, text=json.dumps(given))
+            self.publish("tool.called", id=key, input=given, executed=False)
         cost, tokens = _bill(usage(self.request, step), self.request.model)
         self.billed = {"cost": cost, "tokens": tokens}
-        self.say("step.streamed")
+        self.publish("step.streamed")
         self.execution.entitle()
         return calls
 
     def _part(self, kind: str, text: str, step: Step) -> None:
         state = {"state": _STATE} if kind == "reasoning" else {}
-        self.say(f"{kind}.started", ordinal=0, **state)
+        self.publish(f"{kind}.started", ordinal=0, **state)
         self.open = (kind, "")
         for piece in pieces(text, step.deltas):
             self.execution.pause(step.delay)
-            self.say(f"{kind}.delta", ordinal=0, delta=piece)
+            self.publish(f"{kind}.delta", ordinal=0, delta=piece)
             self.open = (kind, self.open[1] + piece)
         self.open = None
-        self.say(f"{kind}.ended", ordinal=0, text=text, **state)
+        self.publish(f"{kind}.ended", ordinal=0, text=text, **state)
 
     def _half(self, text: str, step: Step) -> None:
         """Say what comes before an answer breaks off."""
         self.begin()
-        self.say("text.started", ordinal=0)
+        self.publish("text.started", ordinal=0)
         some = pieces(text, step.deltas)
         self.open = ("text", "".join(some[: len(some) // 2]))
-        self.say("text.delta", ordinal=0, delta=self.open[1])
+        self.publish("text.delta", ordinal=0, delta=self.open[1])
 
     # -- tools -----------------------------------------------------------------------------------
 
@@ -609,7 +620,7 @@ class _Call:
         def one(call: tuple[str, str, Wire]) -> None:
             try:
                 self._tool(*call)
-            except (Stopped, Declined) as end:
+            except (ExecutionStopped, Declined) as end:
                 ends.append(end)
 
         threads = [threading.Thread(target=one, args=(c,), daemon=True) for c in calls]
@@ -617,7 +628,7 @@ class _Call:
             thread.start()
         for thread in threads:
             thread.join()
-        for end in sorted(ends, key=lambda e: isinstance(e, Stopped)):
+        for end in sorted(ends, key=lambda e: isinstance(e, ExecutionStopped)):
             raise end
 
     def _tool(self, key: str, name: str, given: Wire) -> None:
@@ -627,8 +638,8 @@ class _Call:
                 raise _Error("tool.unknown", f"Unknown tool: {name}")
             text, meta = use(self, key, given)
         except _Error as told:
-            self.say("tool.failed", id=key, error=told.wire, executed=False, **told.more)
-        except Stopped:
+            self.publish("tool.failed", id=key, error=told.wire, executed=False, **told.more)
+        except ExecutionStopped:
             self._failed(key, "Tool execution interrupted")
             raise
         except Declined as declined:
@@ -636,25 +647,25 @@ class _Call:
             raise
         except (OSError, KeyError, TypeError, ValueError) as trouble:
             error = {"type": "tool.execution", "message": f"{type(trouble).__name__}: {trouble}"}
-            self.say("tool.failed", id=key, error=error, executed=False)
+            self.publish("tool.failed", id=key, error=error, executed=False)
         else:
             content = [{"type": "text", "text": t} for t in text]
             meta = {"truncated": False} | meta
-            self.say("tool.success", id=key, content=content, metadata=meta, executed=False)
+            self.publish("tool.success", id=key, content=content, metadata=meta, executed=False)
 
     def _failed(self, key: str, message: str) -> None:
         error = {"type": "aborted", "message": message}
-        self.say("tool.failed", id=key, error=error, executed=False)
+        self.publish("tool.failed", id=key, error=error, executed=False)
 
     def ask(self, key: str, action: str, resources: list[str], save: list[str]) -> None:
         """Have something allowed; returns if it is."""
-        effect = self.shop.effect(self.record, action, resources)
+        effect = self.backend.effect(self.record, action, resources)
         if effect == "deny":
             raise _Error("permission.rejected", f"Permission denied: {action}")
         if effect == "allow":
             return
-        asked = Asked({
-            "id": self.shop.journal.ids.new("per"),
+        asked = PendingRequest({
+            "id": self.backend.journal.ids.new("per"),
             "sessionID": self.record.id,
             "action": action,
             "resources": resources,
@@ -662,20 +673,20 @@ class _Call:
             "source": {"type": "tool", "messageID": self.key, "id": key},
         })  # fmt: skip
         name = asked.wire["id"]
-        self.shop.permissions[name] = asked
-        self.shop.journal.say("permission.asked", asked.wire, self.record)
-        self._wait(asked, self.shop.permissions, name)
+        self.backend.permissions[name] = asked
+        self.backend.journal.publish("permission.asked", asked.wire, self.record)
+        self._wait(asked, self.backend.permissions, name)
         if asked.answer == "reject" and not asked.message:
             raise Declined("The user declined this tool call")
         if asked.answer == "reject":
             feedback = f"The user rejected permission to use this tool: {asked.message}"
             raise _Error("permission.rejected", feedback)
 
-    def _wait(self, asked: Asked, waiting: dict[str, Asked], name: str) -> None:
+    def _wait(self, asked: PendingRequest, waiting: dict[str, PendingRequest], name: str) -> None:
         try:
             while not asked.settled.wait(_TICK):
                 self.execution.check()
-        except Stopped:
+        except ExecutionStopped:
             waiting.pop(name, None)  # without a word, as the server does
             raise
 
@@ -683,17 +694,17 @@ class _Call:
         """Run a command."""
         command = given["command"]
         self.ask(key, "shell", [command], [f"{command.split()[0]} *" if command.split() else "*"])
-        shell = start_shell(self.shop, self.record, command)
+        shell = start_shell(self.backend, self.record, command)
         name = shell.info["id"]
-        self.say("tool.progress", id=key, metadata={"shellID": name})
+        self.publish("tool.progress", id=key, metadata={"shellID": name})
         try:
             self._until_over(shell)
-        except Stopped:
+        except ExecutionStopped:
             kill(shell)
-            self.shop.journal.say("shell.deleted", {"id": name}, self.record)
+            self.backend.journal.publish("shell.deleted", {"id": name}, self.record)
             raise
         finally:
-            self.shop.shells[name].info["status"] = "exited"
+            self.backend.shells[name].info["status"] = "exited"
         code = shell.process.returncode if shell.process else 0
         shell.info["exit"] = code
         threading.Timer(0.005, self._exited, (name, code)).start()
@@ -705,9 +716,9 @@ class _Call:
 
     def _exited(self, name: str, code: int) -> None:
         told = {"id": name, "exit": code, "status": "exited"}
-        self.shop.journal.say("shell.exited", told, self.record)
+        self.backend.journal.publish("shell.exited", told, self.record)
 
-    def _until_over(self, shell: Shell) -> None:
+    def _until_over(self, shell: ShellProcess) -> None:
         while shell.process is not None and shell.process.poll() is None:
             self.execution.check()
             time.sleep(_TICK)
@@ -746,17 +757,17 @@ class _Call:
     def question(self, key: str, given: Wire) -> tuple[list[str], Wire]:
         """Ask a person."""
         questions = given["questions"]
-        form = Asked({
-            "id": self.shop.journal.ids.new("frm"),
+        form = PendingRequest({
+            "id": self.backend.journal.ids.new("frm"),
             "sessionID": self.record.id,
             "title": "Questions",
             "metadata": {"kind": "question", "tool": {"messageID": self.key, "id": key}},
             "fields": [_field(n, q) for n, q in enumerate(questions)],
         })  # fmt: skip
         name = form.wire["id"]
-        self.shop.forms[name] = form
-        self.shop.journal.say("form.created", {"form": form.wire}, self.record)
-        self._wait(form, self.shop.forms, name)
+        self.backend.forms[name] = form
+        self.backend.journal.publish("form.created", {"form": form.wire}, self.record)
+        self._wait(form, self.backend.forms, name)
         if form.cancelled and not form.message:
             raise Declined("The user dismissed this question")
         if form.cancelled:
@@ -772,12 +783,14 @@ class _Call:
         """Hand a task to another agent, in a session of its own."""
         self.ask(key, "subagent", [given["agent"]], [given["agent"]])
         body = {"parentID": self.record.id, "title": given["description"], "agent": given["agent"]}
-        child = self.shop.open(body, self.record.directory)
+        child = self.backend.open(body, self.record.directory)
         meta = {"sessionID": child.id, "status": "running"}
-        self.say("tool.progress", id=key, metadata=meta)
+        self.publish("tool.progress", id=key, metadata=meta)
         text = f"{SPAWNED}{given['prompt']}"
-        self.shop.enqueue(child, "user", {"text": text}, "steer", self.shop.journal.ids.new("msg"))
-        self.shop.wake(child)
+        self.backend.enqueue(
+            child, "user", {"text": text}, "steer", self.backend.journal.ids.new("msg")
+        )
+        self.backend.wake(child)
         self._until_idle(child)
         answer = next((r for r in reversed(child.rows) if r["type"] == "assistant"), None)
         said = "".join(p["text"] for p in (answer or {}).get("content", ()) if p["type"] == "text")
@@ -787,11 +800,11 @@ class _Call:
         wrapped = f'<subagent sessionID="{child.id}" state="{state}">\n{said}\n</subagent>'
         return [wrapped], {"sessionID": child.id, "status": state}
 
-    def _until_idle(self, child: Record) -> None:
-        while (running := self.shop.running.get(child.id)) is not None:
+    def _until_idle(self, child: SessionRecord) -> None:
+        while (running := self.backend.running.get(child.id)) is not None:
             try:
                 self.execution.check()
-            except Stopped as stop:
+            except ExecutionStopped as stop:
                 running.interrupt(stop.reason)
                 running.join(5)
                 raise
@@ -830,10 +843,12 @@ def _field(place: int, question: Wire) -> Wire:
     return told | {"description": question["question"], "options": options, "custom": True}
 
 
-def start_shell(shop: Workshop, record: Record, command: str, **metadata: Any) -> Shell:
+def start_shell(
+    backend: Backend, record: SessionRecord, command: str, **metadata: Any
+) -> ShellProcess:
     """Start a command in a session's directory; its output goes to a file."""
-    name = shop.journal.ids.new("sh")
-    output = shop.root / "shell" / f"{name}.out"
+    name = backend.journal.ids.new("sh")
+    output = backend.root / "shell" / f"{name}.out"
     output.parent.mkdir(parents=True, exist_ok=True)
     info = {
         "id": name,
@@ -852,15 +867,15 @@ def start_shell(shop: Workshop, record: Record, command: str, **metadata: Any) -
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
-            env={**environment(shop.root / "home"), **record.environment},
+            env={**environment(backend.root / "home"), **record.environment},
             start_new_session=True,
         )
-    shell = shop.shells[name] = Shell(info, output, process)
-    shop.journal.say("shell.created", {"info": dict(info)}, record)
+    shell = backend.shells[name] = ShellProcess(info, output, process)
+    backend.journal.publish("shell.created", {"info": dict(info)}, record)
     return shell
 
 
-def kill(shell: Shell) -> None:
+def kill(shell: ShellProcess) -> None:
     """End a shell and what it runs."""
     if shell.process is not None and shell.process.poll() is None:
         os.killpg(shell.process.pid, getattr(signal, "SIGKILL", signal.SIGTERM))

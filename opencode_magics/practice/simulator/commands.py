@@ -13,8 +13,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from .agent import Workshop
-from .journal import Record
+from .agent import Backend
+from .journal import SessionRecord
 
 _PLACE = re.compile(r"\$(ARGUMENTS|\d+)")
 
@@ -33,14 +33,19 @@ def expand(template: str, text: str) -> str:
     return _PLACE.sub(value, template)
 
 
-def give(
-    shop: Workshop, record: Record, name: str, command: Mapping[str, Any], text: str, delivery: str
+def run_command(
+    backend: Backend,
+    record: SessionRecord,
+    name: str,
+    command: Mapping[str, Any],
+    text: str,
+    delivery: str,
 ) -> None:
     """Run a command; returns when its answer is due."""
     if "template" not in command:
         return
     run = threading.Thread(
-        target=_admit, args=(shop, record, name, command, text, delivery), daemon=True
+        target=_admit, args=(backend, record, name, command, text, delivery), daemon=True
     )
     run.start()
     if not command.get("late"):
@@ -48,33 +53,38 @@ def give(
 
 
 def _admit(
-    shop: Workshop, record: Record, name: str, command: Mapping[str, Any], text: str, delivery: str
+    backend: Backend,
+    record: SessionRecord,
+    name: str,
+    command: Mapping[str, Any],
+    text: str,
+    delivery: str,
 ) -> None:
     time.sleep(command.get("late", 0))
     prompt = expand(command["template"], text)
     if command.get("subtask"):
-        _start_below(shop, record, name, command, prompt)
+        _start_below(backend, record, name, command, prompt)
         return
     if command.get("agent"):
-        shop.say("agent.selected", record, agent=command["agent"])
-    shop.enqueue(record, "user", {"text": prompt}, delivery, shop.journal.ids.new("msg"))
-    shop.wake(record)
+        backend.publish("agent.selected", record, agent=command["agent"])
+    backend.enqueue(record, "user", {"text": prompt}, delivery, backend.journal.ids.new("msg"))
+    backend.wake(record)
 
 
 def _start_below(
-    shop: Workshop, record: Record, name: str, command: Mapping[str, Any], prompt: str
+    backend: Backend, record: SessionRecord, name: str, command: Mapping[str, Any], prompt: str
 ) -> None:
     title = command.get("description") or name
     body = {"parentID": record.id, "title": title, "agent": command.get("agent") or "general"}
-    child = shop.open(body, record.directory)
-    shop.enqueue(child, "user", {"text": prompt}, "steer", shop.journal.ids.new("msg"))
-    shop.wake(child)
-    threading.Thread(target=_bring_back, args=(shop, record, child), daemon=True).start()
+    child = backend.open(body, record.directory)
+    backend.enqueue(child, "user", {"text": prompt}, "steer", backend.journal.ids.new("msg"))
+    backend.wake(child)
+    threading.Thread(target=_bring_back, args=(backend, record, child), daemon=True).start()
 
 
-def _bring_back(shop: Workshop, record: Record, child: Record) -> None:
+def _bring_back(backend: Backend, record: SessionRecord, child: SessionRecord) -> None:
     """Tell the session above what came of the one below, when that is idle."""
-    while child.id in shop.running:
+    while child.id in backend.running:
         time.sleep(0.02)
     state = "completed" if child.info.get("outcome") == "succeeded" else "error"
     answer = next((r for r in reversed(child.rows) if r["type"] == "assistant"), None)
@@ -83,6 +93,6 @@ def _bring_back(shop: Workshop, record: Record, child: Record) -> None:
     head = f'<subagent sessionID="{child.id}" state="{state}" description="{title}">'
     link = {"source": "subagent", "childID": child.id, "agent": agent, "state": state}
     payload = {"text": f"{head}\n{said}\n</subagent>", "metadata": link}
-    if record.id in shop.sessions:
-        shop.enqueue(record, "synthetic", payload, "steer", shop.journal.ids.new("msg"))
-        shop.wake(record)
+    if record.id in backend.sessions:
+        backend.enqueue(record, "synthetic", payload, "steer", backend.journal.ids.new("msg"))
+        backend.wake(record)

@@ -54,7 +54,7 @@ def now() -> int:
 
 
 @dataclass
-class Record:
+class SessionRecord:
     """A session: what is known of it, its durable events, and its messages."""
 
     info: Wire
@@ -85,7 +85,9 @@ class Journal:
         self._listeners: list[queue.SimpleQueue[Wire | None]] = []
         self._lock = threading.Lock()
 
-    def say(self, kind: str, data: Wire, record: Record | None = None, **more: Any) -> Wire:
+    def publish(
+        self, kind: str, data: Wire, record: SessionRecord | None = None, **more: Any
+    ) -> Wire:
         """Tell an event; with a record it is one of that session, durable if its kind is."""
         with self._lock:
             event: Wire = {"id": self.ids.new("evt"), "created": now(), **more, "type": kind}
@@ -123,7 +125,7 @@ class Journal:
                 listener.put(None)
 
 
-def project(record: Record, event: Wire) -> None:
+def project(record: SessionRecord, event: Wire) -> None:
     """Take one durable event into the messages of its session."""
     d, at = event["data"], event["created"]
     match event["type"].removeprefix("session."):
@@ -180,7 +182,7 @@ def _idle(rows: list[Wire]) -> bool:
     return not rows or rows[-1]["type"] in ("idle", "agent-switched", "model-switched", "shell")
 
 
-def _row(record: Record, key: str) -> Wire:
+def _row(record: SessionRecord, key: str) -> Wire:
     return next(r for r in reversed(record.rows) if r["id"] == key)
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from ...client.client import USER, Secret
+from ...client.client import DEFAULT_USER, Secret
 from ..model import QuietHandler, QuietServer
 from ..workspace import COMMANDS, PRICES
 from ..world import World
@@ -33,14 +33,14 @@ from . import commands
 from .agent import (
     AGENTS,
     MODELS,
-    Asked,
-    Workshop,
+    Backend,
+    PendingRequest,
     changes_between,
     project_of,
     receipt,
     start_shell,
 )
-from .journal import Record, Wire, now
+from .journal import SessionRecord, Wire, now
 
 VERSION = "2.0.16"
 HEARTBEAT = 15.0
@@ -115,7 +115,7 @@ class Simulator(World):
         self.meanwhile: Callable[[str, Cut], None] = _nothing
         self.asked: list[str] = []
         self._password = Secret(secrets.token_urlsafe(24))
-        self.shop: Workshop
+        self.backend: Backend
 
     @property
     def url(self) -> str:
@@ -129,7 +129,7 @@ class Simulator(World):
 
     def _start(self, closing: ExitStack) -> None:
         super()._start(closing)
-        self.shop = Workshop(self.root, self.model)
+        self.backend = Backend(self.root, self.model)
         self._say("Starting a simulated OpenCode 2.x with the practice model")
         self._serve(0)
         self._ready = time.monotonic() + self._booting
@@ -141,7 +141,7 @@ class Simulator(World):
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def _silence(self) -> None:
-        self.shop.stop()
+        self.backend.stop()
         self._server.shutdown()
         self._server.server_close()
 
@@ -190,7 +190,7 @@ class _Handler(QuietHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _any  # noqa: N815 - the library's names
 
     def _check(self) -> None:
-        secret = f"{USER}:{self.world.password}".encode()
+        secret = f"{DEFAULT_USER}:{self.world.password}".encode()
         if self.headers.get("authorization") != f"Basic {base64.b64encode(secret).decode()}":
             raise Refused(401, "UnauthorizedError", "Authentication required")
         if self.world.boots:
@@ -238,7 +238,7 @@ class _Handler(QuietHandler):
 
     def _follow(self) -> None:
         """Tell all events from now on, with whatever is to go wrong."""
-        journal = self.world.shop.journal
+        journal = self.world.backend.journal
         fault = self.world.faults.popleft() if self.world.faults else Fault()
         listener = journal.listen()
         try:
@@ -271,7 +271,7 @@ class _Handler(QuietHandler):
     def _log(self, session: str, query: Mapping[str, str]) -> None:
         """Tell what was written down of a session after a number, and go on if asked to."""
         record = _record(self.world, session)
-        listener = self.world.shop.journal.listen()
+        listener = self.world.backend.journal.listen()
         try:
             after = int(query.get("after") or -1)
             self._open_stream()
@@ -287,7 +287,7 @@ class _Handler(QuietHandler):
         except OSError:
             pass
         finally:
-            self.world.shop.journal.leave(listener)
+            self.world.backend.journal.leave(listener)
 
     def _frame(self, event: Wire) -> None:
         self.wfile.write(b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n")
@@ -313,8 +313,8 @@ def route(method: str, path: str) -> Callable[[Answer], Answer]:
     return add
 
 
-def _record(world: Simulator, session: str) -> Record:
-    found = world.shop.sessions.get(session)
+def _record(world: Simulator, session: str) -> SessionRecord:
+    found = world.backend.sessions.get(session)
     if found is None:
         message = f"Session not found: {session}"
         raise Refused(404, "SessionNotFoundError", message, sessionID=session)
@@ -326,9 +326,9 @@ class Api:
 
     def __init__(self, world: Simulator, query: Mapping[str, str], body: Any) -> None:
         self.world, self.query, self.body = world, query, body
-        self.shop = world.shop
+        self.backend = world.backend
 
-    def _session(self, key: str) -> Record:
+    def _session(self, key: str) -> SessionRecord:
         return _record(self.world, key)
 
     def _here(self) -> str:
@@ -381,8 +381,8 @@ class Api:
                           kind="Query", field="limit")  # fmt: skip
         return int(text)
 
-    def _idle(self, record: Record) -> None:
-        if record.id in self.shop.running:
+    def _idle(self, record: SessionRecord) -> None:
+        if record.id in self.backend.running:
             raise Refused(409, "SessionBusyError", "The session is busy", sessionID=record.id)
 
     # -- the server and its places -------------------------------------------------------------
@@ -402,7 +402,7 @@ class Api:
     @route("GET", "/api/model")
     def models(self) -> Wire:
         """The models; none yet where nothing was loaded."""
-        known = sorted(MODELS) if self._here() in self.shop.warm else []
+        known = sorted(MODELS) if self._here() in self.backend.warm else []
         return self._located([_model(provider, key) for provider, key in known])
 
     @route("GET", "/api/model/default")
@@ -435,7 +435,7 @@ class Api:
     @route("GET", "/api/integration")
     def integrations(self) -> Wire:
         """The accounts that could be used; all else is loaded when this is answered."""
-        self.shop.warm.add(self._here())
+        self.backend.warm.add(self._here())
         method = {"type": "key", "id": "key", "label": "API key"}
         held = {"type": "env", "name": "PRACTICE_KEY"}
         return self._located(
@@ -445,19 +445,19 @@ class Api:
     @route("GET", "/api/mcp")
     def mcp(self) -> Wire:
         """The MCP servers."""
-        listed = [{"name": n, "status": {"status": s}} for n, s in self.shop.mcp.items()]
+        listed = [{"name": n, "status": {"status": s}} for n, s in self.backend.mcp.items()]
         return self._located(listed)
 
     @route("PUT", "/api/experimental/mcp/:server")
     def put_mcp(self, name: str) -> None:
         """Add an MCP server."""
         config = self.body["config"]
-        self.shop.mcp[name] = "disabled" if config.get("disabled") else "connected"
+        self.backend.mcp[name] = "disabled" if config.get("disabled") else "connected"
 
     @route("DELETE", "/api/experimental/mcp/:server")
     def delete_mcp(self, name: str) -> None:
         """Remove an MCP server."""
-        if self.shop.mcp.pop(name, None) is None:
+        if self.backend.mcp.pop(name, None) is None:
             raise Refused(404, "McpServerNotFoundError", f"MCP server not found: {name}",
                           server=name)  # fmt: skip
 
@@ -466,27 +466,27 @@ class Api:
     @route("GET", "/api/session/active")
     def active(self) -> Wire:
         """The sessions that somebody works on."""
-        return {"data": {key: {"type": "running"} for key in list(self.shop.running)}}
+        return {"data": {key: {"type": "running"} for key in list(self.backend.running)}}
 
     @route("GET", "/api/session")
     def sessions(self) -> Wire:
         """Sessions, latest first."""
         by, limit = self._filters(), self._limit()
-        listed = [r.info for r in self.shop.sessions.values() if _fits(r.info, by)]
+        listed = [r.info for r in self.backend.sessions.values() if _fits(r.info, by)]
         listed.sort(key=lambda i: i["time"]["updated"], reverse=by.get("order") != "asc")
         return self._page(listed, limit)
 
     @route("POST", "/api/session")
     def create(self) -> Wire:
         """A new session, or the one that has this id already."""
-        known = self.shop.sessions.get(self.body.get("id") or "")
+        known = self.backend.sessions.get(self.body.get("id") or "")
         if known is not None:
             return {"data": known.info}
         parent = self.body.get("parentID")
         above = self._session(parent) if parent else None
         place = (self.body.get("location") or {}).get("directory")
         directory = above.directory if above else place or str(self.world.directory)
-        return {"data": self.shop.open(self.body, directory).info}
+        return {"data": self.backend.open(self.body, directory).info}
 
     @route("GET", "/api/session/:id")
     def session(self, key: str) -> Wire:
@@ -498,34 +498,34 @@ class Api:
         """Change what is known of a session."""
         record = self._session(key)
         if "title" in self.body:
-            self.shop.say("renamed", record, title=self.body["title"])
+            self.backend.publish("renamed", record, title=self.body["title"])
         if "metadata" in self.body:
             record.info["metadata"] = self.body["metadata"]
-            self.shop.say("metadata.updated", record, metadata=self.body["metadata"])
+            self.backend.publish("metadata.updated", record, metadata=self.body["metadata"])
         if "permissions" in self.body:
             record.info["permissions"] = self.body["permissions"]
-            self.shop.say("permissions", record, permissions=self.body["permissions"])
+            self.backend.publish("permissions", record, permissions=self.body["permissions"])
         if "archived" in self.body:
             self._archive(record, bool(self.body["archived"]))
 
-    def _archive(self, record: Record, archived: bool) -> None:
+    def _archive(self, record: SessionRecord, archived: bool) -> None:
         record.info["time"].pop("archived", None)
         if archived:
             record.info["time"]["archived"] = now()
-        self.shop.say("archived" if archived else "unarchived", record)
+        self.backend.publish("archived" if archived else "unarchived", record)
 
     @route("DELETE", "/api/session/:id")
     def delete(self, key: str) -> None:
         """Delete a session and those below it."""
         record = self._session(key)
-        for other in list(self.shop.sessions.values()):
+        for other in list(self.backend.sessions.values()):
             if other.info.get("parentID") == key:
                 self.delete(other.id)
-        if running := self.shop.running.get(key):
+        if running := self.backend.running.get(key):
             running.interrupt("user")
             running.join(5)
-        self.shop.say("deleted", record)
-        self.shop.sessions.pop(key, None)  # another one may have been quicker
+        self.backend.publish("deleted", record)
+        self.backend.sessions.pop(key, None)  # another one may have been quicker
 
     @route("POST", "/api/session/:id/fork")
     def fork(self, key: str) -> Wire:
@@ -538,27 +538,27 @@ class Api:
         boundary = {"type": "before" if before else "through",
                     "messageID": before or (rows[-1]["id"] if rows else "")}  # fmt: skip
         title = {"title": record.info["title"]} if record.info.get("title") else {}
-        copy = self.shop.open(title, record.directory)
+        copy = self.backend.open(title, record.directory)
         copy.rows = [json.loads(json.dumps(r)) for r in rows]
         copy.info["fork"] = {"sessionID": key, "boundary": boundary}
-        self.shop.say("forked", copy, parentID=key, boundary=boundary)
+        self.backend.publish("forked", copy, parentID=key, boundary=boundary)
         return {"data": copy.info}
 
     @route("POST", "/api/session/:id/agent")
     def switch_agent(self, key: str) -> None:
         """Another agent from now on; its name is not checked."""
-        self.shop.say("agent.selected", self._session(key), agent=self.body["agent"])
+        self.backend.publish("agent.selected", self._session(key), agent=self.body["agent"])
 
     @route("POST", "/api/session/:id/model")
     def switch_model(self, key: str) -> None:
         """Another model from now on; its name is not checked."""
-        self.shop.say("model.selected", self._session(key), model=self.body["model"])
+        self.backend.publish("model.selected", self._session(key), model=self.body["model"])
 
     @route("POST", "/api/session/:id/interrupt")
     def interrupt(self, key: str) -> Wire:
         """Stop what runs."""
         self._session(key)
-        running = self.shop.running.get(key)
+        running = self.backend.running.get(key)
         if running is not None:
             running.interrupt("user", self.query.get("resume") == "true")
         return {"interrupted": running is not None}
@@ -567,7 +567,7 @@ class Api:
     def wait(self, key: str) -> None:
         """Answer when nobody works on a session."""
         self._session(key)
-        while (running := self.shop.running.get(key)) is not None:
+        while (running := self.backend.running.get(key)) is not None:
             running.join(0.1)
 
     @route("PUT", "/api/session/:id/environment")
@@ -593,7 +593,7 @@ class Api:
 
     # -- messages and the inbox ----------------------------------------------------------------
 
-    def _message(self, record: Record, message: str) -> Wire:
+    def _message(self, record: SessionRecord, message: str) -> Wire:
         found = next((r for r in record.rows if r["id"] == message), None)
         if found is None:
             raise Refused(404, "MessageNotFoundError", f"Message not found: {message}",
@@ -607,7 +607,7 @@ class Api:
         rows = [r for r in self._visible(self._session(key)) if by.get("type") in (None, r["type"])]
         return self._page(rows if by.get("order") == "asc" else rows[::-1], self._limit())
 
-    def _visible(self, record: Record) -> list[Wire]:
+    def _visible(self, record: SessionRecord) -> list[Wire]:
         revert = record.info.get("revert")
         rows = list(record.rows)
         if revert is None:
@@ -623,7 +623,7 @@ class Api:
     def prompt(self, key: str) -> Wire:
         """Put a prompt into the inbox; the first of an id counts."""
         record, told = self._session(key), ("text", "files", "agents", "skills", "metadata")
-        name = self.body.get("id") or self.shop.journal.ids.new("msg")
+        name = self.body.get("id") or self.backend.journal.ids.new("msg")
         if not re.match(r"^msg_", name):
             raise Refused(400, "InvalidRequestError", "Expected an id of a message", field="id")
         payload = {"text": self.body["text"]}
@@ -632,13 +632,13 @@ class Api:
             payload["files"] = [_held(f) for f in payload["files"]]
         with record.lock:
             if name not in record.items:
-                if any(name in other.items for other in self.shop.sessions.values()):
+                if any(name in other.items for other in self.backend.sessions.values()):
                     raise Refused(409, "ConflictError", "The id is taken", resource=name)
                 self._commit_revert(record)
                 delivery = self.body.get("delivery") or "steer"
-                self.shop.enqueue(record, "user", payload, delivery, name)
+                self.backend.enqueue(record, "user", payload, delivery, name)
         if self.body.get("resume") is not False:
-            self.shop.wake(record)
+            self.backend.wake(record)
         return {"data": receipt(record, name)}
 
     @route("POST", "/api/session/:id/command")
@@ -653,7 +653,9 @@ class Api:
         if cut == "before":
             raise BrokenOff
         self.world.meanwhile(key, "before")
-        commands.give(self.shop, record, name, command, text, self.body.get("delivery") or "steer")
+        commands.run_command(
+            self.backend, record, name, command, text, self.body.get("delivery") or "steer"
+        )
         self.world.meanwhile(key, "after")
         if cut == "after":
             raise BrokenOff
@@ -661,10 +663,13 @@ class Api:
     @route("POST", "/api/session/:id/compact")
     def compact(self, key: str) -> Wire:
         """Put a compaction into the inbox."""
-        record, name = self._session(key), self.body.get("id") or self.shop.journal.ids.new("msg")
+        record, name = (
+            self._session(key),
+            self.body.get("id") or self.backend.journal.ids.new("msg"),
+        )
         delivery = self.body.get("delivery") or "steer"
-        item = self.shop.enqueue(record, "compaction", {}, delivery, name)
-        self.shop.wake(record)
+        item = self.backend.enqueue(record, "compaction", {}, delivery, name)
+        self.backend.wake(record)
         return {"data": item}
 
     @route("GET", "/api/session/:id/inbox")
@@ -679,7 +684,7 @@ class Api:
         record = self._session(key)
         with record.lock:
             if item in record.inbox:
-                self.shop.say("inbox.cancelled", record, inboxID=item)
+                self.backend.publish("inbox.cancelled", record, inboxID=item)
 
     @route("PATCH", "/api/session/:id/inbox/:item")
     def deliver(self, key: str, item: str) -> None:
@@ -687,9 +692,9 @@ class Api:
         record, delivery = self._session(key), self.body["delivery"]
         if item not in record.inbox:
             raise Refused(409, "ConflictError", "It is delivered already", resource=item)
-        self.shop.say("inbox.delivery.changed", record, inboxID=item, delivery=delivery)
+        self.backend.publish("inbox.delivery.changed", record, inboxID=item, delivery=delivery)
         if delivery == "steer":
-            self.shop.wake(record)
+            self.backend.wake(record)
 
     # -- what changed --------------------------------------------------------------------------
 
@@ -705,7 +710,7 @@ class Api:
         rows = rows[[r["id"] for r in rows].index(start) :]
         ends = [n for n, r in enumerate(rows) if r["type"] == "idle"]
         steps = [r for r in rows[: ends[0] if ends else None] if "snapshot" in r]
-        shots = [self.shop.snapshots[s] for r in steps for s in r["snapshot"].values()]
+        shots = [self.backend.snapshots[s] for r in steps for s in r["snapshot"].values()]
         return {"data": changes_between(shots[0], shots[-1]) if shots else []}
 
     @route("POST", "/api/session/:id/revert/stage")
@@ -718,19 +723,19 @@ class Api:
         before = next((r["snapshot"]["start"] for r in rows if "snapshot" in r), None)
         staged: Wire = {"messageID": message}
         if before is not None:
-            here = self.shop.snapshot(record.directory) or before
+            here = self.backend.snapshot(record.directory) or before
             staged |= {"snapshot": here, "files": self._changed(before, here)}
             if self.body.get("files"):
                 self._restore(record, here, before)
         record.info["revert"] = staged
-        self.shop.say("revert.staged", record, revert=staged)
+        self.backend.publish("revert.staged", record, revert=staged)
         return {"data": staged}
 
     def _changed(self, before: str, after: str) -> list[Wire]:
-        return changes_between(self.shop.snapshots[before], self.shop.snapshots[after])
+        return changes_between(self.backend.snapshots[before], self.backend.snapshots[after])
 
-    def _restore(self, record: Record, there: str, target: str) -> None:
-        wanted = self.shop.snapshots[target]
+    def _restore(self, record: SessionRecord, there: str, target: str) -> None:
+        wanted = self.backend.snapshots[target]
         for change in self._changed(there, target):
             path = Path(record.directory) / change["file"]
             if change["file"] in wanted:
@@ -746,10 +751,10 @@ class Api:
         staged = record.info.pop("revert", None)
         if staged is None:
             return
-        here = self.shop.snapshot(record.directory)
+        here = self.backend.snapshot(record.directory)
         if here is not None and "snapshot" in staged:
             self._restore(record, here, staged["snapshot"])
-        self.shop.say("revert.cleared", record)
+        self.backend.publish("revert.cleared", record)
 
     @route("POST", "/api/session/:id/revert/commit")
     def commit_revert(self, key: str) -> None:
@@ -758,15 +763,15 @@ class Api:
         self._idle(record)
         self._commit_revert(record)
 
-    def _commit_revert(self, record: Record) -> None:
+    def _commit_revert(self, record: SessionRecord) -> None:
         if staged := record.info.get("revert"):
             record.rows = self._visible(record)
             del record.info["revert"]
-            self.shop.say("revert.committed", record, to=staged["messageID"])
+            self.backend.publish("revert.committed", record, to=staged["messageID"])
 
     # -- what waits for a person ---------------------------------------------------------------
 
-    def _asked(self, waiting: Mapping[str, Asked], session: str | None) -> list[Wire]:
+    def _asked(self, waiting: Mapping[str, PendingRequest], session: str | None) -> list[Wire]:
         here = self._here()
         found = [a.wire for a in list(waiting.values())]
         if session is not None:
@@ -776,24 +781,24 @@ class Api:
     @route("GET", "/api/permission/request")
     def permissions(self) -> Wire:
         """Permissions that wait in a place."""
-        return self._located(self._asked(self.shop.permissions, None))
+        return self._located(self._asked(self.backend.permissions, None))
 
     @route("GET", "/api/session/:id/permission")
     def session_permissions(self, key: str) -> Wire:
         """Permissions that a session waits for."""
-        return {"data": self._asked(self.shop.permissions, self._session(key).id)}
+        return {"data": self._asked(self.backend.permissions, self._session(key).id)}
 
     @route("POST", "/api/session/:id/permission/:request/reply")
     def reply(self, key: str, request: str) -> None:
         """Decide a permission."""
         self._session(key)
         decision = self.body["decision"]
-        with self.shop.lock:
-            if request not in self.shop.permissions:
+        with self.backend.lock:
+            if request not in self.backend.permissions:
                 raise Refused(404, "PermissionNotFoundError",
                               f"Permission request not found: {request}",
                               requestID=request)  # fmt: skip
-            self.shop.settle_permission(request, decision, self.body.get("message") or "")
+            self.backend.settle_permission(request, decision, self.body.get("message") or "")
 
     @route("GET", "/api/permission/saved")
     def saved(self) -> Wire:
@@ -807,7 +812,7 @@ class Api:
                 "resource": s.resource,
                 "time": {"created": s.created},
             }
-            for s in self.shop.saved
+            for s in self.backend.saved
             if project in (None, s.project)
         ]
         return {"data": listed}
@@ -815,26 +820,29 @@ class Api:
     @route("DELETE", "/api/permission/saved/:id")
     def unsave(self, key: str) -> None:
         """Take an "always" back."""
-        self.shop.saved[:] = [s for s in self.shop.saved if s.id != key]
+        self.backend.saved[:] = [s for s in self.backend.saved if s.id != key]
 
     @route("GET", "/api/form")
     def forms(self) -> Wire:
         """Forms that wait in a place."""
-        return self._located(self._asked(self.shop.forms, None))
+        return self._located(self._asked(self.backend.forms, None))
 
     @route("GET", "/api/session/:id/form")
     def session_forms(self, key: str) -> Wire:
         """Forms that a session waits for."""
-        return {"data": self._asked(self.shop.forms, self._session(key).id)}
+        return {"data": self._asked(self.backend.forms, self._session(key).id)}
 
     @route("POST", "/api/session/:id/form")
     def ask(self, key: str) -> Wire:
         """A form of a client's own."""
-        record, name = self._session(key), self.body.get("id") or self.shop.journal.ids.new("frm")
+        record, name = (
+            self._session(key),
+            self.body.get("id") or self.backend.journal.ids.new("frm"),
+        )
         wire = {"id": name, "sessionID": record.id, "title": self.body["title"]}
         wire |= {"metadata": self.body.get("metadata") or {}, "fields": self.body["fields"]}
-        self.shop.forms[name] = Asked(wire)
-        self.shop.journal.say("form.created", {"form": wire}, record)
+        self.backend.forms[name] = PendingRequest(wire)
+        self.backend.journal.publish("form.created", {"form": wire}, record)
         return {"data": wire}
 
     @route("POST", "/api/session/:id/form/:form/reply")
@@ -856,22 +864,22 @@ class Api:
         asked.cancelled, asked.message = True, self.query.get("message") or ""
         asked.settled.set()
 
-    def _form(self, form: str) -> Asked:
-        asked = self.shop.forms.get(form)
+    def _form(self, form: str) -> PendingRequest:
+        asked = self.backend.forms.get(form)
         if asked is None:
             raise Refused(404, "FormNotFoundError", f"Form not found: {form}", id=form)
         return asked
 
     def _settle(self, key: str, form: str, kind: str, told: Wire) -> None:
-        del self.shop.forms[form]
-        self.shop.journal.say(kind, told, self._session(key))
+        del self.backend.forms[form]
+        self.backend.journal.publish(kind, told, self._session(key))
 
     # -- shells --------------------------------------------------------------------------------
 
     @route("GET", "/api/shell/:id/output")
     def output(self, key: str) -> Wire:
         """What a shell printed from a byte on."""
-        shell = self.shop.shells.get(key)
+        shell = self.backend.shells.get(key)
         if shell is None:
             raise Refused(404, "ShellNotFoundError", f"Shell not found: {key}", id=key)
         whole, start = shell.output.read_bytes(), int(self.query.get("cursor") or 0)
@@ -883,16 +891,16 @@ class Api:
     def run_shell(self, key: str) -> None:
         """A command of a person's own."""
         record = self._session(key)
-        shell = start_shell(self.shop, record, self.body["command"], background=True)
-        self.shop.say("shell.started", record, shell=shell.info)
+        shell = start_shell(self.backend, record, self.body["command"], background=True)
+        self.backend.publish("shell.started", record, shell=shell.info)
         assert shell.process is not None
         shell.info |= {"exit": shell.process.wait(), "status": "exited"}
         exited = {k: shell.info[k] for k in ("id", "exit", "status")}
-        self.shop.journal.say("shell.exited", exited, record)
+        self.backend.journal.publish("shell.exited", exited, record)
         text = shell.output.read_text(encoding="utf-8", errors="replace")
         size = len(text.encode())
         output = {"output": text, "cursor": size, "size": size, "truncated": False}
-        self.shop.say("shell.ended", record, shell=shell.info, output=output)
+        self.backend.publish("shell.ended", record, shell=shell.info, output=output)
 
 
 def _held(file: Wire) -> Wire:

@@ -1,0 +1,102 @@
+"""Magics about what a directory offers to agents: commands, skills, MCP servers, integrations."""
+
+from __future__ import annotations
+
+import shlex
+from argparse import Namespace
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import line_magic, magics_class
+from IPython.core.magic_arguments import argument
+
+from .options import documented_arguments, with_parsed_options
+from .topic import Topic
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@magics_class
+class CatalogMagics(Topic):
+    """What a directory offers to agents"""
+
+    @documented_arguments
+    @line_magic
+    @with_parsed_options
+    def oc_commands(self, options: Namespace) -> pd.DataFrame:
+        """The commands that a session can be given, as a DataFrame.
+
+        Example::
+
+            %oc_commands
+        """
+        from .. import tables
+
+        return tables.commands(self.state.client.commands())
+
+    @documented_arguments
+    @line_magic
+    @with_parsed_options
+    def oc_skills(self, options: Namespace) -> pd.DataFrame:
+        """The skills that agents can read when they need them, as a DataFrame.
+
+        Example::
+
+            %oc_skills
+        """
+        from .. import tables
+
+        return tables.skills(self.state.client.skills())
+
+    @documented_arguments
+    @argument("--add", metavar="NAME", help="Add a server, until OpenCode restarts.")
+    @argument("--url", help="With --add: the address of a remote one.")
+    @argument("--command", help='With --add: the program of a local one, as "npx tools".')
+    @argument("--remove", metavar="NAME", help="Take one away that was added (2.x).")
+    @line_magic
+    @with_parsed_options
+    def oc_mcp(self, options: Namespace) -> pd.DataFrame:
+        """The MCP servers and how they stand, as a DataFrame; and one more, for now.
+
+        One that doesn't start or answer is listed all the same, as failed and with the reason.
+
+        Example::
+
+            %oc_mcp
+            %oc_mcp --add tickets --url http://127.0.0.1:9000/mcp
+        """
+        from .. import tables
+
+        client = self.state.client
+        if options.add:
+            client.add_mcp(options.add, _config(options))
+        elif options.url or options.command:
+            raise UsageError("--url and --command describe a server: give --add NAME, too.")
+        if options.remove:
+            client.remove_mcp(options.remove)
+        return tables.mcp(client.mcp())
+
+    @documented_arguments
+    @line_magic
+    @with_parsed_options
+    def oc_integrations(self, options: Namespace) -> pd.DataFrame:
+        """The accounts that the server can use and those that it has, as a DataFrame.
+
+        OpenCode 2.x only.
+
+        Example::
+
+            %oc_integrations
+        """
+        from .. import tables
+
+        return tables.integrations(self.state.client.integrations())
+
+
+def _config(options: Namespace) -> dict[str, Any]:
+    if bool(options.url) == bool(options.command):
+        raise UsageError("--add needs either --url or --command.")
+    if options.url:
+        return {"type": "remote", "url": options.url}
+    return {"type": "local", "command": shlex.split(options.command)}

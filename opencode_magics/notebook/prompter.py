@@ -1,0 +1,221 @@
+"""Where the requests of a running turn are answered: with buttons, by typing, or by the policy.
+
+Buttons are tried first where a person is: the form's own "ready" within five seconds proves that
+this front-end draws it and that its clicks arrive. Where they don't, the same is asked with
+`input()`. Where nobody is, the policy decides at once.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from ..core.model import Permission, Question
+from ..errors import InvalidAnswer, OpenCodeError
+from ..prompts import answering
+from ..prompts.answering import PermissionAnswer, QuestionAnswer
+from ..sessions.answer import Answerable
+from . import wording
+from .answerer import Answerer
+from .interrupts import DeferredInterrupt
+
+if TYPE_CHECKING:
+    from .form import Click, Form
+    from .live import View
+
+Ui = Literal["auto", "widgets", "text"]
+READY_TIMEOUT = 5.0
+
+
+class Prompter:
+    """Answers what a run's turn asks, a step at a time: `handle_requests` never waits for a click.
+
+    Args:
+        run: Whose requests.
+        view: What shows the turn; the form stands below it.
+        answerer: Who answers by typing or by policy.
+        ui: "auto", "widgets" (no typing), or "text" (no buttons).
+        why_not: Why clicks can't reach this kernel, as far as is known before trying.
+    """
+
+    def __init__(
+        self, run: Answerable, view: View, answerer: Answerer, ui: Ui = "auto", why_not: str = ""
+    ) -> None:
+        self._run = run
+        self._view = view
+        self._asker = answerer
+        self._ui = ui
+        self._why_not = why_not
+        self._buttons = ui != "text" and answerer.can_ask and view.outputs is not None
+        self._form: Form | None = None
+        self._below: int | None = None  # outputs of the view when the form was placed
+        self._place = ""  # the output that it was put into
+        self._open: Permission | Question | None = None
+        self._others = 0  # that would be rejected too, as the form says
+        self._since = 0.0
+        self._paused = ""  # the pause that is shown
+
+    def handle_requests(self) -> None:
+        """Ask what is new, and pass on what was answered.
+
+        Raises:
+            AnswerNeeded: Nobody can answer and the policy is "error".
+        """
+        waiting = {r.id: r for r in self._run.waiting}
+        if self._open is not None and self._open.id not in waiting:
+            self._put_away()  # answered elsewhere, or over
+        if not waiting:
+            return
+        request = self._open or next(iter(waiting.values()))
+        if self._buttons and self._asker.asks(request):
+            self._with_buttons(request)
+        else:
+            self._without(request)
+
+    def pause(self, key: str, title: str) -> Literal["next", "rest"] | None:
+        """Wait for a person to go on, a look at a time; where nobody can, the rest comes at once.
+
+        Args:
+            key: Which pause it is.
+            title: What is said of it.
+
+        Returns:
+            Whether to go on to the next one, or with all the rest; None while nobody said so.
+        """
+        from .form import pause_spec
+
+        if not self._buttons:
+            return self._pause_typed(title)
+        form = self._form_below()
+        if self._paused != key:
+            self._paused, self._since = key, time.monotonic()
+            form.show(pause_spec(key, title))
+        while (click := form.next_click()) is not None:
+            if click.id == key and click.reply in ("next", "rest"):
+                form.hide()
+                return click.reply
+        if not form.ready and time.monotonic() - self._since > READY_TIMEOUT:
+            self._give_up_buttons()
+        return None
+
+    def _pause_typed(self, title: str) -> Literal["next", "rest"]:
+        if not self._asker.can_ask:
+            return "rest"
+        self._view.step_aside()
+        try:
+            typed = self._asker.read(f"{title}: Enter for the next step, r for the rest: ")
+        except (EOFError, NotImplementedError):
+            return "rest"
+        return "rest" if typed.strip().lower().startswith("r") else "next"
+
+    def close(self) -> None:
+        """Leave nothing of the form in the cell."""
+        if self._form is not None:
+            left = self._below == self._view.outputs  # else the view has taken its place
+            self._form.close(self._place if left else "")
+            self._form = None
+
+    # -- buttons ---------------------------------------------------------------------------------
+
+    def _with_buttons(self, request: Permission | Question) -> None:
+        form = self._form_below()
+        if self._open is None:
+            self._open, self._since = request, time.monotonic()
+            self._show(request, form)
+        elif self._others != self._also_rejected(request):
+            self._show(request, form)
+        while (click := form.next_click()) is not None:
+            if click.id == request.id:
+                self._pass_on(request, click, form)
+                return
+        if not form.ready and time.monotonic() - self._since > READY_TIMEOUT:
+            self._give_up_buttons()
+
+    def _form_below(self) -> Form:
+        """The form, below the last output of the view: one is used again until there is more."""
+        from .form import Form
+
+        if self._form is not None and self._below == self._view.outputs:
+            return self._form
+        with DeferredInterrupt():  # what is lent and stays empty is lost to the view
+            self._form = self._form or Form()
+            self._below, self._place = self._view.outputs, self._view.lend_output()
+            self._form.place(self._place)
+        return self._form
+
+    def _show(self, request: Permission | Question, form: Form, note: str = "") -> None:
+        from .form import permission_spec, question_spec
+
+        subagent, self._others = self._owner(request), self._also_rejected(request)
+        if isinstance(request, Question):
+            spec = question_spec(request, subagent)
+        else:
+            spec = permission_spec(request, subagent, self._run.always_scope, self._others)
+        form.show(spec | {"note": wording.clean(note)})
+
+    def _also_rejected(self, request: Permission | Question) -> int:
+        """How many other permissions a rejection of this request rejects: those of its session."""
+        if isinstance(request, Question):
+            return 0
+        return sum(p.session == request.session for p in self._run.turn.permissions) - 1
+
+    def _pass_on(self, request: Permission | Question, click: Click, form: Form) -> None:
+        try:
+            self._send(request, click)
+        except InvalidAnswer as wrong:
+            self._show(request, form, wrong.what)
+        except OpenCodeError as error:
+            self._show(request, form, f"The answer did not arrive: {error.what} Try again.")
+        else:
+            self._put_away()
+
+    def _send(self, request: Permission | Question, click: Click) -> None:
+        match request, click.reply:
+            case Permission(), "once" | "always":
+                self._run.decide(request, click.reply)
+            case Permission(), "reject":
+                self._run.decide(request, "reject", click.message)
+            case Question(), "answer":
+                self._run.answer(request, click.answers)
+            case Question(), "dismiss":
+                self._run.dismiss(request)
+
+    def _put_away(self) -> None:
+        self._open = None
+        if self._form is not None:
+            self._form.hide()
+
+    def _give_up_buttons(self) -> None:
+        self._buttons, self._open = False, None
+        self.close()
+        if self._ui == "widgets":
+            self._asker = replace(self._asker, can_ask=False)
+            return
+        why = self._why_not or f"The front-end did not draw the form within {READY_TIMEOUT:.0f} s."
+        self._view.step_aside()
+        self._asker.write(
+            f'{why} Please type the answer; %config OpenCodeMagics.ui = "text" asks so at once.'
+        )
+
+    # -- typing, or the policy ---------------------------------------------------------------------
+
+    def _without(self, request: Permission | Question) -> None:
+        subagent = self._owner(request)
+        if self._asker.asks(request):
+            self._view.step_aside()
+        answer: PermissionAnswer | QuestionAnswer
+        if isinstance(request, Permission):
+            also = self._also_rejected(request)
+            answer = self._asker.permission(request, subagent, self._run.always_scope, also)
+        else:
+            answer = self._asker.question(request, subagent)
+        answering.send(self._run, request, answer)
+
+    def _owner(self, request: Permission | Question) -> str:
+        """The title of the subagent that asks; "" if it is the agent itself."""
+        turn = self._run.turn
+        if request.session == turn.session:
+            return ""
+        titles = {s.id: s.title for s in turn.sessions}
+        return titles.get(request.session) or request.session

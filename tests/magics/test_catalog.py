@@ -1,0 +1,183 @@
+"""What a session has besides messages, what a directory offers, and the rules: as magics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from IPython.core.error import UsageError
+from support.generations import tool_names
+from support.ipython_shell import Shell, connect_to_practice, is_short_error, isolated_shell
+
+from opencode_magics.errors import UnknownNameError, UnsupportedOperation
+from opencode_magics.practice.simulator.server import Simulator
+from opencode_magics.practice.world import Practice
+
+BOTH_GENERATIONS = True
+second_only = pytest.mark.parametrize("generation", ["2.x"])
+first_only = pytest.mark.parametrize("generation", ["1.x"])
+
+
+@pytest.fixture
+def shell(
+    world: Practice | Simulator,
+    workspace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Shell]:
+    """A shell in the workspace, with the practice world's server and a new session."""
+    with isolated_shell(tmp_path, monkeypatch) as shell:
+        connect_to_practice(shell, world, monkeypatch)
+        shell.run("%oc_new about offers")
+        yield shell
+
+
+# -- on both ---------------------------------------------------------------------------------------
+
+
+def test_commands_and_skills_are_frames(shell: Shell) -> None:
+    commands, skills = shell.run("%oc_commands").value, shell.run("%oc_skills").value
+    assert {"explain", "review"} <= set(commands["command"])
+    assert list(commands.columns) == ["command", "description", "agent", "model"]
+    assert list(skills.columns) == ["skill", "name", "description", "path"]
+    assert list(map(str, skills.dtypes)) == ["string"] * 4
+
+
+def test_an_mcp_server_is_added_and_listed(shell: Shell) -> None:
+    listed = shell.run("%oc_mcp --add nothing --command 'no-such-program --x'").value
+    assert list(listed["server"]) == ["nothing"]
+    assert next(iter(listed["status"])) in ("failed", "connected")
+
+
+@pytest.mark.parametrize("line", ["--add x", "--url http://x", "--add x --url u --command c"])
+def test_half_an_mcp_server_is_refused(shell: Shell, line: str) -> None:
+    with pytest.raises(UsageError):
+        shell.run(f"%oc_mcp {line}")
+
+
+def test_a_check_says_what_would_happen_and_why(shell: Shell, generation: str) -> None:
+    (bash,) = tool_names(generation, "bash")
+    verdict = shell.run(f"%oc_permissions check {bash} 'git push'").value
+    assert (verdict.effect, verdict.origin, verdict.rule.action) == ("ask", "agent", bash)
+    assert shell.run("%oc_permissions check read greet.py").value.effect == "allow"
+    rules = shell.run("%oc_permissions rules").value
+    assert list(rules.columns) == ["origin", "effect", "action", "resource", "id"]
+    assert (rules["origin"] == "agent").any()
+
+
+@pytest.mark.parametrize("line", ["check", "check shell", "set", "set 'allow'", "set 'may x y'",
+                                  "rules x", "forget"])  # fmt: skip
+def test_a_line_about_rules_that_is_none_is_refused(shell: Shell, line: str) -> None:
+    with pytest.raises(UsageError):
+        shell.run(f"%oc_permissions {line}")
+
+
+# -- on 2.x ----------------------------------------------------------------------------------------
+
+
+@second_only
+def test_the_rules_of_a_session_are_set_and_obeyed(shell: Shell, workspace: Path) -> None:
+    rules = shell.run("%oc_permissions set 'deny shell touch *' 'allow shell echo *'").value
+    assert list(rules[rules["origin"] == "session"]["effect"]) == ["deny", "allow"]
+    verdict = shell.run("%oc_permissions check shell 'touch made'").value
+    assert (verdict.effect, verdict.origin) == ("deny", "session")
+    shell.run("%oc_prompt #bash touch made")
+    assert not (workspace / "made").exists()
+    shell.run("%oc_prompt #bash echo hi > made")
+    assert (workspace / "made").exists()
+    rules = shell.run("%oc_permissions set none").value
+    assert not (rules["origin"] == "session").any()
+
+
+@second_only
+def test_an_always_is_listed_and_forgotten(shell: Shell) -> None:
+    shell.types("2")
+    shell.run("%oc_prompt #bash hostname")
+    rules = shell.run("%oc_permissions rules").value
+    saved = rules[(rules["origin"] == "saved") & (rules["resource"] == "hostname *")]
+    assert list(saved["effect"]) == ["allow"]
+    assert shell.run("%oc_permissions check shell hostname").value.origin == "saved"
+    left = shell.run(f"%oc_permissions forget {saved['id'].iloc[0]}").value
+    assert not (left["resource"] == "hostname *").any()
+
+
+@second_only
+def test_the_inbox_lists_what_waits(shell: Shell) -> None:
+    shell.run("%oc_prompt --no-wait #slow 400 .1")
+    shell.run("%oc_prompt --no-wait --queue #text 2")
+    shell.run("%oc_prompt --no-wait --queue #text 3")
+    waiting = shell.run("%oc_inbox").value
+    assert list(waiting["text"]) == ["#text 2", "#text 3"]
+    assert list(waiting["delivery"]) == ["queue", "queue"]
+    assert str(waiting["created"].dtype) == "datetime64[ms, UTC]"
+    first, second = waiting["id"]
+    with pytest.raises(UnknownNameError, match="could be any of"):
+        shell.run("%oc_inbox --cancel msg_")
+    assert list(shell.run(f"%oc_inbox --cancel {first}").value["id"]) == [second]
+    assert list(shell.run(f"%oc_inbox --steer {second}").value["delivery"]) == ["steer"]
+    failed = shell.fails(f"%oc_inbox --cancel {first}")
+    assert is_short_error(failed)
+
+
+@second_only
+def test_a_prompt_steers_the_turn_that_runs(shell: Shell) -> None:
+    shell.run("%oc_prompt --no-wait #bash sleep 1")
+    shell.run("%oc_prompt --no-wait --steer #text 3")
+    shell.run("%oc_attach --permission once -o turn")
+    assert shell.user_ns["turn"].text == "word0 word1 word2"
+
+
+@second_only
+def test_variables_reach_the_shells_of_the_session(shell: Shell) -> None:
+    assert "PARTY, TZ" in shell.run("%oc_env PARTY=tonight TZ=UTC").text
+    shell.run("%oc_prompt --permission once -o turn #bash echo $PARTY")
+    assert shell.user_ns["turn"].tools[0].output == "tonight\n"
+    assert "no variables" in shell.run("%oc_env --clear").text
+    for line in ("", "PARTY", "--clear A=1", "=x"):
+        with pytest.raises(UsageError):
+            shell.run(f"%oc_env {line}")
+
+
+@second_only
+def test_instructions_are_told_and_taken_back(shell: Shell) -> None:
+    assert shell.run('%oc_instructions tone "Be kind."').value == {"tone": "Be kind."}
+    told = shell.run('%oc_instructions limits {"words": 9}').value
+    assert told == {"tone": "Be kind.", "limits": {"words": 9}}
+    assert shell.run("%oc_instructions --delete tone").value == {"limits": {"words": 9}}
+    with pytest.raises(UsageError):
+        shell.run("%oc_instructions tone")
+
+
+@second_only
+def test_integrations_are_a_frame_and_mcp_servers_go(shell: Shell) -> None:
+    found = shell.run("%oc_integrations").value
+    assert isinstance(found, pd.DataFrame)
+    assert list(found["connections"]) == ["PRACTICE_KEY"]
+    shell.run("%oc_mcp --add far --url http://127.0.0.1:9/mcp")
+    assert "far" not in set(shell.run("%oc_mcp --remove far").value["server"])
+
+
+# -- on 1.x ----------------------------------------------------------------------------------------
+
+
+@first_only
+@pytest.mark.parametrize(
+    "line",
+    [
+        "%oc_inbox",
+        "%oc_env A=1",
+        "%oc_instructions",
+        "%oc_integrations",
+        "%oc_mcp --remove x",
+        "%oc_permissions set 'allow bash ls'",
+        "%oc_prompt --steer hello",
+    ],
+)
+def test_what_1x_has_not_is_told_in_a_sentence(shell: Shell, line: str) -> None:
+    shown = shell.fails(line)
+    assert isinstance(shown.error, UnsupportedOperation)
+    assert "OpenCode 1.x has no" in shown.text
+    assert "OpenCode 2.x has" in shown.text
+    assert is_short_error(shown)

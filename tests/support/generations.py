@@ -1,0 +1,12 @@
+"""Tests that are to hold on both generations, and how the second one names tools."""
+
+import pytest
+
+from opencode_magics.practice.simulator.agent import V2_TOOLS
+
+both_generations = pytest.mark.parametrize("generation", ["1.x", "2.x"])
+
+
+def tool_names(generation: str, *names: str) -> list[str]:
+    """Tools of 1.x as a generation calls them."""
+    return [V2_TOOLS[n][0] if generation == "2.x" and n in V2_TOOLS else n for n in names]
