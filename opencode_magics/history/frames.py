@@ -32,6 +32,7 @@ from ..core.model import (
     ToolCall,
     Usage,
 )
+from ..core.outcome import UNFINISHED, of_message
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -151,7 +152,7 @@ def _speed(message: Message, usage: Usage | None) -> _Speed:
     if message.role != "assistant":
         return _Speed()
     if message.completed is None or message.created is None:
-        return _Speed(why="unfinished")
+        return _Speed(why=UNFINISHED)
     said = [p for p in message.parts if isinstance(p, Text | Reasoning) and p.start is not None]
     starts = [p.start for p in said if p.start is not None]
     if not starts:
@@ -168,31 +169,6 @@ def _speed(message: Message, usage: Usage | None) -> _Speed:
     if end - begin < _TOO_SHORT:
         return _Speed(first, why="too short to tell")
     return _Speed(first, (usage.output + (usage.reasoning or 0)) * 1000 / (end - begin))
-
-
-SHELL = "shell"
-
-
-def outcome(message: Message) -> str | None:
-    """How an answer ended: succeeded, rejected, aborted, failed, interrupted or unfinished.
-
-    Or "shell": a command that a person ran, which is no answer and no call of a model.
-    """
-    if message.role != "assistant":
-        return None
-    if message.shell:
-        return SHELL
-    if message.error is not None:
-        if message.error.interrupted:
-            return "interrupted"
-        return "aborted" if message.error.aborted else "failed"
-    if message.completed is None:
-        return "unfinished"
-    if any(t.declined for t in message.tools):
-        return "rejected"
-    if message.finish in ("error", "content-filter"):
-        return "failed"
-    return "succeeded" if message.finish else "interrupted"
 
 
 def _total(usage: Usage | None) -> int | None:
@@ -271,7 +247,7 @@ MESSAGES: Columns = {
     "text": Column(TEXT, _message(lambda m: m.text), "What it says.", long=True),
     "outcome": Column(
         CATEGORY,
-        _message(outcome),
+        _message(of_message),
         "succeeded, rejected, aborted, failed, interrupted, unfinished, or shell: a command that a "
         "person ran, no call of a model. NA for prompts.",
     ),
@@ -361,7 +337,7 @@ class StepRow(NamedTuple):
 def step_rows(messages: Iterable[Message]) -> Iterator[StepRow]:
     """Rows of the steps frame; an answer that tells no step counts as one."""
     for message in messages:
-        if message.role != "assistant" or outcome(message) == SHELL:
+        if message.role != "assistant" or message.shell:
             continue
         ends = [p for p in message.parts if isinstance(p, StepEnd)]
         usage = message.usage
@@ -438,7 +414,7 @@ _COPY: Columns = {"duplicate_of": Column(TEXT, lambda r: None, _ABOUT_DUPLICATE)
 
 STEPS: Columns = {
     "created": Column(TIME, _message(lambda m: m.created), "When its message began."),
-    "outcome": Column(CATEGORY, _message(outcome), "How its message ended."),
+    "outcome": Column(CATEGORY, _message(of_message), "How its message ended."),
     "finish": Column(CATEGORY, lambda r: r.reason, "Why the model stopped, in its words."),
     **_WHO,
     **_usage(lambda r: r.usage, "USD as the server stored it; NA if aborted or unfinished."),

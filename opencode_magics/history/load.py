@@ -22,6 +22,7 @@ from ..client.client import Client
 from ..core.columns import ColumnLists, PackedTexts, empty_lists, lists_from_rows
 from ..core.formatting import pluralize
 from ..core.model import Message, Session
+from ..core.outcome import is_finished
 from ..dialects.base import Reply
 from ..errors import NotFoundError, OpenCodeError, StatusError, StreamError
 from .cache import Cache, Rows
@@ -182,24 +183,6 @@ def read_transcripts(
 
     with _Bar(len(sessions), progress) as bar, _in_order(read, sessions) as reading:
         yield decoded(reading)
-
-
-def is_finished(messages: Sequence[Message]) -> bool:
-    """Whether nothing of a session is still being written, or about to be.
-
-    What was left half done when a server died counts as unfinished, too.
-    """
-    said = [m for m in messages if m.role != "system"]  # 2.x notes the end of a turn in a row
-    if not said:
-        return True
-    last = said[-1]
-    goes_on = last.finish == "tool-calls" and not any(t.declined for t in last.tools)
-    return (
-        last.role == "assistant"
-        and (last.error is not None or not goes_on)
-        and all(m.completed is not None for m in messages if m.role == "assistant")
-        and all(t.status in ("completed", "error") for m in messages for t in m.tools)
-    )
 
 
 @contextmanager

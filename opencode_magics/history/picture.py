@@ -18,6 +18,8 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.patches import Patch
 
+from ..core.formatting import in_one_line
+
 WIDTH = 9.0  # inches
 INK, FAINT, LINE, CARD = "#24292f", "#59636e", "#d0d7de", "#ffffff"
 BLUE, AMBER, RED, PURPLE, PALE = "#33689e", "#e3a008", "#c93c37", "#8250df", "#b9cde2"
@@ -153,8 +155,7 @@ def _columns(lengths: Sequence[int]) -> int:
 
 def short(text: object, length: int) -> str:
     """A text in one line of at most so many letters, without what can't be drawn."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
-    return line if len(line) <= length else line[: max(0, length - 1)].rstrip() + "…"
+    return in_one_line("".join(c if c.isprintable() else " " for c in str(text)), length)
 
 
 def fitting_letters(inches: float) -> int:

@@ -14,9 +14,9 @@ from ..client.client import Client
 from ..core.columns import CATEGORY, COUNT, NUMBER, TEXT, TIME, Column, Columns, frame_from_rows
 from ..core.formatting import seconds_between
 from ..core.model import Message, Session, ToolCall
+from ..core.outcome import of_message
 from ..core.turn import SettledRequest, Turn
 from ..sessions.lookup import find_session
-from .frames import SHELL, outcome
 from .queries import documents_columns
 
 if TYPE_CHECKING:
@@ -149,8 +149,8 @@ def _of_session(
         if message.role != "assistant":
             continue
         name = "compaction" if message.summary else str(message.model) if message.model else None
-        if (how := outcome(message)) != SHELL:
-            yield Span(session, depth, "step", name, began, ended, how)
+        if not message.shell:
+            yield Span(session, depth, "step", name, began, ended, of_message(message))
         for tool in message.tools:
             yield _call(session, depth, tool)
             waits = [s for s in settled if s.request.call == tool.call]

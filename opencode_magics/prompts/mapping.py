@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from string import Formatter
-from textwrap import shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..client.client import Client
 from ..core.columns import CATEGORY, COUNT, FLAG, NUMBER, TEXT, Column, Columns, frame_from_rows
+from ..core.formatting import in_one_line
 from ..core.limits import Ceiling, Limits, TotalCost, total_cost
 from ..core.model import total_usage
 from ..core.turn import Turn
@@ -164,7 +164,7 @@ def _prompt(
     except Exception as error:  # a format that is none for this value, or the value's own code
         raise OpenCodeError(
             f"The template can't be filled in for row {label}: "
-            f"{shorten(f'{type(error).__name__}: {error}', 200)}.",
+            f"{in_one_line(f'{type(error).__name__}: {error}', 200)}.",
             "Nothing was sent.",
         ) from error
 

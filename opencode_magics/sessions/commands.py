@@ -18,6 +18,7 @@ from itertools import takewhile
 from typing import Any, TypeVar
 
 from ..client.client import Client, Stream
+from ..core.formatting import in_one_line
 from ..core.limits import Limits
 from ..core.model import LogEntry, Message, Session
 from ..core.retry_safety import (
@@ -26,6 +27,7 @@ from ..core.retry_safety import (
     SafetyLevel,
     assess_turn,
     assess_unanswered_request,
+    of_match,
 )
 from ..core.turn import Turn
 from ..dialects.base import Prompt, SessionOptions
@@ -41,12 +43,12 @@ from ..errors import (
 from ..recording.format import Recorder
 from .correlate import (
     DELIVERY,
+    SHORT,
     AdmittedInput,
     ChildSession,
     Correlation,
     CorrelationStatus,
     Invocation,
-    abbreviate,
     admitted_inputs,
     agent_was_busy,
     correlate,
@@ -119,10 +121,7 @@ class CommandReceipt:
         """Whether it can be given again, as far as that is known."""
         if self.turn is not None:
             return assess_turn(self.turn)
-        if self.status == "matched":
-            return RetrySafety("running", "inspect", self.evidence)
-        safety: SafetyLevel = "inspect" if self.status == "ambiguous" else "unknown"
-        return RetrySafety("unknown", safety, self.evidence)
+        return of_match(self.status, self.evidence)
 
     @property
     def resend_safety(self) -> SafetyLevel:
@@ -238,7 +237,7 @@ def _new_id(prefix: str) -> str:
 
 
 def _title(name: str, text: str) -> str:
-    return f"/{name} {abbreviate(text)}".rstrip()
+    return f"/{name} {in_one_line(text, SHORT)}".rstrip()
 
 
 def _give_named(

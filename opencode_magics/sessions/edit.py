@@ -15,7 +15,7 @@ from ..client.client import Client, optional
 from ..core.formatting import format_usd
 from ..core.limits import Limits
 from ..core.model import Message, ModelRef, Session
-from ..core.retry_safety import RetrySafety
+from ..core.retry_safety import of_running_request
 from ..errors import SessionBusyError, TurnInterrupted, UnknownNameError
 from .lookup import choose_model, default_model
 from .store import add_session_ceiling, archive_tree
@@ -202,7 +202,7 @@ def _goes_on(session: Session) -> Iterator[None]:
         stopped = TurnInterrupted(
             f"Stopped waiting; the server goes on summing up {session.id}, and %oc_abort stops it."
         )
-        stopped.resend = RetrySafety("running", "inspect", ("the request was written",))
+        stopped.resend = of_running_request()
         raise stopped from None
 
 

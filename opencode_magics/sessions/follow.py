@@ -22,8 +22,8 @@ from ..core.events import (
     StatusChanged,
     StoreSnapshot,
 )
+from ..core.fold import judge_idle_turn
 from ..core.model import Failure, Session, Status
-from ..core.turn import judge_idle_turn
 from ..dialects.base import logger
 from ..errors import NotFoundError, OpenCodeError, ServerConnectionError
 from .polling import PollingSchedule
@@ -104,6 +104,8 @@ class Follower:
         self._poll_if_due()
         self._give_up_if_lost()
         self._progress.recorder.note(self._progress.note)
+        if self._progress.turn.outcome != "running":
+            self._progress.attach_capture()
 
     def poll_now(self) -> None:
         """Have the store read at the next opportunity."""

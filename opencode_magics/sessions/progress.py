@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Iterable
 
 from ..core.events import Event, TurnEnded
+from ..core.fold import advance_all, with_wait_times
 from ..core.model import Failure, Outcome
-from ..core.turn import Turn, advance_all, with_wait_times
+from ..core.turn import Turn, with_capture
 from ..recording.format import Recorder
 
 
@@ -45,11 +46,17 @@ class Progress:
         if self.turn is not before:
             self.changed = self._clock()
             self._measure_waits()
+            if self.turn.outcome != "running":
+                self.attach_capture()
 
     def end(self, outcome: Outcome, failure: Failure | None = None) -> Turn:
         """End the turn with a judge_idle_turn of the client's own."""
         self.add([TurnEnded(outcome, failure)])
         return self.turn
+
+    def attach_capture(self) -> None:
+        """Attach what was received so far to the turn, so that it can be saved."""
+        self.turn = with_capture(self.turn, self.recorder.capture())
 
     def _measure_waits(self) -> None:
         """Measure with our own clock how long requests waited: 1.18.33 reports it nowhere."""

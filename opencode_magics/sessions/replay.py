@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from textwrap import shorten
 from typing import Any, get_args
 
 from ..client.client import Client, Tap
@@ -21,8 +20,10 @@ from ..core.events import (
     RequestReplied,
     TurnEnded,
 )
-from ..core.model import Decision, Failure, Outcome, Permission, Question, Server, Session
-from ..core.turn import Turn, advance_all, as_replay
+from ..core.fold import advance_all
+from ..core.formatting import in_one_line
+from ..core.model import REPLIES, Decision, Failure, Outcome, Permission, Question, Server, Session
+from ..core.turn import Turn, as_replay
 from ..dialects import base
 from ..dialects.base import Reply, Request
 from ..errors import OpenCodeError, RecordingError
@@ -35,7 +36,6 @@ from .store import read_store
 LONGEST_WAIT = 5.0  # seconds that a replay waits for an answer which took a person longer
 LONGEST_SILENCE = 60.0  # seconds in which nothing comes, of a tool that took longer
 _SOON = 2.0  # seconds in which the reply to a request stands after what led to it
-_BY_PEOPLE = ("once", "always", "reject", "answered", "dismissed")
 
 
 class RecordedClient(Client):
@@ -125,7 +125,7 @@ class Replay:
 
     @property
     def note(self) -> str:
-        """The state of the connection then, or how an answer differences; "" if all was well."""
+        """The state of the connection then, or how an answer differs; "" if all was well."""
         return self._progress.note
 
     @property
@@ -308,9 +308,7 @@ class RecordedAnswers:
 
     def __init__(self, lines: Iterable[Line]) -> None:
         self._lines = {
-            line["answer"]: line
-            for line in lines
-            if _is_answer(line) and line["given"] in _BY_PEOPLE
+            line["answer"]: line for line in lines if _is_answer(line) and line["given"] in REPLIES
         }
         self._answered: set[str] = set()
 
@@ -332,7 +330,7 @@ class RecordedAnswers:
 
 def _first_state(recording: Recording) -> Turn:
     head = recording.head
-    text = shorten(recording.text, 200, placeholder=" …") or "(no text)"
+    text = in_one_line(recording.text, 200) or "(no text)"
     turn = Turn(head["session"]["id"], head["prompt"]["id"], queued=bool(head.get("queued")))
     return as_replay(turn, f"Replay of a turn of {recording.label}: {text}")
 

@@ -129,7 +129,7 @@ class Run:
         recorder: Recorder | None = None,
     ) -> None:
         recorder = recorder or Recorder()
-        turn = Turn(session.id, prompt.id, queued=queued, recorder=recorder)
+        turn = Turn(session.id, prompt.id, queued=queued)
         self.client = client.with_tap(recorder.reply)
         self.session = session
         self.prompt = prompt
@@ -175,6 +175,7 @@ class Run:
     def close(self) -> None:
         """Stop listening. The turn itself goes on."""
         self._follower.close()
+        self._progress.attach_capture()
 
     def start(self) -> None:
         """Open the stream, then send the prompt, once, unless the server has it already.

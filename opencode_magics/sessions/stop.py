@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from ..client.client import Client
 from ..core.model import Failure, Session
+from ..core.outcome import is_stopped_by_abort
 from ..core.turn import LIMIT_EXCEEDED, Turn
 from ..errors import OpenCodeError, UnsupportedOperation
 from .deliver import PromptDelivery
@@ -57,9 +58,9 @@ class Stop:
         except OpenCodeError as error:
             return self._unconfirmed(error.what, why)
         turn = self._progress.turn
-        never_ran = turn.outcome == "failed" and not turn.answers
-        unclear = turn.outcome in ("running", "interrupted", "aborted")
-        if never_ran or unclear or _cut_short(before, turn):
+        if is_stopped_by_abort(
+            turn.outcome, answered=bool(turn.answers), before=before.tools, after=turn.tools
+        ):
             return self._progress.end("aborted", limit)
         return turn
 
@@ -94,9 +95,3 @@ class Stop:
     def _unconfirmed(self, reason: str, why: str) -> Turn:
         message = f"it was to be stopped ({why}): {reason}" if why else reason
         return self._progress.end("unknown", Failure("AbortUnconfirmed", message))
-
-
-def _cut_short(before: Turn, after: Turn) -> bool:
-    """Whether a tool that was running before failed to finish."""
-    open_before = {t.id for t in before.tools if t.status in ("pending", "running")}
-    return any(t.id in open_before and t.status == "error" for t in after.tools)

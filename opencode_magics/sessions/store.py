@@ -13,10 +13,11 @@ from dataclasses import replace
 
 from ..client.client import Client, log_warning, optional
 from ..core.events import StoreSnapshot
+from ..core.fold import advance
 from ..core.limits import Ceiling, Limits
 from ..core.model import Permission, Question, SavedRule, Session, Status, total_usage
 from ..core.rules import Rulebook
-from ..core.turn import Turn, advance
+from ..core.turn import Turn
 from ..errors import (
     CostLimitError,
     NotFoundError,

@@ -18,6 +18,7 @@ from support.ipython_shell import Shell
 from opencode_magics.client.client import Client
 from opencode_magics.core import retry_safety
 from opencode_magics.core.events import TurnEnded
+from opencode_magics.core.fold import advance
 from opencode_magics.core.model import (
     Attachment,
     FileDiff,
@@ -27,7 +28,7 @@ from opencode_magics.core.model import (
     StepStart,
     ToolCall,
 )
-from opencode_magics.core.turn import Turn, advance
+from opencode_magics.core.turn import Turn
 from opencode_magics.errors import (
     OpenCodeError,
     ServerConnectionError,

@@ -19,6 +19,7 @@ from opencode_magics.core.events import (
     TurnEnded,
     coalesce,
 )
+from opencode_magics.core.fold import advance, advance_all, judge_idle_turn
 from opencode_magics.core.model import (
     Failure,
     Message,
@@ -32,7 +33,7 @@ from opencode_magics.core.model import (
     ToolCall,
     Usage,
 )
-from opencode_magics.core.turn import Turn, advance, advance_all, judge_idle_turn
+from opencode_magics.core.turn import Turn
 
 OUTCOMES = {
     "abort_hang": "aborted",

@@ -24,6 +24,7 @@ from opencode_magics import history
 from opencode_magics.client.client import Client
 from opencode_magics.core import columns
 from opencode_magics.core.events import PermissionAsked, StoreSnapshot
+from opencode_magics.core.fold import advance, advance_all
 from opencode_magics.core.model import (
     Attachment,
     Message,
@@ -35,7 +36,7 @@ from opencode_magics.core.model import (
     Text,
     Usage,
 )
-from opencode_magics.core.turn import Turn, advance, advance_all
+from opencode_magics.core.turn import Turn
 from opencode_magics.dialects import v2_shapes as shapes
 from opencode_magics.dialects.base import Prompt, Reply, Request, decode
 from opencode_magics.dialects.v2 import V2

@@ -92,10 +92,10 @@ def test_help_tells_what_you_get(name: str) -> None:
 
 def test_the_page_of_columns_has_every_column() -> None:
     told = (Path(__file__).parents[2] / "notebooks" / "columns.md").read_text(encoding="utf-8")
-    tables = {"sessions": frames.SESSIONS, "usage": USAGE}
-    tables |= {kind: table.columns for kind, table in frames.FRAME_KINDS.items()}
-    tables |= tables.FRAMES | {"%%oc_map": mapping.COLUMNS}
-    for kind, columns in tables.items():
+    documented = {"sessions": frames.SESSIONS, "usage": USAGE}
+    documented |= {kind: table.columns for kind, table in frames.FRAME_KINDS.items()}
+    documented |= tables.FRAMES | {"%%oc_map": mapping.COLUMNS}
+    for kind, columns in documented.items():
         for name, column in columns.items():
             if name != "key":
                 assert f"| {kind} | `{name}` | {column.dtype} | {column.about} |" in told

@@ -18,8 +18,9 @@ from opencode_magics import history
 from opencode_magics.client import server
 from opencode_magics.client.client import Client
 from opencode_magics.core.events import MessageChanged, PermissionAsked, PromptDelivered
+from opencode_magics.core.fold import advance
 from opencode_magics.core.model import InboxItem, ModelRef, Rule, Session
-from opencode_magics.core.turn import Turn, advance
+from opencode_magics.core.turn import Turn
 from opencode_magics.dialects.base import Prompt, Request, SessionOptions
 from opencode_magics.errors import (
     AuthenticationError,

@@ -33,10 +33,10 @@ from opencode_magics import (
 )
 from opencode_magics.core.model import Attachment, Message, Option, QuestionItem
 from opencode_magics.prompts import ask as asking
-from opencode_magics.prompts.answering import Answered, Callbacks, Decided
+from opencode_magics.prompts.answering import Callbacks, PermissionAnswer, QuestionAnswer
 from opencode_magics.prompts.ask import Notice, PromptRequest, Recalled, Retrying, Sent, SessionMade
-from opencode_magics.prompts.follow import caller
-from opencode_magics.prompts.schema import of
+from opencode_magics.prompts.runner import callback_runner
+from opencode_magics.prompts.schema import schema_from
 
 BASH = Permission("per_1", "ses_1", "bash", command="touch made")
 COLOUR = QuestionItem("Which colour?", options=(Option("Red"), Option("Blue")), custom=False)
@@ -48,21 +48,21 @@ ASKED = Question("que_1", "ses_1", (COLOUR, SIZES))
 
 
 def test_a_permission_is_rejected_unless_somebody_allowed_it() -> None:
-    assert Callbacks().answer(BASH) == Decided("reject", by="policy 'reject'")
-    assert Callbacks("once").answer(BASH) == Decided("once", by="policy 'once'")
+    assert Callbacks().answer(BASH) == PermissionAnswer("reject", by="policy 'reject'")
+    assert Callbacks("once").answer(BASH) == PermissionAnswer("once", by="policy 'once'")
 
 
 @pytest.mark.parametrize(
     ("given", "decided"),
     [
-        ("once", Decided("once", by="on_permission")),
-        ("always", Decided("always", by="on_permission")),
-        ("reject", Decided("reject", by="on_permission")),
-        (("once", ""), Decided("once", by="on_permission")),
-        (("reject", "Not now."), Decided("reject", "Not now.")),
+        ("once", PermissionAnswer("once", by="on_permission")),
+        ("always", PermissionAnswer("always", by="on_permission")),
+        ("reject", PermissionAnswer("reject", by="on_permission")),
+        (("once", ""), PermissionAnswer("once", by="on_permission")),
+        (("reject", "Not now."), PermissionAnswer("reject", "Not now.")),
     ],
 )
-def test_a_function_decides_a_permission(given: Any, decided: Decided) -> None:
+def test_a_function_decides_a_permission(given: Any, decided: PermissionAnswer) -> None:
     asked: list[Permission] = []
 
     def decide(permission: Permission) -> Any:
@@ -103,7 +103,7 @@ def test_the_policy_error_needs_an_answer() -> None:
 )
 def test_a_function_answers_a_question(given: Any, answers: Any) -> None:
     answer = Callbacks(on_question=lambda question: given).answer(ASKED)
-    assert isinstance(answer, Answered)
+    assert isinstance(answer, QuestionAnswer)
     assert answer.answers == answers
 
 
@@ -125,7 +125,7 @@ def test_an_answer_that_its_question_cannot_take_is_not_sent(given: Any, why: st
 
 def test_questions_are_dismissed_without_a_function() -> None:
     answer = Callbacks("once").answer(ASKED)
-    assert isinstance(answer, Answered)
+    assert isinstance(answer, QuestionAnswer)
     assert answer.answers is None
 
 
@@ -150,7 +150,7 @@ def test_a_request_does_not_contradict_itself(changes: dict[str, Any], why: str)
 @pytest.mark.parametrize("timeout", [-1.0, float("nan")])
 def test_a_timeout_is_a_number_of_seconds(timeout: float) -> None:
     with pytest.raises(ValueError, match="number of seconds"):
-        caller(Callbacks(), timeout=timeout)
+        callback_runner(Callbacks(), timeout=timeout)
 
 
 @pytest.mark.parametrize("name", ["max_cost", "max_session_cost"])
@@ -229,13 +229,13 @@ def test_prompts_go_to_a_session_by_its_name(client: Client, session: Session) -
 @both
 def test_an_observer_hears_what_was_done(client: Client, workspace: Path) -> None:
     notices: list[Notice] = []
-    request = PromptRequest("#text 2", schema=of({"city": "Rome"}), once=True)
-    turn = asking.ask(client, request, caller(Callbacks()), notices.append)
+    request = PromptRequest("#text 2", schema=schema_from({"city": "Rome"}), once=True)
+    turn = asking.ask(client, request, callback_runner(Callbacks()), notices.append)
     kinds = [SessionMade, Sent, Retrying, Sent]
     assert [type(notice) for notice in notices] == kinds
     assert turn.value == {"city": "the city"}
     notices.clear()
-    asking.ask(client, request, caller(Callbacks()), notices.append)
+    asking.ask(client, request, callback_runner(Callbacks()), notices.append)
     assert [type(notice) for notice in notices] == [Recalled, Retrying, Recalled]
 
 
@@ -415,7 +415,7 @@ def test_an_interrupt_before_the_prompt_is_sent_sends_nothing(
     def interrupted(*args: object) -> Any:
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(asking, "find", interrupted)
+    monkeypatch.setattr(asking, "find_session", interrupted)
     with pytest.raises(TurnInterrupted, match="had not been sent"):
         opencode_magics.ask(client, "#text 1", session=session.id)
     assert client.messages(session) == ()

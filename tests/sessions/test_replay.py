@@ -23,8 +23,9 @@ from support.recorded_flows import DATA, V1_FLOWS, V2_FLOWS, flow, recording, tr
 from support.turns import live, played
 
 from opencode_magics.client.client import Client
+from opencode_magics.core.fold import advance, advance_all
 from opencode_magics.core.model import Permission, Question, Session
-from opencode_magics.core.turn import Turn, advance, advance_all
+from opencode_magics.core.turn import Turn
 from opencode_magics.dialects.base import Prompt
 from opencode_magics.errors import RecordingError, TurnInterrupted
 from opencode_magics.notebook import html
@@ -96,7 +97,7 @@ def test_a_turn_that_is_saved_is_played_as_it_was(
     assert found == turn, dumps(saved)
     assert found.settled_requests == turn.settled_requests
     assert found.failures == turn.failures
-    assert html.turn(replace(found, replayed="")) == html.turn(turn)
+    assert html.turn(replace(found, local=turn.local)) == html.turn(turn)
     assert not saved.cut
     assert saved.text == prompt
 

@@ -25,8 +25,9 @@ from support.turns import finish, prompted
 
 from opencode_magics.client.client import Client
 from opencode_magics.core.events import MessageChanged
+from opencode_magics.core.fold import advance
 from opencode_magics.core.model import Attachment, Message, Permission, Question, Session
-from opencode_magics.core.turn import Turn, advance
+from opencode_magics.core.turn import Turn
 from opencode_magics.dialects.base import Prompt, Request
 from opencode_magics.errors import (
     OpenCodeError,
