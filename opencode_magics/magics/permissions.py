@@ -199,7 +199,7 @@ def _reply(
 
     where = session.directory
     if isinstance(request, Permission):
-        if reply is None or reply == "dismiss" or answers:
+        if reply not in ("once", "always", "reject") or answers:
             raise UsageError(f"{request.id} is a permission: say once, always or reject")
         if message and reply != "reject":
             raise UsageError("a message goes with reject only")

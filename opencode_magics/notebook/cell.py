@@ -52,7 +52,7 @@ def play(
             prompter.handle_requests()
 
         try:
-            return follow(run, shown.show, attend, timeout)
+            follow(run, shown.show, attend, timeout)
         finally:
             # How it ended is shown, whatever comes.
             with DeferredInterrupt(in_flight=sys.exc_info()[0]):
@@ -60,6 +60,7 @@ def play(
                 prompter.close()
                 if run.sent:  # else there is nothing to show
                     shown.close(run.turn, _remark(run))
+    return run.turn  # with what was recorded of it
 
 
 def _remark(run: Run) -> str:

@@ -171,7 +171,8 @@ def callback_runner(
             send(run, request, answer)
 
         with run:
-            return follow(run, show, attend, timeout)
+            follow(run, show, attend, timeout)
+        return run.turn  # with what was recorded of it
 
     return follow_run
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.both import both
-from support.fake import FakeServer, one_x
-from support.shell import until, until_at_work
+from support.fake_server import FakeServer, v1_routes
+from support.generations import both_generations
+from support.ipython_shell import until, wait_until_busy
 
 import opencode_magics
 from opencode_magics import (
@@ -176,7 +176,7 @@ def test_what_cannot_be_is_said_before_anything_is_sent(
     options: dict[str, Any], error: type[Exception]
 ) -> None:
     session = {"id": "ses_root01", "title": "r", "directory": "/work/p", "cost": 0.1}
-    routes = one_x(session=session | {"time": {"created": 1}})
+    routes = v1_routes(session=session | {"time": {"created": 1}})
     with FakeServer(routes) as fake, Client(fake.url) as client:
         with pytest.raises(error):
             opencode_magics.ask(client, **{"text": "hi"} | options)
@@ -185,7 +185,7 @@ def test_what_cannot_be_is_said_before_anything_is_sent(
 
 def test_a_prompt_that_is_refused_can_be_sent_again() -> None:
     refusal = (400, {}, b'{"name": "Bad", "data": {"message": "no"}}')
-    with FakeServer(one_x(prompt=refusal)) as fake, Client(fake.url) as client:
+    with FakeServer(v1_routes(prompt=refusal)) as fake, Client(fake.url) as client:
         with pytest.raises(OpenCodeError) as failed:
             opencode_magics.ask(client, "hi")
         assert failed.value.resend is not None
@@ -207,17 +207,17 @@ def is_idle(client: Client, turn: Turn) -> bool:
     return until(lambda: session.id not in client.statuses(session.directory), 10) or True
 
 
-@both
+@both_generations
 def test_a_prompt_in_a_new_session_is_answered(client: Client, workspace: Path) -> None:
     states: list[Turn] = []
     turn = opencode_magics.ask(client, "#text 3", title="From Python", on_update=states.append)
     assert (turn.text, turn.outcome) == ("word0 word1 word2", "succeeded")
     assert client.session(turn.session).title == "From Python"
-    assert states[-1] is turn
+    assert states[-1] == turn
     assert len({id(state) for state in states}) == len(states) > 1
 
 
-@both
+@both_generations
 def test_prompts_go_to_a_session_by_its_name(client: Client, session: Session) -> None:
     for named in (session, session.id, session.title):
         assert opencode_magics.ask(client, "#text 1", session=named).session == session.id
@@ -226,7 +226,7 @@ def test_prompts_go_to_a_session_by_its_name(client: Client, session: Session) -
         opencode_magics.ask(client, "#text 1", session="of nobody")
 
 
-@both
+@both_generations
 def test_an_observer_hears_what_was_done(client: Client, workspace: Path) -> None:
     notices: list[Notice] = []
     request = PromptRequest("#text 2", schema=schema_from({"city": "Rome"}), once=True)
@@ -239,7 +239,7 @@ def test_an_observer_hears_what_was_done(client: Client, workspace: Path) -> Non
     assert [type(notice) for notice in notices] == [Recalled, Retrying, Recalled]
 
 
-@both
+@both_generations
 @pytest.mark.parametrize(
     ("options", "outcome", "reply"),
     [
@@ -258,7 +258,7 @@ def test_a_permission_is_decided(
     assert (workspace / "made-here").exists() == (reply != "reject")
 
 
-@both
+@both_generations
 def test_no_permission_is_given_by_mistake(
     client: Client, session: Session, workspace: Path
 ) -> None:
@@ -272,7 +272,7 @@ def test_no_permission_is_given_by_mistake(
     assert session.id not in client.statuses(session.directory)
 
 
-@both
+@both_generations
 def test_an_error_in_a_function_stops_the_turn(
     client: Client, session: Session, workspace: Path
 ) -> None:
@@ -288,7 +288,7 @@ def test_an_error_in_a_function_stops_the_turn(
     assert session.id not in client.statuses(session.directory)
 
 
-@both
+@both_generations
 def test_the_policy_error_stops_the_turn(client: Client, session: Session) -> None:
     with pytest.raises(AnswerNeeded, match="touch made") as failed:
         opencode_magics.ask(client, "#bash touch made", session=session, on_permission="error")
@@ -296,7 +296,7 @@ def test_the_policy_error_stops_the_turn(client: Client, session: Session) -> No
     assert client.permissions(session.directory) == ()
 
 
-@both
+@both_generations
 def test_a_question_is_answered_or_dismissed(client: Client, session: Session) -> None:
     asked: list[Question] = []
 
@@ -313,7 +313,7 @@ def test_a_question_is_answered_or_dismissed(client: Client, session: Session) -
         assert turn.outcome == "rejected"
 
 
-@both
+@both_generations
 def test_an_answer_that_does_not_fit_is_asked_for_again(client: Client, workspace: Path) -> None:
     @dataclass
     class Trip:
@@ -330,7 +330,7 @@ def test_an_answer_that_does_not_fit_is_asked_for_again(client: Client, workspac
     assert len(failed.value.turns) == 1
 
 
-@both
+@both_generations
 def test_a_turn_that_costs_too_much_is_stopped(
     client: Client, session: Session, workspace: Path
 ) -> None:
@@ -346,14 +346,14 @@ def test_a_turn_that_costs_too_much_is_stopped(
     assert is_idle(client, failed.value.turn)
 
 
-@both
+@both_generations
 def test_retries_share_one_limit(client: Client, workspace: Path) -> None:
     limits = Limits.of(max_cost=1e-6)
     with pytest.raises(CostLimitError, match="Nothing was sent"):
         opencode_magics.ask(client, "#text 3", schema={"city": "Rome"}, limits=limits)
 
 
-@both
+@both_generations
 def test_files_go_along(client: Client, session: Session, tmp_path: Path) -> None:
     path = tmp_path / "note.txt"
     path.write_text("remember the milk")
@@ -364,7 +364,7 @@ def test_files_go_along(client: Client, session: Session, tmp_path: Path) -> Non
     assert names == ["note.txt", "own.txt"]
 
 
-@both
+@both_generations
 def test_after_a_timeout_the_turn_goes_on_and_can_be_followed(
     client: Client, session: Session
 ) -> None:
@@ -373,10 +373,10 @@ def test_after_a_timeout_the_turn_goes_on_and_can_be_followed(
     states: list[Turn] = []
     turn = opencode_magics.follow(client, session.id, on_update=states.append)
     assert (turn.outcome, turn.prompt) == ("succeeded", left.prompt)
-    assert states[-1] is turn
+    assert states[-1] == turn
 
 
-@both
+@both_generations
 def test_the_last_turn_of_an_idle_session_is_followed(client: Client, session: Session) -> None:
     sent = opencode_magics.ask(client, "#text 3", session=session)
     assert opencode_magics.follow(client, session).text == sent.text
@@ -388,14 +388,14 @@ def test_the_last_turn_of_an_idle_session_is_followed(client: Client, session: S
         opencode_magics.follow(client, "")
 
 
-@both
+@both_generations
 def test_a_prompt_that_was_answered_is_not_sent_again(client: Client, session: Session) -> None:
     turns = [opencode_magics.ask(client, "#text 3", session=session, once=True) for _ in range(2)]
     assert turns[0].prompt == turns[1].prompt
     assert len(prompts(client, session)) == 1
 
 
-@both
+@both_generations
 def test_an_interrupt_stops_the_turn_on_the_server(client: Client, session: Session) -> None:
     def interrupt(turn: Turn) -> None:
         if turn.text:
@@ -421,10 +421,10 @@ def test_an_interrupt_before_the_prompt_is_sent_sends_nothing(
     assert client.messages(session) == ()
 
 
-@both
+@both_generations
 def test_a_busy_session_is_prompted_only_on_demand(client: Client, session: Session) -> None:
     opencode_magics.ask(client, "#slow 20 .1", session=session, timeout=0.0)
-    until_at_work(client, session)
+    wait_until_busy(client, session)
     with pytest.raises(SessionBusyError):
         opencode_magics.ask(client, "#text 2", session=session)
     turn = opencode_magics.ask(client, "#text 2", session=session, delivery="queue")
@@ -434,7 +434,7 @@ def test_a_busy_session_is_prompted_only_on_demand(client: Client, session: Sess
 # -- recordings ------------------------------------------------------------------------------------
 
 
-@both
+@both_generations
 def test_a_turn_is_saved_and_played_again(client: Client, session: Session, tmp_path: Path) -> None:
     turn = opencode_magics.ask(client, "#text 3", session=session)
     path = opencode_magics.save(turn, tmp_path / "turn.jsonl")
