@@ -100,7 +100,7 @@ __all__ = [
     "save",
     "unload_ipython_extension",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Imported when they are first used, so that importing the package costs little.
 _LAZY = {

@@ -631,4 +631,3 @@ class ShellOutput:
     text: str
     cursor: int
     size: int
-    truncated: bool = False

@@ -39,7 +39,8 @@ from ..core.model import (
     ToolStatus,
 )
 from . import v2_shapes as shapes
-from .base import decode, logger
+from .base import logger
+from .jsonwire import decode
 from .v2_shapes import Wire
 from .values import as_dict, call_usage, integer, required_string, string, timestamp, usage
 

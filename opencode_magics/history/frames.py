@@ -72,11 +72,11 @@ def _used(name: str) -> Callable[[Any], Any]:
 
 
 _TOKENS = {
-    "input": "Tokens of prompts that did not come from the cache.",
-    "output": "Tokens of answers, without reasoning.",
-    "reasoning": "Tokens of reasoning, billed as output.",
-    "cache_read": "Prompt tokens read from the provider's cache; not in `input`.",
-    "cache_write": "Prompt tokens written into the cache; not in `input`.",
+    "input": "Prompt tokens, without those read from or written to the cache.",
+    "output": "Tokens of the answer, without reasoning.",
+    "reasoning": "Reasoning tokens, billed as output.",
+    "cache_read": "Prompt tokens read from the provider's cache; not part of `input`.",
+    "cache_write": "Prompt tokens written to the cache; not part of `input`.",
 }
 
 
@@ -96,41 +96,51 @@ def _session(read: Callable[[Session], Any]) -> Callable[[SessionRow], Any]:
 
 
 SESSIONS: Columns = {
-    "title": Column(TEXT, _session(lambda s: s.title), "Its title."),
+    "title": Column(TEXT, _session(lambda s: s.title), "Title of the session."),
     "updated": Column(
         TIME,
         _session(lambda s: s.updated),
-        "When it last worked: begin and end of turns (a shell run or a new title don't count).",
+        "Start or end of its latest turn; shell commands and renames don't count.",
     ),
     "model": Column(CATEGORY, _session(_model("id")), "Model of the latest prompt."),
-    "agent": Column(CATEGORY, _session(lambda s: s.agent), "The agent of the latest prompt."),
+    "agent": Column(CATEGORY, _session(lambda s: s.agent), "Agent of the latest prompt."),
     "status": Column(
         CATEGORY,
         lambda r: r.status,
-        "idle, busy or retry; known in the directory that was asked, else NA.",
+        "idle, busy or retry; NA for sessions of other directories.",
     ),
     **_usage(
         _session(lambda s: s.usage),
-        "USD as the server stored it: of the messages that are still there, without subagents.",
+        "USD, as stored by the server: existing messages only, without subagents.",
     ),
     "provider": Column(CATEGORY, _session(_model("provider")), "Provider of the latest prompt."),
-    "variant": Column(CATEGORY, _session(_model("variant")), "Its variant (reasoning effort)."),
-    "created": Column(TIME, _session(lambda s: s.created), "When it was made."),
-    "archived": Column(TIME, _session(lambda s: s.archived), "When it was archived."),
-    "parent": Column(TEXT, _session(lambda s: s.parent), "The session it is a subagent of."),
-    "root": Column(TEXT, lambda r: r.root, "The topmost session above it, or itself."),
-    "depth": Column(COUNT, lambda r: r.depth, "Sessions above it; NA if one is not there."),
+    "variant": Column(
+        CATEGORY, _session(_model("variant")), "Variant of the model (reasoning effort)."
+    ),
+    "created": Column(TIME, _session(lambda s: s.created), "Time of creation."),
+    "archived": Column(TIME, _session(lambda s: s.archived), "Time of archiving."),
+    "parent": Column(
+        TEXT, _session(lambda s: s.parent), "Session that started this one as a subagent."
+    ),
+    "root": Column(TEXT, lambda r: r.root, "Topmost ancestor, or the session itself."),
+    "depth": Column(COUNT, lambda r: r.depth, "Number of ancestors; NA if one of them is missing."),
     "fork_of": Column(
         TEXT,
         lambda r: r.session.forked_from or r.fork_of,
-        "The session that it is a copy of; on 1.x known once messages are loaded.",
+        "Session that this one was forked from; on 1.x, known only once messages are loaded.",
     ),
-    "files": Column(COUNT, _session(lambda s: s.changed), "Files changed; no server tells."),
-    "additions": Column(COUNT, _session(lambda s: s.additions), "Lines added; no server tells."),
-    "deletions": Column(COUNT, _session(lambda s: s.deletions), "Lines gone; no server tells."),
-    "directory": Column(CATEGORY, _session(lambda s: s.directory), "Where it works."),
-    "project": Column(CATEGORY, _session(lambda s: s.project), "The project of the directory."),
-    "id": Column(TEXT, _session(lambda s: s.id), "The session's id."),
+    "files": Column(
+        COUNT, _session(lambda s: s.changed), "Changed files; NA, because no server reports it."
+    ),
+    "additions": Column(
+        COUNT, _session(lambda s: s.additions), "Added lines; NA, because no server reports it."
+    ),
+    "deletions": Column(
+        COUNT, _session(lambda s: s.deletions), "Deleted lines; NA, because no server reports it."
+    ),
+    "directory": Column(CATEGORY, _session(lambda s: s.directory), "Working directory."),
+    "project": Column(CATEGORY, _session(lambda s: s.project), "Project of the directory."),
+    "id": Column(TEXT, _session(lambda s: s.id), "Id of the session."),
 }
 
 
@@ -233,66 +243,78 @@ def _role(message: Message) -> str | None:
 
 
 # Of the session, not of the message: whoever loads them fills it in.
-_OF_SESSION = Column(CATEGORY, lambda r: None, "The title of its session.")
-_ABOUT_DUPLICATE = "The message of another session that it is a copy of (forks); else NA."
-_KEY = Column(TEXT, lambda r: r.key, "What a copy of the message keeps.")
+_OF_SESSION = Column(CATEGORY, lambda r: None, "Title of the session.")
+_ABOUT_DUPLICATE = "Original message, if this one was copied by a fork; otherwise NA."
+_KEY = Column(TEXT, lambda r: r.key, "Fingerprint that copies of a message share.")
 
 MESSAGES: Columns = {
-    "created": Column(TIME, _message(lambda m: m.created), "When it began."),
+    "created": Column(TIME, _message(lambda m: m.created), "Start of the message."),
     "role": Column(
         CATEGORY,
         _message(_role),
-        "user or assistant; what is more than that by the server's own word (idle, compaction).",
+        "user or assistant; other rows have the server's own name, such as idle or compaction.",
     ),
-    "text": Column(TEXT, _message(lambda m: m.text), "What it says.", long=True),
+    "text": Column(TEXT, _message(lambda m: m.text), "Text of the message.", long=True),
     "outcome": Column(
         CATEGORY,
         _message(of_message),
-        "succeeded, rejected, aborted, failed, interrupted, unfinished, or shell: a command that a "
-        "person ran, no call of a model. NA for prompts.",
+        "succeeded, rejected, aborted, failed, interrupted, unfinished, or shell for a command "
+        "that a person ran. NA for prompts.",
     ),
-    "model": Column(CATEGORY, _message(_model("id")), "The model that was asked or answered."),
-    "agent": Column(CATEGORY, _message(lambda m: m.agent), "The agent that was asked or answered."),
-    **_usage(lambda r: r.usage, "USD as the server stored it; NA if aborted or unfinished."),
-    "total": Column(COUNT, lambda r: _total(r.usage), "The sum of the five kinds of tokens."),
+    "model": Column(CATEGORY, _message(_model("id")), "Model that was prompted or that answered."),
+    "agent": Column(
+        CATEGORY, _message(lambda m: m.agent), "Agent that was prompted or that answered."
+    ),
+    **_usage(lambda r: r.usage, "USD, as stored by the server; NA if aborted or unfinished."),
+    "total": Column(COUNT, lambda r: _total(r.usage), "Sum of the five token counts."),
     "context": Column(
         COUNT,
         _last_context,
-        "Tokens of its last prompt: input and both caches.",
+        "Tokens of the last prompt of the message: input and both caches.",
     ),
     "session_title": _OF_SESSION,
     "duration": Column(
         NUMBER,
         _message(lambda m: seconds_between(m.created, m.completed)),
-        "Seconds, tools included.",
+        "Seconds, including tools.",
     ),
-    "tools": Column(COUNT, _message(lambda m: len(m.tools)), "Number of its tool calls."),
+    "tools": Column(COUNT, _message(lambda m: len(m.tools)), "Number of tool calls."),
     "steps": Column(
         COUNT,
         _message(lambda m: sum(isinstance(p, StepEnd) for p in m.parts)),
-        "Number of its model calls that ended.",
+        "Number of completed model calls.",
     ),
-    "parts": Column(COUNT, _message(lambda m: len(m.parts)), "Number of its parts."),
-    "first_token": Column(NUMBER, lambda r: r.speed.first, "Seconds until the first word."),
+    "parts": Column(COUNT, _message(lambda m: len(m.parts)), "Number of parts."),
+    "first_token": Column(NUMBER, lambda r: r.speed.first, "Seconds until the first token."),
     "tokens_per_second": Column(
-        NUMBER, lambda r: r.speed.rate, "Output and reasoning tokens a second, from the first word."
+        NUMBER,
+        lambda r: r.speed.rate,
+        "Output and reasoning tokens per second, counted from the first token.",
     ),
-    "rate_note": Column(CATEGORY, lambda r: r.speed.why, "Why no rate can be known."),
-    "completed": Column(TIME, _message(lambda m: m.completed), "When it ended; NA while written."),
-    "provider": Column(CATEGORY, _message(_model("provider")), "The model's provider."),
-    "variant": Column(CATEGORY, _message(_model("variant")), "Its variant (reasoning effort)."),
+    "rate_note": Column(CATEGORY, lambda r: r.speed.why, "Why the rate is unknown."),
+    "completed": Column(
+        TIME, _message(lambda m: m.completed), "End of the message; NA while it is being written."
+    ),
+    "provider": Column(CATEGORY, _message(_model("provider")), "Provider of the model."),
+    "variant": Column(
+        CATEGORY, _message(_model("variant")), "Variant of the model (reasoning effort)."
+    ),
     "finish": Column(
-        CATEGORY, _message(lambda m: m.finish), "Why the model stopped, in its words."
+        CATEGORY, _message(lambda m: m.finish), "Why the model stopped, as the provider reports it."
     ),
-    "error": Column(CATEGORY, _message(lambda m: m.error and m.error.name), "Name of its error."),
+    "error": Column(CATEGORY, _message(lambda m: m.error and m.error.name), "Name of the error."),
     "error_message": Column(
-        TEXT, _message(lambda m: m.error and m.error.message), "The error's words."
+        TEXT, _message(lambda m: m.error and m.error.message), "Message of the error."
     ),
-    "compaction": Column(FLAG, _message(lambda m: m.summary), "It sums up the conversation."),
-    "synthetic": Column(FLAG, _message(lambda m: m.synthetic), "A prompt that the server made."),
-    "session": Column(CATEGORY, _message(lambda m: m.session), "Its session."),
-    "message": Column(TEXT, _message(lambda m: m.id or None), "Its id."),
-    "parent": Column(TEXT, _message(lambda m: m.parent), "The prompt that it answers."),
+    "compaction": Column(
+        FLAG, _message(lambda m: m.summary), "Whether the message summarises the conversation."
+    ),
+    "synthetic": Column(
+        FLAG, _message(lambda m: m.synthetic), "Whether the server created the prompt."
+    ),
+    "session": Column(CATEGORY, _message(lambda m: m.session), "Id of the session."),
+    "message": Column(TEXT, _message(lambda m: m.id or None), "Id of the message."),
+    "parent": Column(TEXT, _message(lambda m: m.parent), "Prompt that the message answers."),
     "duplicate_of": Column(TEXT, lambda r: None, _ABOUT_DUPLICATE),
     "key": _KEY,
 }
@@ -397,87 +419,105 @@ def _changed(name: str) -> Callable[[ToolCall], int | None]:
 
 _WHERE: Columns = {
     "session_title": _OF_SESSION,
-    "session": Column(CATEGORY, _message(lambda m: m.session), "Its session."),
-    "message": Column(TEXT, _message(lambda m: m.id or None), "Its message."),
+    "session": Column(CATEGORY, _message(lambda m: m.session), "Id of the session."),
+    "message": Column(TEXT, _message(lambda m: m.id or None), "Id of the message."),
 }
 _WHO: Columns = {
-    "model": Column(CATEGORY, _message(_model("id")), "The model at work."),
-    "agent": Column(CATEGORY, _message(lambda m: m.agent), "The agent at work."),
-    "provider": Column(CATEGORY, _message(_model("provider")), "The model's provider."),
+    "model": Column(CATEGORY, _message(_model("id")), "Model that answered."),
+    "agent": Column(CATEGORY, _message(lambda m: m.agent), "Agent that answered."),
+    "provider": Column(CATEGORY, _message(_model("provider")), "Provider of the model."),
 }
 _WHEN: Columns = {
-    "started": Column(TIME, _part("start"), "When it began; NA where nobody tells."),
-    "ended": Column(TIME, _part("end"), "When it ended."),
-    "duration": Column(NUMBER, _times, "Seconds from start to end."),
+    "started": Column(TIME, _part("start"), "Start; NA if unknown."),
+    "ended": Column(TIME, _part("end"), "End; NA if unknown."),
+    "duration": Column(NUMBER, _times, "Seconds from `started` to `ended`."),
 }
 _COPY: Columns = {"duplicate_of": Column(TEXT, lambda r: None, _ABOUT_DUPLICATE), "key": _KEY}
 
 STEPS: Columns = {
-    "created": Column(TIME, _message(lambda m: m.created), "When its message began."),
-    "outcome": Column(CATEGORY, _message(of_message), "How its message ended."),
-    "finish": Column(CATEGORY, lambda r: r.reason, "Why the model stopped, in its words."),
+    "created": Column(TIME, _message(lambda m: m.created), "Start of the message."),
+    "outcome": Column(CATEGORY, _message(of_message), "Outcome of the message."),
+    "finish": Column(
+        CATEGORY, lambda r: r.reason, "Why the model stopped, as the provider reports it."
+    ),
     **_WHO,
-    **_usage(lambda r: r.usage, "USD as the server stored it; NA if aborted or unfinished."),
-    "total": Column(COUNT, lambda r: _total(r.usage), "The sum of the five kinds of tokens."),
+    **_usage(lambda r: r.usage, "USD, as stored by the server; NA if aborted or unfinished."),
+    "total": Column(COUNT, lambda r: _total(r.usage), "Sum of the five token counts."),
     "context": Column(
-        COUNT, lambda r: _context(r.usage), "Tokens of its prompt: input and both caches."
+        COUNT,
+        lambda r: _context(r.usage),
+        "Tokens of the prompt of the step: input and both caches.",
     ),
     "duration": Column(
         NUMBER,
         lambda r: seconds_between(r.message.created, r.message.completed) if r.only else None,
-        "Seconds, tools included; NA where a message has several steps.",
+        "Seconds, including tools; NA if the message has several steps.",
     ),
-    "step": Column(COUNT, lambda r: r.at, "Its number in the message, from 0."),
-    "compaction": Column(FLAG, _message(lambda m: m.summary), "It sums up the conversation."),
+    "step": Column(COUNT, lambda r: r.at, "Position in the message, from 0."),
+    "compaction": Column(
+        FLAG, _message(lambda m: m.summary), "Whether the message summarises the conversation."
+    ),
     **_WHERE,
     **_COPY,
 }
 
 PARTS: Columns = {
-    "created": Column(TIME, _message(lambda m: m.created), "When its message began."),
-    "role": Column(CATEGORY, _message(_role), "Role of its message."),
+    "created": Column(TIME, _message(lambda m: m.created), "Start of the message."),
+    "role": Column(CATEGORY, _message(_role), "Role of the message."),
     "type": Column(
         CATEGORY,
         lambda r: _kind(r.part),
         "text, reasoning, tool, step-start, step-finish, file, ...",
     ),
     "text": Column(
-        TEXT, _part_text, "What it says; of a tool what it gave back, or its error.", long=True
+        TEXT, _part_text, "Text of the part; for a tool call, its output or error.", long=True
     ),
-    "tool": Column(CATEGORY, _tool(lambda t: t.tool), "Which tool."),
+    "tool": Column(CATEGORY, _tool(lambda t: t.tool), "Name of the tool."),
     "status": Column(CATEGORY, _tool(lambda t: t.status), "pending, running, completed or error."),
-    "title": Column(TEXT, _tool(lambda t: t.title), "The call in a line, by the server."),
+    "title": Column(
+        TEXT, _tool(lambda t: t.title), "The call in one line, as the server describes it."
+    ),
     **_WHEN,
-    "file": Column(TEXT, _file, "Name or address of an attachment."),
-    "index": Column(COUNT, lambda r: r.at, "Its place in the message, from 0."),
-    "part": Column(TEXT, lambda r: r.part.id or None, "Its id."),
+    "file": Column(TEXT, _file, "Name or URL of an attachment."),
+    "index": Column(COUNT, lambda r: r.at, "Position in the message, from 0."),
+    "part": Column(TEXT, lambda r: r.part.id or None, "Id of the part."),
     **_WHERE,
     **_COPY,
 }
 
 TOOLS: Columns = {
-    "created": Column(TIME, _message(lambda m: m.created), "When its message began."),
-    "tool": Column(CATEGORY, lambda r: r.part.tool or None, "Which tool."),
-    "title": Column(TEXT, lambda r: r.part.title, "The call in a line, by the server."),
+    "created": Column(TIME, _message(lambda m: m.created), "Start of the message."),
+    "tool": Column(CATEGORY, lambda r: r.part.tool or None, "Name of the tool."),
+    "title": Column(
+        TEXT, lambda r: r.part.title, "The call in one line, as the server describes it."
+    ),
     "status": Column(
         CATEGORY,
         lambda r: r.part.status,
-        "pending, running, completed or error; running for ever if the server was killed.",
+        "pending, running, completed or error; stays running if the server was killed.",
     ),
     "exit": Column(COUNT, lambda r: r.part.exit, "Exit code of a shell command."),
-    "output": Column(TEXT, lambda r: r.part.output, "What it gave back.", long=True),
-    "error": Column(TEXT, lambda r: r.part.error, "Why it failed."),
-    "input": Column(OBJECT, lambda r: r.part.input, "What it was called with, a dict."),
+    "output": Column(TEXT, lambda r: r.part.output, "Output of the tool.", long=True),
+    "error": Column(TEXT, lambda r: r.part.error, "Error of the tool."),
+    "input": Column(OBJECT, lambda r: r.part.input, "Arguments of the call, a dict."),
     **_WHEN,
     "waited": Column(
-        NUMBER, lambda r: None, "Seconds it waited for permission; no server stores it: NA."
+        NUMBER, lambda r: None, "Seconds it waited for permission; NA, because no server stores it."
     ),
     **_WHO,
-    "declined": Column(FLAG, lambda r: r.part.declined, "Somebody said no, and the turn stopped."),
-    "additions": Column(COUNT, lambda r: _changed("additions")(r.part), "Lines it added."),
-    "deletions": Column(COUNT, lambda r: _changed("deletions")(r.part), "Lines it took away."),
-    "child": Column(TEXT, lambda r: r.part.child, "The session of the subagent it started."),
-    "call": Column(TEXT, lambda r: r.part.call or None, "The model's id of the call."),
+    "declined": Column(
+        FLAG, lambda r: r.part.declined, "Whether a rejection of the call stopped the turn."
+    ),
+    "additions": Column(
+        COUNT, lambda r: _changed("additions")(r.part), "Lines that the call added."
+    ),
+    "deletions": Column(
+        COUNT, lambda r: _changed("deletions")(r.part), "Lines that the call deleted."
+    ),
+    "child": Column(TEXT, lambda r: r.part.child, "Session of the subagent that the call started."),
+    "call": Column(
+        TEXT, lambda r: r.part.call or None, "Id of the call, as the model assigned it."
+    ),
     **_WHERE,
     **_COPY,
 }

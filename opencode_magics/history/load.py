@@ -165,7 +165,7 @@ def read_transcripts(
 
     def read(session: Session) -> tuple[Reply, ...] | OpenCodeError:
         try:
-            return client.message_pages(session)
+            return client.run(client.dialect.message_pages(session))
         except StatusError as error:  # deleted meanwhile, or unreadable for ever
             return error
 

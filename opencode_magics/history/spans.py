@@ -38,25 +38,27 @@ class Span(NamedTuple):
 
 
 SPANS: Columns = {
-    "session": Column(TEXT, lambda s: s.session.id, "Where it happened."),
-    "title": Column(TEXT, lambda s: s.session.title, "Title of that session."),
-    "depth": Column(COUNT, lambda s: s.depth, "0 for what was asked about, 1 for its subagents."),
+    "session": Column(TEXT, lambda s: s.session.id, "Id of the session."),
+    "title": Column(TEXT, lambda s: s.session.title, "Title of the session."),
+    "depth": Column(
+        COUNT, lambda s: s.depth, "0 for the requested session, 1 for its subagents, and so on."
+    ),
     "kind": Column(CATEGORY, lambda s: s.kind, "prompt, step, tool or waiting."),
-    "name": Column(TEXT, lambda s: s.name, "Model of a step, name of a tool, kind of a request."),
-    "detail": Column(TEXT, lambda s: s.detail, "The call or the request in a line."),
-    "started": Column(TIME, lambda s: s.start, "When it began, by the server's clock."),
-    "ended": Column(TIME, lambda s: s.end, "When it ended; NA if it never did."),
+    "name": Column(TEXT, lambda s: s.name, "Model of a step, name of a tool or kind of a request."),
+    "detail": Column(TEXT, lambda s: s.detail, "The call or request, in one line."),
+    "started": Column(TIME, lambda s: s.start, "Start, by the server's clock."),
+    "ended": Column(TIME, lambda s: s.end, "End; NA if it never ended."),
     "duration": Column(
         NUMBER,
         lambda s: seconds_between(s.start, s.end),
-        "Seconds. A step's include its tools, a tool's its waiting.",
+        "Seconds. A step includes its tools; a tool includes the time it waited for permission.",
     ),
     "status": Column(
         CATEGORY,
         lambda s: s.status,
-        "Of a step how its message ended; of a tool completed, error, ...; of waiting the answer.",
+        "Outcome of a step, status of a tool call, or answer to a request.",
     ),
-    "child": Column(TEXT, lambda s: s.child, "The session of the subagent that a tool started."),
+    "child": Column(TEXT, lambda s: s.child, "Session of the subagent that a tool started."),
 }
 
 

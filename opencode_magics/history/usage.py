@@ -42,50 +42,56 @@ def _of(name: str) -> Callable[[UsageRow], Any]:
 
 
 _TITLE: Columns = {
-    "title": Column(TEXT, lambda r: r.title, "Title of the session or root; only by these."),
+    "title": Column(
+        TEXT,
+        lambda r: r.title,
+        "Title of the session or root session; only if grouped by one of these.",
+    ),
 }
 _WHOLE: Columns = {
     "cost_inclusive": Column(
         NUMBER,
         lambda r: r.whole.cost if r.whole else None,
-        "USD, with all subagents below it; only by session.",
+        "USD, including all subagents; only if grouped by session.",
     ),
     "subagents": Column(
         COUNT,
         lambda r: r.whole.sessions - r.sum.sessions if r.whole else None,
-        "Sessions of subagents below it; only by session.",
+        "Number of subagent sessions; only if grouped by session.",
     ),
 }
 _SUMS: Columns = {
-    "calls": Column(COUNT, _of("calls"), "Calls of a model; by tool, calls of the tool."),
-    "input": Column(COUNT, _of("input"), "Tokens of prompts that did not come from the cache."),
+    "calls": Column(COUNT, _of("calls"), "Model calls; if grouped by tool, calls of the tool."),
+    "input": Column(
+        COUNT, _of("input"), "Prompt tokens, without those read from or written to the cache."
+    ),
     "output": Column(COUNT, _of("output"), "Tokens of answers, without reasoning."),
-    "reasoning": Column(COUNT, _of("reasoning"), "Tokens of reasoning."),
+    "reasoning": Column(COUNT, _of("reasoning"), "Reasoning tokens."),
     "cache_read": Column(COUNT, _of("cache_read"), "Prompt tokens read from the cache."),
     "cache_write": Column(COUNT, _of("cache_write"), "Prompt tokens written to the cache."),
     "cache_share": Column(
-        NUMBER, _of("cache_share"), "cache_read as a part of all prompt tokens, 0 to 1."
+        NUMBER, _of("cache_share"), "`cache_read` as a fraction of all prompt tokens, 0 to 1."
     ),
-    "sessions": Column(COUNT, _of("sessions"), "How many sessions have a part in it."),
-    "turns": Column(COUNT, _of("turns"), "Prompts that people sent, not those to subagents."),
-    "errors": Column(COUNT, _of("errors"), "Calls that failed; stopped ones are no errors."),
-    "retries": Column(COUNT, lambda r: None, "No server stores them: NA."),
+    "sessions": Column(COUNT, _of("sessions"), "Number of sessions that contributed."),
+    "turns": Column(COUNT, _of("turns"), "Prompts sent by people, without those to subagents."),
+    "errors": Column(COUNT, _of("errors"), "Failed calls; stopped calls don't count."),
+    "retries": Column(COUNT, lambda r: None, "NA, because no server stores retries."),
     "unknown": Column(
-        COUNT, _of("unknown"), "Calls whose usage nobody knows: stopped, failed, unfinished."
+        COUNT, _of("unknown"), "Calls whose usage is unknown: stopped, failed or unfinished."
     ),
-    "duplicates": Column(COUNT, _of("copies"), "Calls that forks copied, left out elsewhere."),
-    "cost_listed": Column(
-        NUMBER, _of("cost_listed"), "USD by the price list, where it can be known."
+    "duplicates": Column(
+        COUNT, _of("copies"), "Calls copied by forks, not counted in the other columns."
     ),
-    "gap": Column(NUMBER, _of("gap"), "cost_listed less cost, where both are known."),
+    "cost_listed": Column(NUMBER, _of("cost_listed"), "USD at list prices, where they are known."),
+    "gap": Column(NUMBER, _of("gap"), "`cost_listed` minus `cost`, where both are known."),
     "gap_reason": Column(
         TEXT,
         _of("gap_reason"),
-        "Why, with the number of calls (or sessions): zero-priced, subscription, not metered, "
-        "price changed, unknown model, cache price missing, usage unknown.",
+        "Reasons for the gap, with the number of calls or sessions: zero-priced, subscription, not "
+        "metered, price changed, unknown model, cache price missing, usage unknown.",
     ),
 }
-_COST: Columns = {"cost": Column(NUMBER, _of("cost"), "USD as the server stored it.")}
+_COST: Columns = {"cost": Column(NUMBER, _of("cost"), "USD, as stored by the server.")}
 USAGE: Columns = {**_TITLE, **_COST, **_WHOLE, **_SUMS}
 
 
@@ -163,7 +169,7 @@ def _prices(client: Client, unpriced: list[str]) -> tuple[Model, ...]:
     def tell(what: str) -> None:
         unpriced.append(f"No list price is known, since the server's list can't be read: {what}")
 
-    return optional(client.prices, (), tell)
+    return optional(lambda: client.run(client.dialect.prices(client.directory)), (), tell)
 
 
 @gc_paused()

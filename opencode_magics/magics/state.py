@@ -318,6 +318,6 @@ class OpenCodeMagics(Configurable):
 def _typed_password() -> str:
     from getpass import getpass
 
-    from ..client.client import Secret
+    from ..client.password import Secret
 
     return Secret(getpass("Password of the OpenCode server: "))

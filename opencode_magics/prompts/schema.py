@@ -17,7 +17,7 @@ from typing import Any, get_origin
 
 from ..core.formatting import shorten
 from ..core.turn import Turn, with_value
-from ..dialects.base import clean_json
+from ..dialects.jsonwire import clean_json
 from ..errors import OpenCodeError, UnfitAnswer, UnknownNameError
 
 JsonSchema = dict[str, Any]

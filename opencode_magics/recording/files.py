@@ -18,7 +18,7 @@ from typing import Any
 
 from ..core.events import PartDelta
 from ..core.turn import Turn
-from ..dialects import base
+from ..dialects import detect, jsonwire
 from ..dialects.base import Dialect
 from ..errors import RecordingError, StreamError
 from .format import Capture, Line, Recording, dumps, loads
@@ -74,7 +74,7 @@ def make_recording(turn: Turn, mask: Redactor | None = None) -> Recording:
     if capture.full:
         raise RecordingError("This turn was too long to be kept for a recording.")
     head = capture.head | {"masked": mask is not None}
-    dialect = base.for_generation(str(head["generation"]))
+    dialect = detect.for_generation(str(head["generation"]))
     lines = _trimmed([*_lines(capture, dialect, turn.tree)], turn.prompt)
     end = {"t": lines[-1]["t"] if lines else 0.0, "outcome": turn.outcome}
     recording = Recording(head, (*lines, end))
@@ -95,15 +95,15 @@ def _lines(capture: Capture, dialect: Dialect, tree: frozenset[str]) -> Iterator
                 if not any(session in text for session in tree):
                     continue
                 with suppress(StreamError, ValueError, RecursionError):
-                    frame = base.loads(text)
-                    place = dialect.event_position(frame)
+                    frame = jsonwire.loads(text)
+                    place = dialect.position(frame)
                     if _says(dialect, frame) and not (place and place.id in seen):
                         seen |= {place.id} if place else set()
                         yield {"t": at, "frame": frame}
             case "reply", [request, status, body]:
                 line = {"t": at, "reply": request} | ({} if status == 200 else {"status": status})
                 try:
-                    yield line | {"body": base.loads(body)}
+                    yield line | {"body": jsonwire.loads(body)}
                 except (ValueError, RecursionError):  # a log is a stream
                     yield line | {"text": dialect.log_excerpt(body)}
             case "read", _:
@@ -324,7 +324,7 @@ def load(path: str | os.PathLike[str]) -> tuple[Recording, ...]:
                 "Record the turns into several files.",
             )
         with file.open(encoding="utf-8", errors="replace", newline="\n") as lines:
-            return loads(lines, str(file), base.loads)
+            return loads(lines, str(file), jsonwire.loads)
     except OSError as error:
         what = f"{file} can't be read: {error.strerror or error}."
         raise RecordingError(what) from error

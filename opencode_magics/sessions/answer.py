@@ -60,20 +60,25 @@ class Answers:
             permission,
             decision,
             message or by,
-            lambda: self._client.reply(permission, where, decision, message),
+            lambda: self._client.run(
+                self._client.dialect.reply(permission, where, decision, message)
+            ),
         )
 
     def answer(self, question: Question, answers: Sequence[Sequence[str]]) -> bool:
         """Answer a question: per item a list of option labels or free texts."""
         where = self._directory_of(question.session)
-        send = lambda: self._client.answer(question, where, answers)  # noqa: E731 - as its siblings
+        send = lambda: self._client.run(self._client.dialect.answer(question, where, answers))  # noqa: E731 - as its siblings
         return self._settle(question, "answered", in_words(answers), send)
 
     def dismiss(self, question: Question, by: str) -> bool:
         """Refuse to answer a question."""
         where = self._directory_of(question.session)
         return self._settle(
-            question, "dismissed", by, lambda: self._client.dismiss(question, where)
+            question,
+            "dismissed",
+            by,
+            lambda: self._client.run(self._client.dialect.dismiss(question, where)),
         )
 
     def _directory_of(self, session: str) -> str:

@@ -90,7 +90,9 @@ class PromptDelivery:
         if self.prompt.command is None:
             self._client.prompt(self._session, self.prompt)
             return
-        sending, failed = send_in_thread(lambda: self._client.command(self._session, self.prompt))
+        sending, failed = send_in_thread(
+            lambda: self._client.run(self._client.dialect.command(self._session, self.prompt))
+        )
         while sending.is_alive() and not self._is_stored(within=0.2):
             pass
         if failed and not self._progress.turn.stored:
@@ -115,7 +117,9 @@ class PromptDelivery:
         deadline = time.monotonic() + within
         while True:
             try:
-                message = self._client.message(self._session, self.prompt.id)
+                message = self._client.run(
+                    self._client.dialect.message(self._session, self.prompt.id)
+                )
             except OpenCodeError as error:
                 stored = False if isinstance(error, NotFoundError) else None
             else:

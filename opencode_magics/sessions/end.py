@@ -145,7 +145,7 @@ def _stop(client: Client, session: Session, within: float, rejected: list[str]) 
 def _parked(client: Client, session: Session) -> str:
     """What a session's inbox (2.x) still has: it is not stopped with a turn, but runs later."""
     try:
-        waits = len(client.inbox(session))
+        waits = len(client.run(client.dialect.inbox(session)))
     except (NotFoundError, UnsupportedOperation):
         return ""
     except OpenCodeError as error:
@@ -174,7 +174,7 @@ def _tree(client: Client, session: Session) -> Callable[[], frozenset[str]]:
 def _newest(client: Client, session: Session) -> tuple[Message, ...] | None:
     """The newest messages; None if the session doesn't exist."""
     try:
-        return client.latest_messages(session, _NEWEST)
+        return client.run(client.dialect.latest_messages(session, _NEWEST))
     except NotFoundError:
         return None
 
@@ -274,7 +274,7 @@ def _away(client: Client, session: Session, result: EndResult) -> EndResult:
         done = archive_tree(client, session, int(time.time() * 1000)).archived is not None
     else:
         with suppress(NotFoundError):  # somebody else did it in this moment
-            client.delete(session)
+            client.run(client.dialect.delete(session))
         done = _newest(client, session) is None and _is_gone(client, session)
     if not done:
         return _unproved(result, f"the server took the {result.action}, but it shows no effect")

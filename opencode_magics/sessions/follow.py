@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..client.client import Client, Connected, Disconnected, Stream, StreamProblem
+from ..client.client import Client
+from ..client.stream import Connected, Disconnected, Stream, StreamProblem
 from ..core.events import (
     Event,
     PartChanged,
@@ -217,7 +218,11 @@ class RunningShells:
         for message, tool in running:
             text, cursor = self._printed.get(tool.call, ("", 0))
             try:
-                new = self._client.shell_output(tool.shell or "", cursor, self._session.directory)
+                new = self._client.run(
+                    self._client.dialect.shell_output(
+                        self._session.directory, tool.shell or "", cursor
+                    )
+                )
             except OpenCodeError:
                 continue  # the shell has ended; its result arrives as an event
             if new.text:

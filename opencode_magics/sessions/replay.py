@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, get_args
 
-from ..client.client import Client, Tap
+from ..client.client import Client
+from ..client.transport import FrameStream
 from ..core.events import (
     Event,
     PartDelta,
@@ -24,7 +25,7 @@ from ..core.fold import advance_all
 from ..core.formatting import in_one_line
 from ..core.model import REPLIES, Decision, Failure, Outcome, Permission, Question, Server, Session
 from ..core.turn import Turn, as_replay
-from ..dialects import base
+from ..dialects import jsonwire
 from ..dialects.base import Reply, Request
 from ..errors import OpenCodeError, RecordingError
 from ..recording.format import Line, Recorder, Recording
@@ -38,39 +39,54 @@ LONGEST_SILENCE = 60.0  # seconds in which nothing comes, of a tool that took lo
 _SOON = 2.0  # seconds in which the reply to a request stands after what led to it
 
 
-class RecordedClient(Client):
-    """A client whose server is a recording: it answers what was asked then, and reaches nothing."""
+class RecordedTransport:
+    """A transport whose server is a recording: it repeats the replies of that time.
 
-    def __init__(self, recording: Recording) -> None:
-        head = recording.head
-        super().__init__("http://recording.invalid", directory=head["session"]["directory"])
-        self.close()  # whatever would still be sent fails
-        dialect = base.for_generation(head["generation"])
-        server = Server(head["generation"], str(head.get("server", "")))
-        self.__dict__["_detected"] = (server, dialect)
+    Args:
+        recording: The recording.
+        clock: Returns the position in the recording, in its seconds.
+    """
+
+    url = "http://recording.invalid"
+
+    def __init__(self, recording: Recording, clock: Callable[[], float] = lambda: math.inf) -> None:
+        self._clock = clock
         self._replies: dict[str, list[tuple[float, int, bytes]]] = {}
         for line in recording.lines:
             if isinstance(line.get("reply"), str):
                 text = line.get("text")
-                body = text.encode() if isinstance(text, str) else base.dumps(line.get("body"))
+                body = text.encode() if isinstance(text, str) else jsonwire.dumps(line.get("body"))
                 status = line.get("status")
-                told = float(line["t"]), status if isinstance(status, int) else 200, body
-                self._replies.setdefault(line["reply"], []).append(told)
-        self.clock: Callable[[], float] = lambda: math.inf
+                reply = float(line["t"]), status if isinstance(status, int) else 200, body
+                self._replies.setdefault(line["reply"], []).append(reply)
 
-    def with_tap(self, tap: Tap) -> Client:
-        """Itself: nothing of a recording is recorded."""
-        return self
-
-    def _send(self, request: Request) -> Reply:
-        """What was answered last, else what will be in a moment."""
-        now, told = self.clock(), self._replies.get(request.address, [])
-        known = [reply for reply in told if reply[0] <= now]
-        soon = [reply for reply in told if now < reply[0] <= now + _SOON]
+    def send(self, request: Request) -> Reply:
+        """Return the last reply before now, else the one that follows in a moment."""
+        now, replies = self._clock(), self._replies.get(request.address, [])
+        known = [reply for reply in replies if reply[0] <= now]
+        soon = [reply for reply in replies if now < reply[0] <= now + _SOON]
         if request.method != "GET" or not (known or soon):
-            raise RecordingError(f"The recording doesn't say what the server answers: {request}.")
+            raise RecordingError(f"The recording has no reply to {request}.")
         _, status, body = known[-1] if known else soon[0]
         return Reply(request, status, {}, body)
+
+    def stream(self, request: Request, silence: float) -> FrameStream:
+        """Refuse: a replay reads the frames itself, at their times."""
+        raise RecordingError(f"The recording has no stream {request}.")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def recorded_client(recording: Recording, clock: Callable[[], float]) -> Client:
+    """Return a client whose server is a recording."""
+    head = recording.head
+    return Client(
+        RecordedTransport.url,
+        directory=head["session"]["directory"],
+        transport=RecordedTransport(recording, clock),
+        server=Server(head["generation"], str(head.get("server", ""))),
+    )
 
 
 class Replay:
@@ -108,12 +124,11 @@ class Replay:
         self.interactive = interactive
         self.differences: list[str] = []
         self._session = Session(head["id"], str(head.get("title", "")), head["directory"])
-        self._client = RecordedClient(recording)
+        self._client = recorded_client(recording, self._now)
         self._lines = recording.lines
         self._next = 0
         self._at = 0.0  # the position in the recording, in its seconds
         self._wall = time.monotonic()
-        self._client.clock = self._now
         self._progress = Progress(_first_state(recording), Recorder(), self._now)
         self._shells = RunningShells(self._client, self._session, self._progress)
         self._recorded = RecordedAnswers(recording.lines)

@@ -12,7 +12,9 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from ..client.client import Client, Stream
+from ..client.client import Client
+from ..client.stream import Stream
+from ..client.transport import RecordingTransport
 from ..core.limits import Limits
 from ..core.model import Attachment, Decision, Failure, Permission, Question, Session
 from ..core.turn import Turn
@@ -130,7 +132,7 @@ class Run:
     ) -> None:
         recorder = recorder or Recorder()
         turn = Turn(session.id, prompt.id, queued=queued)
-        self.client = client.with_tap(recorder.reply)
+        self.client = client.over(RecordingTransport(client.transport, recorder.reply))
         self.session = session
         self.prompt = prompt
         self.limits = limits or Limits()

@@ -301,7 +301,7 @@ class _Retries:
         unlogged = False
         for key in (k for k, s in busy.items() if s.name == "busy"):
             try:
-                found[key] = client.pending_retry(Session(key))
+                found[key] = client.run(client.dialect.pending_retry(Session(key)))
             except OpenCodeError:  # that it works is known
                 unlogged = True
         known = {k: s for k, s in found.items() if s is not None}
@@ -315,7 +315,7 @@ def _newest(client: Client, session: Session) -> tuple[Message, ...] | None:
     1.18.33 answers 400 for good once a prompt had a JSON schema as its format.
     """
     try:
-        return client.latest_messages(session, _NEWEST)
+        return client.run(client.dialect.latest_messages(session, _NEWEST))
     except NotFoundError:
         raise
     except StatusError as error:

@@ -89,7 +89,7 @@ class Stop:
         waits = any(m.id == turn.prompt for m in turn.inbox)
         if waits or (turn.queued and not turn.stored):
             with suppress(UnsupportedOperation):  # 1.x has no inbox: both turns are stopped there
-                return self._client.cancel(self._session, turn.prompt)
+                return self._client.run(self._client.dialect.cancel(self._session, turn.prompt))
         return False
 
     def _unconfirmed(self, reason: str, why: str) -> Turn:

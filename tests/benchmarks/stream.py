@@ -150,7 +150,8 @@ def serve(text: str, deltas: int, pace: float) -> ThreadingHTTPServer:
 
 def draw(url: str) -> float:
     """Our way; gives the CPU time in seconds."""
-    from opencode_magics.client.client import Client, Connected, Disconnected, StreamProblem
+    from opencode_magics.client.client import Client
+    from opencode_magics.client.stream import Connected, Disconnected, StreamProblem
     from opencode_magics.core.events import StatusChanged, StoreSnapshot
     from opencode_magics.core.fold import advance, advance_all
     from opencode_magics.core.model import Status

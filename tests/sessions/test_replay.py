@@ -137,6 +137,21 @@ def test_an_aborted_turn_is_played_to_its_abort(
 
 @both_generations
 @pytest.mark.usefixtures("workspace")
+def test_a_turn_that_still_runs_can_be_saved_once_nobody_follows_it(
+    client: Client, session: Session, tmp_path: Path
+) -> None:
+    with prepare(client, session, "#slow 400 .1") as run:
+        run.start()
+        next(turn for turn in run if turn.text)
+    turn = run.turn
+    assert turn.outcome == "running"
+    (saved,) = load(save(turn, tmp_path / "turn.jsonl"))
+    assert played(saved).text == turn.text
+    run.abort()
+
+
+@both_generations
+@pytest.mark.usefixtures("workspace")
 def test_of_a_long_conversation_only_the_turn_itself_is_kept(
     client: Client, session: Session
 ) -> None:

@@ -225,7 +225,7 @@ def test_a_file_goes_along(client, session, tmp_path, generation):
     path = tmp_path / "note.txt"
     path.write_text("remember the milk")
     turn = prompted(client, session, "#text 2", files=(attachment(str(path)),))
-    stored = client.message(session, turn.prompt)
+    stored = client.run(client.dialect.message(session, turn.prompt))
     assert [p.filename for p in stored.parts if isinstance(p, Attachment)] == ["note.txt"]
     if generation == "1.x":  # what 2.x holds of it is no text of the prompt
         assert "remember the milk" in "".join(getattr(p, "text", "") for p in stored.parts)
