@@ -359,7 +359,7 @@ def test_files_go_along(client: Client, session: Session, tmp_path: Path) -> Non
     path.write_text("remember the milk")
     own = Attachment("", "text/plain", "own.txt", "data:text/plain;base64,aGk=")
     turn = opencode_magics.ask(client, "#text 1", session=session, files=[path, own])
-    stored = client.message(session, turn.prompt)
+    stored = client.run(client.dialect.message(session, turn.prompt))
     names = [part.filename for part in stored.parts if isinstance(part, Attachment)]
     assert names == ["note.txt", "own.txt"]
 
