@@ -15,6 +15,7 @@ from typing import Any, Literal
 from ..core import patches, questions
 from ..core.model import Decision, FileDiff, Permission, Question, QuestionItem
 from ..errors import AnswerNeeded
+from ..prompts.answering import PermissionAnswer, QuestionAnswer
 from . import text, wording
 
 Policy = Literal["ask", "once", "reject"]
@@ -32,23 +33,6 @@ _DISMISS = "dismiss"
 
 # What could steer a terminal instead of being read in it.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
-@dataclass(frozen=True, slots=True)
-class PermissionAnswer:
-    """An answer to a permission. `by` says who gave it, "" for a person."""
-
-    decision: Decision
-    message: str = ""
-    by: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionAnswer:
-    """An answer to a question: per item the chosen labels or free text; None dismisses it."""
-
-    answers: tuple[tuple[str, ...], ...] | None
-    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

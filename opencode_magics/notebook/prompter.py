@@ -8,12 +8,13 @@ this front-end draws it and that its clicks arrive. Where they don't, the same i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from ..core.model import Permission, Question
-from ..errors import InvalidAnswer, OpenCodeError, ServerConnectionError, StatusError
+from ..errors import InvalidAnswer, OpenCodeError
+from ..prompts import answering
+from ..prompts.answering import PermissionAnswer, QuestionAnswer
 from ..sessions.answer import Answerable
 from . import wording
 from .answerer import Answerer
@@ -203,18 +204,13 @@ class Prompter:
         subagent = self._owner(request)
         if self._asker.asks(request):
             self._view.step_aside()
+        answer: PermissionAnswer | QuestionAnswer
         if isinstance(request, Permission):
             also = self._also_rejected(request)
-            decided = self._asker.permission(request, subagent, self._run.always_scope, also)
-            decision, message = decided.decision, decided.message
-            _insist(lambda: self._run.decide(request, decision, message, by=decided.by))
-            return
-        answered = self._asker.question(request, subagent)
-        answers = answered.answers
-        if answers is None:
-            _insist(lambda: self._run.dismiss(request, by=answered.by))
+            answer = self._asker.permission(request, subagent, self._run.always_scope, also)
         else:
-            _insist(lambda: self._run.answer(request, answers))
+            answer = self._asker.question(request, subagent)
+        answering.send(self._run, request, answer)
 
     def _owner(self, request: Permission | Question) -> str:
         """The title of the subagent that asks; "" if it is the agent itself."""
@@ -223,14 +219,3 @@ class Prompter:
             return ""
         titles = {s.id: s.title for s in turn.sessions}
         return titles.get(request.session) or request.session
-
-
-def _insist(send: Callable[[], object]) -> None:
-    """Send an answer until the server takes it: an error says that the request still waits."""
-    for wait in (0.5, 1.0, 2.0):
-        try:
-            send()
-            return
-        except (ServerConnectionError, StatusError):
-            time.sleep(wait)
-    send()
