@@ -130,8 +130,8 @@ def test_what_a_no_does_is_said() -> None:
     fails = "that subagent's task fails, and the parent goes on"
     assert "[3] Reject: the turn stops\n" in alone.seen
     assert f"[3] Reject: {fails}; 2 other waiting permissions of it rejected too\n" in below.seen
-    assert "(dismiss to give none: the turn stops)" in alone.prompts[1]
-    assert f"(dismiss to give none: {fails})" in below.prompts[1]
+    assert "(dismiss to give no answer: the turn stops)" in alone.prompts[1]
+    assert f"(dismiss to give no answer: {fails})" in below.prompts[1]
 
 
 # -- questions -------------------------------------------------------------------------------------

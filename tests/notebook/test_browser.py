@@ -730,7 +730,7 @@ def test_after_a_click_nothing_can_be_clicked_until_it_was_heard(notebook: Noteb
     asks(notebook, "Sending the answer.")
     for name in ("Answer", "Dismiss"):
         expect(notebook.form.get_by_role("button", name=name)).to_be_disabled()
-    asks(notebook, "Nothing has heard the answer yet.", "%oc_attach")
+    asks(notebook, "The cell has not received the answer yet.", "%oc_attach")
 
 
 @only_main

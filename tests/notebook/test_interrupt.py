@@ -254,7 +254,7 @@ def test_a_second_interrupt_does_not_wait_for_the_proof(kernel: Kernel) -> None:
         assert time.monotonic() - pressed < 20
     (error,) = kernel.errors(prompt)
     assert error["traceback"] == [
-        "Stopped here; whether session ses_root01 still works on the server is not known."
+        "The cell is stopped; session ses_root01 may still be running on the server."
     ]
     assert kernel.run("print(turn.outcome)") == "unknown"
 
