@@ -127,9 +127,9 @@ def test_what_a_no_does_is_said() -> None:
     alone.answerer().question(question(NAME))
     below.answerer().permission(PUSH, "Review greet.py", also_rejected=2)
     below.answerer().question(question(NAME), "Review greet.py")
-    fails = "that subagent's task fails, and the parent goes on"
+    fails = "that subagent's task fails, and the parent continues"
     assert "[3] Reject: the turn stops\n" in alone.seen
-    assert f"[3] Reject: {fails}; 2 other waiting permissions of it rejected too\n" in below.seen
+    assert f"[3] Reject: {fails}; also rejects 2 other waiting permissions of this session\n" in below.seen
     assert "(dismiss to give no answer: the turn stops)" in alone.prompts[1]
     assert f"(dismiss to give no answer: {fails})" in below.prompts[1]
 

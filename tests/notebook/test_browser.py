@@ -169,7 +169,7 @@ def test_run_all_keeps_its_order_while_clicks_are_waited_for(
     expect(notebook.outputs(1).first).to_contain_text("rejected · build")
     waits(notebook, 3)
     notebook.form.get_by_label(MESSAGE).fill("Use a branch")
-    asks(notebook, "Reject with this message: the agent reads it and goes on.")
+    asks(notebook, "Reject with this message: the agent reads it and continues.")
     press(notebook, REJECT)
 
     ends(notebook, 3, "the last cell")
@@ -194,9 +194,9 @@ def test_of_two_requests_of_a_subagent_both_can_be_answered(
     notebook: Notebook, client: Client
 ) -> None:
     notebook.run(f"{NEW_PROMPT}#task #two")
-    asks(notebook, "echo one", "for subagent 'do sub work'", "1 other waiting permission of it")
+    asks(notebook, "echo one", "for subagent 'do sub work'", "1 other waiting permission of this session")
     press(notebook, ONCE)
-    asks(notebook, "echo two", "that subagent's task fails, and the parent goes on")
+    asks(notebook, "echo two", "that subagent's task fails, and the parent continues")
     press(notebook, REJECT)
     ends(notebook, 0, "succeeded")
     (text,) = shows(notebook, 0)

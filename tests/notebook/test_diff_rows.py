@@ -309,7 +309,7 @@ def test_a_diff_reads_file_by_file_with_line_numbers() -> None:
         FileDiff("a.txt", INDEX), FileDiff("mesh.obj", "", 61_000, 3), FileDiff("i.png", "", 0, 0)
     )
     assert text.whole_diff(told) == (
-        "3 files changed +61001 -4 (3 turns together, as the server tells it)\n\n"
+        "3 files changed +61001 -4 (3 turns combined, from the server)\n\n"
         "a.txt +1 -1\n@@ -1,2 +1,2 @@\n1   -hello one\n  1 +goodbye one\n2 2  line two\n\n"
         "mesh.obj +61000 -3, too large to show\n\n"
         "i.png no text"
@@ -350,7 +350,7 @@ def test_several_changes_of_a_file_are_listed_and_counted() -> None:
     first = FileDiff("a", "--- a\n+++ a\n@@ -1 +1 @@\n-x\n+y\n", 1, 1)
     told = whole(first, FileDiff("a", "--- a\n+++ a\n@@ -9 +9 @@\n-p\n+q\n", 1, 1))
     shown = text.whole_diff(told)
-    assert "a +2 -2, 2 changes, one after the other\n1 of 2 · +1 -1\n@@ -1 +1 @@" in shown
+    assert "a +2 -2, 2 successive changes\n1 of 2 · +1 -1\n@@ -1 +1 @@" in shown
     assert "2 of 2 · +1 -1\n@@ -9 +9 @@" in shown
 
 
@@ -358,7 +358,7 @@ def test_changes_that_are_one_say_how_many_they_were() -> None:
     first = FileDiff("a", "--- a\n+++ a\n@@ -1 +1 @@\n-x\n+y\n")
     back = FileDiff("a", "--- a\n+++ a\n@@ -1 +1 @@\n-y\n+x\n")
     on = FileDiff("a", "--- a\n+++ a\n@@ -1 +1 @@\n-y\n+z\n")
-    assert "a +1 -1, 2 changes in one" in text.whole_diff(whole(first, on))
+    assert "a +1 -1, 2 changes combined" in text.whole_diff(whole(first, on))
     assert "a +0 -0, 2 changes undone" in text.whole_diff(whole(first, back))
 
 
@@ -389,7 +389,7 @@ def test_g5_10_the_first_screen_of_20_mb_is_there_at_once(look: str) -> None:
     assert len(drawn) < 1_000_000
     for shown in (drawn, plain):
         assert "… 398,800 more lines" in shown
-        assert "All of it: diff.to_frame(lines=True), diff.patch" in shown
+        assert "Full diff: diff.to_frame(lines=True), diff.patch" in shown
 
 
 def test_g5_10_many_files_are_limited_and_counted() -> None:

@@ -51,7 +51,7 @@ def test_it_says_what_each_answer_does() -> None:
         "reject": "Reject without a message: the turn stops.",
     }
     assert effects(spec, "with_message") == {
-        "reject": "Reject with this message: the agent reads it and goes on."
+        "reject": "Reject with this message: the agent reads it and continues."
     }
 
 
@@ -59,8 +59,8 @@ def test_of_a_subagent_it_says_whose_and_that_the_parent_goes_on() -> None:
     spec = permission_spec(PUSH, "Run the tests", MEANS, 2)
     assert spec["title"] == "Permission for subagent 'Run the tests': bash 'git push --force'"
     assert effects(spec)["reject"] == (
-        "Reject without a message: that subagent's task fails, and the parent goes on; "
-        "2 other waiting permissions of it rejected too."
+        "Reject without a message: that subagent's task fails, and the parent continues; "
+        "also rejects 2 other waiting permissions of this session."
     )
     assert "2 other waiting permissions" in effects(spec, "with_message")["reject"]
 
@@ -109,7 +109,7 @@ def test_characters_that_hide_something_are_made_visible() -> None:
 def test_what_is_too_long_for_a_message_is_said_to_be_left_out() -> None:
     patch = "--- a\n+++ a\n@@ -0,0 +1,9999 @@\n" + f"+{'x' * 100}\n" * 9_999
     spec = permission_spec(edit(patch), "", MEANS, 0)
-    assert spec["diff"][-1] == ("@", "… and more, which is too long to be shown here")
+    assert spec["diff"][-1] == ("@", "… the rest is too long to show here")
     assert sum(len(text) for _, text in spec["diff"]) < 250_000
     long = Permission("p", "s", "bash", command="x" * 1_000_000)
     assert "characters left out" in permission_spec(long, "", MEANS, 0)["subject"]
@@ -197,7 +197,7 @@ def test_a_question_of_a_subagent_says_so() -> None:
     asked = Question("que_1", "ses_1", (QuestionItem("Why?"),))
     spec = question_spec(asked, "Look around (@explore subagent)")
     assert spec["title"] == "Question for subagent 'Look around'"
-    parent = "that subagent's task fails, and the parent goes on"
+    parent = "that subagent's task fails, and the parent continues"
     assert spec["dismissal"] == f"Dismiss: no answer, and {parent}."
     assert question_spec(asked, "")["dismissal"] == "Dismiss: no answer, and the turn stops."
 

@@ -171,7 +171,7 @@ def test_long_output_is_cut_and_says_by_how_much() -> None:
 def test_a_running_tool_shows_the_end_of_its_output() -> None:
     """A long build sends all of its output again with each line."""
     drawn = html.turn(running(tool(status="running", output="x" * 100_000 + "the end")))
-    assert "… 98,007 characters before …" in drawn
+    assert "… 98,007 earlier characters …" in drawn
     assert "the end" in drawn
     assert len(drawn) < 5_000
 

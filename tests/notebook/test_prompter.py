@@ -377,8 +377,8 @@ def test_it_says_how_many_more_a_rejection_rejects_as_they_come_and_go(front: Fr
         alone = "Reject without a message: the turn stops."
         assert told == [
             alone,
-            f"{alone[:-1]}; 1 other waiting permission of it rejected too.",
-            f"{alone[:-1]}; 2 other waiting permissions of it rejected too.",
+            f"{alone[:-1]}; also rejects 1 other waiting permission of this session.",
+            f"{alone[:-1]}; also rejects 2 other waiting permissions of this session.",
             alone,
         ]
 
@@ -387,7 +387,7 @@ def test_a_rejection_leaves_questions_and_other_sessions_alone(front: FrontEnd) 
     with cell(front) as running:
         running.waits(push(1), push(2), push(3, CHILD), ask(), sessions=(CHILD,))
         running.step()
-        assert "1 other waiting permission of it" in front.asks["choices"][2]["effect"]
+        assert "1 other waiting permission of this session" in front.asks["choices"][2]["effect"]
 
 
 def test_while_nothing_changes_nothing_is_sent_to_the_page(front: FrontEnd) -> None:
