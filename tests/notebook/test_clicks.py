@@ -18,7 +18,7 @@ HEARD_WITHIN = 30.0  # seconds; what isn't heard while the cell waits is never h
 
 
 @pytest.mark.parametrize("version", ["6.31.0", kernels.OURS])
-def test_g4_01_a_click_is_passed_on_while_the_cell_waits(
+def test_g4_01_a_click_is_sent_while_the_cell_waits(
     version: str,
     client: Client,
     world: Practice | Simulator,

@@ -43,7 +43,7 @@ def test_a_command_is_shown_in_full() -> None:
     assert spec["title"].startswith("Permission: bash 'echo xx")
 
 
-def test_it_says_what_each_answer_does() -> None:
+def test_it_shows_the_effect_of_each_answer() -> None:
     spec = permission_spec(PUSH, "", MEANS, 0)
     assert effects(spec) == {
         "once": "Allow once: only this time.",
@@ -55,7 +55,7 @@ def test_it_says_what_each_answer_does() -> None:
     }
 
 
-def test_of_a_subagent_it_says_whose_and_that_the_parent_goes_on() -> None:
+def test_a_subagents_permission_names_it_and_says_that_the_parent_continues() -> None:
     spec = permission_spec(PUSH, "Run the tests", MEANS, 2)
     assert spec["title"] == "Permission for subagent 'Run the tests': bash 'git push --force'"
     assert effects(spec)["reject"] == (
@@ -65,7 +65,7 @@ def test_of_a_subagent_it_says_whose_and_that_the_parent_goes_on() -> None:
     assert "2 other waiting permissions" in effects(spec, "with_message")["reject"]
 
 
-def test_an_edit_is_shown_with_all_that_is_in_its_lines() -> None:
+def test_an_edit_is_shown_with_its_full_lines() -> None:
     hidden = "x = 1" + " " * 5_000 + "; evil()"
     spec = permission_spec(edit(f"--- a\n+++ a\n@@ -1 +1 @@\n-x\n+{hidden}\n"), "", MEANS, 0)
     assert spec["diff"] == [("@", "@@ -1 +1 @@"), ("-", "-x"), ("+", f"+{hidden}")]
@@ -79,14 +79,14 @@ def test_an_edit_of_several_files_names_each() -> None:
     assert headings == ["a.py", "@@ -1 +1 @@", "b.py", "@@ -1 +1 @@"]
 
 
-def test_an_edit_of_line_ends_says_so() -> None:
+def test_an_edit_of_line_endings_is_noted() -> None:
     spec = permission_spec(edit("--- a\n+++ a\n@@ -1 +1 @@\n-x\r\n+x\n"), "", MEANS, 0)
     assert "CRLF → LF" in spec["diff"][0][1]
     assert spec["diff"][2:] == [("-", "-x␍"), ("+", "+x")]
 
 
 @pytest.mark.parametrize("patch", ["nonsense\nof two lines", "old mode 100644\nnew mode 100755"])
-def test_a_patch_that_has_no_lines_for_a_reader_is_shown_raw(patch: str) -> None:
+def test_a_patch_that_does_not_parse_is_shown_raw(patch: str) -> None:
     spec = permission_spec(edit(patch), "", MEANS, 0)
     assert "\n".join(text for _, text in spec["diff"]) == patch
 
@@ -96,17 +96,17 @@ def test_an_edit_without_a_patch_shows_at_least_its_files() -> None:
     assert (spec["diff"], spec["subject"]) == ([], "a.py")
 
 
-def test_line_ends_that_do_not_change_are_not_shown() -> None:
+def test_unchanged_line_endings_are_not_shown() -> None:
     spec = permission_spec(edit("--- a\n+++ a\n@@ -1 +1 @@\n-x\r\n+y\r\n"), "", MEANS, 0)
     assert spec["diff"][1:] == [("-", "-x"), ("+", "+y")]
 
 
-def test_characters_that_hide_something_are_made_visible() -> None:
+def test_invisible_characters_are_made_visible() -> None:
     asked = Permission("p", "s", "bash", command="ls\u202e\x1b[8m\u200b")
     assert permission_spec(asked, "", MEANS, 0)["subject"] == "ls⟨U+202E⟩␛[8m⟨U+200B⟩"
 
 
-def test_what_is_too_long_for_a_message_is_said_to_be_left_out() -> None:
+def test_content_too_long_for_a_message_is_cut_with_a_note() -> None:
     patch = "--- a\n+++ a\n@@ -0,0 +1,9999 @@\n" + f"+{'x' * 100}\n" * 9_999
     spec = permission_spec(edit(patch), "", MEANS, 0)
     assert spec["diff"][-1] == ("@", "… the rest is too long to show here")
@@ -184,7 +184,7 @@ def test_every_kind_of_field_has_an_input_of_its_own(
     assert {key: spec[key] for key in told} == told
 
 
-def test_what_counts_without_an_answer_is_chosen_already() -> None:
+def test_the_default_is_preselected() -> None:
     item = QuestionItem("?", options=YES_OR_NO, kind="boolean", custom=False, default=("false",))
     (spec,) = question_spec(Question("que_1", "ses_1", (item,)), "")["items"]
     assert [o["chosen"] for o in spec["options"]] == [False, True]
@@ -193,7 +193,7 @@ def test_what_counts_without_an_answer_is_chosen_already() -> None:
     assert (spec["options"][0]["chosen"], spec["own"]) == (True, "b")
 
 
-def test_a_question_of_a_subagent_says_so() -> None:
+def test_a_subagents_question_names_it() -> None:
     asked = Question("que_1", "ses_1", (QuestionItem("Why?"),))
     spec = question_spec(asked, "Look around (@explore subagent)")
     assert spec["title"] == "Question for subagent 'Look around'"
@@ -205,7 +205,7 @@ def test_a_question_of_a_subagent_says_so() -> None:
 # -- clicks ----------------------------------------------------------------------------------------
 
 
-def test_a_click_is_heard_once(front: FrontEnd) -> None:
+def test_only_the_first_click_counts(front: FrontEnd) -> None:
     form = Form()
     form.place("here")
     form.show(SPEC)
@@ -225,7 +225,7 @@ class SlowId(str):
         return super().__hash__()
 
 
-def test_g4_03_two_clicks_at_the_same_moment_are_one(front: FrontEnd) -> None:
+def test_g4_03_two_simultaneous_clicks_count_once(front: FrontEnd) -> None:
     form = Form()
     for n in range(5):
         form.show({"id": f"per_{n}", "title": ""})
@@ -255,7 +255,7 @@ def test_g4_03_two_clicks_at_the_same_moment_are_one(front: FrontEnd) -> None:
         {"kind": "answer", "id": "per_1", "reply": "answer", "answers": "Red"},
     ],
 )
-def test_what_is_no_click_is_not_heard(front: FrontEnd, content: dict[str, Any]) -> None:
+def test_other_messages_are_ignored(front: FrontEnd, content: dict[str, Any]) -> None:
     form = Form()
     form.show(SPEC)
     front.form.hear(**content)
@@ -263,7 +263,7 @@ def test_what_is_no_click_is_not_heard(front: FrontEnd, content: dict[str, Any])
     assert not form.ready
 
 
-def test_answers_are_kept_as_they_were_given(front: FrontEnd) -> None:
+def test_answers_are_returned_unchanged(front: FrontEnd) -> None:
     form = Form()
     form.show(SPEC)
     front.click("answer", answers=[["Red"], ["S", "my own"]])
@@ -281,7 +281,7 @@ def test_a_request_that_is_shown_again_can_be_answered_again(front: FrontEnd) ->
     assert len(clicks(form)) == 3
 
 
-def test_it_is_ready_when_the_page_says_so_and_not_before(front: FrontEnd) -> None:
+def test_it_is_ready_only_after_the_pages_message(front: FrontEnd) -> None:
     front.draws = False
     form = Form()
     form.place("here")
@@ -293,7 +293,7 @@ def test_it_is_ready_when_the_page_says_so_and_not_before(front: FrontEnd) -> No
 # -- where it stands -------------------------------------------------------------------------------
 
 
-def test_it_stands_in_the_output_that_it_is_put_into(front: FrontEnd) -> None:
+def test_it_is_displayed_in_the_given_output(front: FrontEnd) -> None:
     form = Form()
     front.publish({"text/plain": "something else"})
     form.place("here")
@@ -301,7 +301,7 @@ def test_it_stands_in_the_output_that_it_is_put_into(front: FrontEnd) -> None:
     assert front.forms == [1]
 
 
-def test_hidden_it_asks_nothing(front: FrontEnd) -> None:
+def test_a_hidden_form_asks_nothing(front: FrontEnd) -> None:
     form = Form()
     form.place("here")
     form.show(SPEC)
@@ -309,7 +309,7 @@ def test_hidden_it_asks_nothing(front: FrontEnd) -> None:
     assert front.asks == {}
 
 
-def test_closed_it_leaves_nothing(front: FrontEnd) -> None:
+def test_a_closed_form_leaves_nothing(front: FrontEnd) -> None:
     form = Form()
     form.place("here")
     form.close("here")
@@ -321,7 +321,7 @@ def test_closed_it_leaves_nothing(front: FrontEnd) -> None:
 
 
 @pytest.mark.parametrize("payload", hostile_payloads.ALL.values(), ids=hostile_payloads.ALL)
-def test_whatever_is_asked_can_be_sent(front: FrontEnd, payload: str) -> None:
+def test_any_request_can_be_sent_to_the_page(front: FrontEnd, payload: str) -> None:
     """A half of a surrogate pair would stop the message, and the cell with it."""
     asked = Permission("p", "s", payload, (payload,), (payload,), payload)
     patch = f"--- {payload}\n+++ {payload}\n@@ -1 +1 @@\n-x\n+{payload}\n"
@@ -337,7 +337,7 @@ def test_whatever_is_asked_can_be_sent(front: FrontEnd, payload: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write"])
-def test_the_form_makes_no_markup(way: str) -> None:
+def test_the_form_creates_no_markup_from_text(way: str) -> None:
     """All that it shows goes through `textContent`; the browser tests see what comes of it."""
     assert way not in Path(str(sys.modules[AskWidget.__module__].__file__)).with_name(
         "ask.js"

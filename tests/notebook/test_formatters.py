@@ -59,9 +59,7 @@ def test_values_have_html_and_plain_text(shell: InteractiveShell, value: object)
 
 
 @pytest.mark.parametrize("value", RESULTS, ids=lambda v: type(v).__name__)
-def test_results_have_a_small_look_and_their_repr_as_text(
-    shell: InteractiveShell, value: object
-) -> None:
+def test_results_have_html_and_their_repr_as_text(shell: InteractiveShell, value: object) -> None:
     data = shown(shell, value)
     assert data["text/plain"] == repr(value)
     assert data["text/html"].startswith("<div")
@@ -69,17 +67,17 @@ def test_results_have_a_small_look_and_their_repr_as_text(
     assert not {"<b>", "<i>"} & set(re.findall(r"<\w+>", data["text/html"]))
 
 
-def test_a_turn_shows_whole(shell: InteractiveShell) -> None:
+def test_a_turn_is_shown_in_full(shell: InteractiveShell) -> None:
     turn = says("Hello")
     assert shown(shell, turn) == {"text/html": html.turn(turn), "text/plain": text.render(turn)}
 
 
-def test_inside_of_a_list_a_turn_is_its_repr(shell: InteractiveShell) -> None:
+def test_inside_a_list_a_turn_is_its_repr(shell: InteractiveShell) -> None:
     assert shown(shell, [says("Hello")]) == {"text/plain": f"[{says('Hello')!r}]"}
 
 
 @pytest.mark.parametrize("value", [*VALUES, *RESULTS], ids=lambda v: type(v).__name__)
-def test_without_them_values_are_as_python_shows_them(
+def test_after_unregister_values_are_shown_as_plain_text(
     shell: InteractiveShell, value: object
 ) -> None:
     shown(shell, value)

@@ -89,7 +89,7 @@ def test_g4_04_hostile_text_is_shown_as_text_everywhere(over: bool) -> None:
     assert not read.links
 
 
-def test_g4_04_small_cards_show_hostile_text_as_text_too() -> None:
+def test_g4_04_cards_show_hostile_text_as_text_too() -> None:
     session = Session(HOSTILE, HOSTILE, HOSTILE, agent=HOSTILE, model=ModelRef(HOSTILE, HOSTILE))
     cards = [
         html.session(session),
@@ -105,7 +105,7 @@ def test_g4_04_small_cards_show_hostile_text_as_text_too() -> None:
 
 
 @pytest.mark.parametrize("said", ["/etc/hostname", "http://example.invalid/x"])
-def test_g4_05_a_reply_that_is_a_path_or_an_address_is_shown(said: str) -> None:
+def test_g4_05_a_path_or_url_as_a_reply_is_shown_as_text(said: str) -> None:
     """`IPython.display.HTML` would read the file or fetch the page."""
     assert said in page(says(said)).text
 
@@ -158,11 +158,11 @@ def test_other_inputs_are_json() -> None:
         ({"status": "running", "end": None}, "? bash git push · not finished"),
     ],
 )
-def test_a_tool_call_that_did_not_go_well_shows_it(told: dict[str, object], line: str) -> None:
+def test_an_unsuccessful_tool_call_shows_its_state(told: dict[str, object], line: str) -> None:
     assert line in page(turn(answer(tool(**told)))).text
 
 
-def test_long_output_is_cut_and_says_by_how_much() -> None:
+def test_long_output_is_cut_with_a_count() -> None:
     drawn = html.turn(turn(answer(tool(output="x" * 100_000))))
     assert "… 80,000 characters left out …" in drawn
     assert len(drawn) < 25_000
@@ -176,7 +176,7 @@ def test_a_running_tool_shows_the_end_of_its_output() -> None:
     assert len(drawn) < 5_000
 
 
-def test_colours_of_a_terminal_do_not_show() -> None:
+def test_terminal_colors_are_removed() -> None:
     drawn = page(turn(answer(tool(output="\x1b[32mgreen\x1b[0m\r\nline")))).text
     assert "green\nline" in drawn
 
@@ -207,7 +207,7 @@ def test_errors_and_retries_are_visible_and_not_folded() -> None:
     assert "APIError: bad key (status 401)" in visible
 
 
-def test_what_waits_is_shown_in_full() -> None:
+def test_a_waiting_request_is_shown_in_full() -> None:
     """Nobody should have to allow what can't be seen."""
     asked = permission(command="git push\nrm -rf /")
     assert "$ git push\nrm -rf /" in Page(html.request(asked)).text
@@ -215,13 +215,13 @@ def test_what_waits_is_shown_in_full() -> None:
     assert "-old\n+new" in Page(html.request(edit)).text
 
 
-def test_what_waits_is_one_line_of_its_turn() -> None:
+def test_a_waiting_request_is_one_line_in_its_turn() -> None:
     """The form, or who asks by typing, shows all of it."""
     drawn = page(running(permissions=(permission(command="git push"),))).text
     assert drawn.count("git push") == 1
 
 
-def test_nothing_of_a_command_is_hidden() -> None:
+def test_no_part_of_a_command_is_hidden() -> None:
     """A terminal shows `ls` for the first and the second; a shell would run all of it."""
     for command in ("ls\x1b]0;; rm -rf /\x07", "rm -rf /\rls        ", "l\u202es"):
         drawn = Page(html.request(permission(command=command))).text
@@ -235,7 +235,7 @@ def test_nothing_of_a_command_is_hidden() -> None:
         )
 
 
-def test_very_many_files_in_one_call_are_not_shown_whole() -> None:
+def test_very_many_files_in_one_call_are_cut() -> None:
     lines = "".join(f"+{n}\n" for n in range(300))
     diffs = [FileDiff(f"f{n}", f"--- a\n+++ a\n@@ -0,0 +1,300 @@\n{lines}") for n in range(200)]
     drawn = html.turn(turn(answer(tool("patch", diffs=tuple(diffs)))))
@@ -251,19 +251,19 @@ def test_a_question_shows_its_options() -> None:
     assert "Red · warm" in Page(html.request(shown.questions[0])).text
 
 
-def test_a_note_stands_above_the_last_line() -> None:
+def test_a_note_is_above_the_last_line() -> None:
     drawn = Page(html.turn(running(), "Connection lost; trying again.")).text
     assert drawn.index("Connection lost") < drawn.index("● running")
 
 
-def test_the_last_line_is_the_same_in_both_faces() -> None:
+def test_the_last_line_is_the_same_in_html_and_text() -> None:
     shown = says("Hi")
     last = text.render(shown).split("\n")[-1]
     drawn = page(shown).text.strip()
     assert drawn.replace("\N{NO-BREAK SPACE}", " ").endswith(f"✓ {last}")
 
 
-def test_no_line_parts_a_number_from_what_it_counts() -> None:
+def test_no_line_break_separates_a_number_from_its_unit() -> None:
     drawn = Page(html.last_line(turn(answer(Reasoning("a", "thought", 0, 3_100))))).text
     assert drawn.endswith(" · 3.2\N{NO-BREAK SPACE}s")
     assert not re.search(r"\d (?!·)", drawn)
@@ -276,6 +276,6 @@ def test_a_session_is_a_small_card() -> None:
     )
 
 
-def test_half_a_character_breaks_nothing() -> None:
+def test_a_lone_surrogate_breaks_nothing() -> None:
     message = Message("msg_1", SESSION, "assistant", 1, 2, "msg_0", parts=(Text("t", "a\ud83d b"),))
     html.turn(turn(message)).encode()

@@ -199,7 +199,7 @@ def test_an_interrupt_of_a_map_keeps_the_rows_that_are_done(
     assert told == "succeeded aborted not_sent"
 
 
-def test_an_interrupt_before_the_first_word_stops_the_turn(
+def test_an_interrupt_before_the_first_text_stops_the_turn(
     kernel: Kernel, client: Client, session: Session
 ) -> None:
     """An abort right after the prompt can be lost (1.18.33)."""
@@ -225,7 +225,7 @@ def test_an_interrupt_stops_subagents_as_well(
 
 
 @pytest.mark.parametrize("script", ["#bash touch made", "#task #bash touch made", "#question"])
-def test_an_interrupt_while_something_is_asked_leaves_nothing_waiting(
+def test_an_interrupt_during_a_request_leaves_nothing_waiting(
     kernel: Kernel, client: Client, session: Session, workspace: Path, script: str
 ) -> None:
     prompt = kernel.send(f"%%oc_prompt -o turn\n{script}", stdin=True)
@@ -239,7 +239,7 @@ def test_an_interrupt_while_something_is_asked_leaves_nothing_waiting(
     assert kernel.run("print(turn.outcome)") == "aborted"
 
 
-def test_a_second_interrupt_does_not_wait_for_the_proof(kernel: Kernel) -> None:
+def test_a_second_interrupt_does_not_wait_for_confirmation(kernel: Kernel) -> None:
     """A server that goes on working in spite of the abort would keep the cell for 30 s."""
     busy = v1_routes(status={"ses_root01": {"type": "busy"}}, prompt=ACCEPTED)
     with FakeServer(busy) as fake:
@@ -259,7 +259,7 @@ def test_a_second_interrupt_does_not_wait_for_the_proof(kernel: Kernel) -> None:
     assert kernel.run("print(turn.outcome)") == "unknown"
 
 
-def test_a_second_interrupt_takes_the_proof_if_it_was_there_first(
+def test_a_second_interrupt_accepts_an_earlier_confirmation(
     kernel: Kernel, client: Client, session: Session
 ) -> None:
     prompt = kernel.send("%%oc_prompt -o turn\n#slow 400 .1")
@@ -275,7 +275,7 @@ def test_a_second_interrupt_takes_the_proof_if_it_was_there_first(
 # -- somebody who types ----------------------------------------------------------------------------
 
 
-def test_a_permission_is_given_by_typing(
+def test_a_permission_is_answered_by_typing(
     kernel: Kernel, session: Session, workspace: Path, bash: str
 ) -> None:
     prompt = kernel.send("%%oc_prompt -o turn\n#bash touch made", stdin=True)
@@ -312,7 +312,7 @@ def test_a_question_is_answered_by_typing(kernel: Kernel, session: Session) -> N
     assert "S, and a very large one" in output
 
 
-def test_a_password_is_typed_unseen(kernel: Kernel, world: World) -> None:
+def test_a_password_is_typed_without_echo(kernel: Kernel, world: World) -> None:
     kernel.run("import os; password = os.environ.pop('OPENCODE_SERVER_PASSWORD')")
     connect = kernel.send("%oc_connect", stdin=True)
     assert kernel.asks()["password"] is True

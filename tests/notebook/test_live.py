@@ -80,14 +80,14 @@ def test_a_short_turn_is_one_output() -> None:
     assert output["text/plain"] == text.render(says("Hello you"))
 
 
-def test_a_state_that_shows_nothing_new_is_not_sent() -> None:
+def test_an_unchanged_state_is_not_sent() -> None:
     live_cell, screen = cell()
     live_cell.show(running(Text("a", "Hi")))
     live_cell.show(running(Text("a", "Hi")))
     assert len(screen.messages) == 1
 
 
-def test_an_open_output_has_a_short_plain_text_and_a_closed_one_the_whole() -> None:
+def test_an_open_output_has_short_plain_text_and_a_closed_one_all() -> None:
     live_cell, screen = cell()
     live_cell.show(running(Text("a", "Hello")))
     assert screen.all("text/plain").startswith("running · build")
@@ -108,7 +108,7 @@ def test_g4_10_a_saved_notebook_has_answer_cost_and_changes_in_both_formats() ->
         assert "button" not in content
 
 
-def test_an_interrupt_comes_when_a_drawing_is_sent() -> None:
+def test_an_interrupt_is_deferred_until_a_drawing_is_sent() -> None:
     """One that is torn would be taken for sent: all that followed would update what isn't there."""
     sent: list[bool] = []
 
@@ -148,7 +148,7 @@ def test_g3_10_a_fast_stream_is_drawn_at_most_ten_times_a_second(
     assert text.render(says(LONG[:30_000])).split() == screen.all("text/plain").split()
 
 
-def test_what_a_person_is_asked_or_told_is_drawn_at_once(clock: Callable[[float], None]) -> None:
+def test_requests_and_notes_are_drawn_at_once(clock: Callable[[float], None]) -> None:
     live_cell, screen = cell(min_interval=0.1)
     live_cell.show(running(tool(status="running")))
     live_cell.show(running(tool(status="running"), permissions=(permission(),)))
@@ -170,7 +170,7 @@ def test_a_large_output_is_drawn_less_often(clock: Callable[[float], None]) -> N
 # -- many outputs ----------------------------------------------------------------------------------
 
 
-def test_a_long_answer_is_divided_and_only_the_open_output_is_sent_again() -> None:
+def test_a_long_answer_is_split_and_only_the_last_output_is_resent() -> None:
     live_cell, screen = cell()
     for state in growing(LONG[:60_000], 300):
         live_cell.show(state)
@@ -182,7 +182,7 @@ def test_a_long_answer_is_divided_and_only_the_open_output_is_sent_again() -> No
     assert LONG[:60_000].split() == html.split("●")[0].split("✓")[0].split()
 
 
-def test_outputs_hold_8_kb_and_twice_as_much_every_three_after_the_eighth() -> None:
+def test_outputs_hold_8_kb_and_double_every_three_after_the_eighth() -> None:
     live_cell, screen = cell()
     live_cell.close(says(LONG))
     sizes = [len(bundle["text/plain"]) for bundle in screen.outputs.values()]
@@ -205,7 +205,7 @@ def test_very_many_tool_calls_stay_below_45_outputs() -> None:
     assert 10 < len(screen.outputs) < 45
 
 
-def test_g4_16_a_megabyte_in_20000_deltas_is_neither_much_to_send_nor_to_compute(
+def test_g4_16_a_megabyte_in_20000_deltas_is_cheap_to_send_and_compute(
     clock: Callable[[float], None],
 ) -> None:
     whole = "\n\n".join("word " * 40 for _ in range(5_000))
@@ -228,7 +228,7 @@ def test_g4_16_a_megabyte_in_20000_deltas_is_neither_much_to_send_nor_to_compute
     assert len(screen.outputs) < 45
 
 
-def test_a_fence_that_is_cut_is_code_on_both_sides() -> None:
+def test_a_split_fence_is_code_on_both_sides() -> None:
     code = "".join(f"line {n} <tag>\n" for n in range(2_000))
     live_cell, screen = cell()
     for state in growing(f"```python\n{code}```\n\nDone.", 50):
@@ -241,7 +241,7 @@ def test_a_fence_that_is_cut_is_code_on_both_sides() -> None:
     assert all(twin.count("```") == 2 for twin in twins[:-1])
 
 
-def test_long_reasoning_goes_on_folded() -> None:
+def test_long_reasoning_continues_folded() -> None:
     live_cell, screen = cell()
     live_cell.close(turn(answer(Reasoning("a", LONG[:20_000], 0, 1), Text("b", "Hi", 1, 2))))
     assert screen.all("text/html").count(">Reasoning</i>") == len(screen.outputs)
@@ -251,7 +251,7 @@ def test_long_reasoning_goes_on_folded() -> None:
 # -- what changes later ----------------------------------------------------------------------------
 
 
-def test_a_tool_that_ends_late_changes_its_own_output_only(
+def test_a_tool_that_ends_late_updates_only_its_output(
     clock: Callable[[float], None],
 ) -> None:
     live_cell, screen = cell()
@@ -274,7 +274,7 @@ def test_a_permission_line_stays_with_its_tool(clock: Callable[[float], None]) -
     assert "Next" in second
 
 
-def test_after_stepping_aside_what_is_new_stands_below(clock: Callable[[float], None]) -> None:
+def test_after_step_aside_new_blocks_are_below(clock: Callable[[float], None]) -> None:
     """A question that was typed in the cell stands between."""
     live_cell, screen = cell()
     live_cell.show(running(tool(status="running"), permissions=(permission(),)))
@@ -291,7 +291,7 @@ def test_after_stepping_aside_what_is_new_stands_below(clock: Callable[[float], 
     assert "running" not in first
 
 
-def test_an_attempt_that_is_given_up_goes_away() -> None:
+def test_an_abandoned_attempt_disappears() -> None:
     live_cell, screen = cell()
     live_cell.show(running(Text("a", LONG[:20_000], 0)))
     live_cell.close(turn(answer(Text("a", "", 0), Text("b", "Again, shorter.", 1, 2))))
@@ -299,7 +299,7 @@ def test_an_attempt_that_is_given_up_goes_away() -> None:
     assert "Again, shorter." in screen.all("text/html")
 
 
-def test_a_final_text_that_differs_from_the_streamed_one_wins() -> None:
+def test_the_final_text_replaces_a_different_streamed_one() -> None:
     live_cell, screen = cell()
     live_cell.show(running(Text("a", LONG[:20_000], 0)))
     live_cell.close(says("Other " + LONG[:20_000]))
@@ -309,7 +309,7 @@ def test_a_final_text_that_differs_from_the_streamed_one_wins() -> None:
 
 
 @pytest.mark.parametrize("name", V1_FLOWS)
-def test_a_recorded_turn_drawn_state_by_state_ends_as_if_drawn_once(name: str) -> None:
+def test_a_recorded_turn_drawn_by_states_equals_one_drawn_once(name: str) -> None:
     recorded = flow(name)
     live_cell, screen = cell()
     state = recorded.start
@@ -326,7 +326,7 @@ def test_a_recorded_turn_drawn_state_by_state_ends_as_if_drawn_once(name: str) -
 # -- which view ------------------------------------------------------------------------------------
 
 
-def test_a_shell_with_a_kernel_gets_live_outputs_and_a_terminal_text() -> None:
+def test_a_kernel_gets_live_outputs_and_a_terminal_gets_text() -> None:
     class Terminal:
         pass
 
@@ -344,7 +344,7 @@ def shell() -> Iterator[InteractiveShell]:
     InteractiveShell.clear_instance()
 
 
-def test_by_default_ipython_shows_it(
+def test_by_default_ipython_displays_the_outputs(
     shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Raw bundles under one display id, without text/markdown: raw HTML in it would be live."""

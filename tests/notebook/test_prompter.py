@@ -151,7 +151,7 @@ def test_a_click_on_a_permission_sends_one_reply(
         assert front.asks == {}
 
 
-def test_a_turn_that_is_one_of_many_asks_with_buttons_too(front: FrontEnd) -> None:
+def test_a_quiet_view_asks_with_buttons_too(front: FrontEnd) -> None:
     said: list[str] = []
     shell = SimpleNamespace(kernel=object())
     with cell(front, view=QuietView(shell, said.append)) as running:
@@ -218,7 +218,7 @@ def test_g4_03_two_clicks_from_two_threads_send_one_reply(front: FrontEnd) -> No
         assert len(running.sent) == 1
 
 
-def test_g4_03_allow_and_then_reject_quickly_allows(front: FrontEnd) -> None:
+def test_g4_03_the_first_of_two_quick_clicks_counts(front: FrontEnd) -> None:
     with cell(front) as running:
         running.waits(push())
         running.step()
@@ -240,7 +240,7 @@ def test_a_click_for_an_unknown_request_is_ignored(front: FrontEnd) -> None:
 
 
 @pytest.mark.parametrize(("request_", "reply"), [(ask(), "once"), (push(), "dismiss")])
-def test_an_answer_of_the_wrong_kind_answers_nothing(
+def test_an_answer_of_the_wrong_kind_is_ignored(
     front: FrontEnd, request_: Permission | Question, reply: str
 ) -> None:
     with cell(front) as running:
@@ -256,7 +256,7 @@ def test_an_answer_of_the_wrong_kind_answers_nothing(
 # -- what may go wrong -----------------------------------------------------------------------------
 
 
-def test_g4_06_a_reply_that_fails_is_told_in_the_form_and_can_be_given_again(
+def test_g4_06_a_failed_reply_is_shown_in_the_form_and_can_be_repeated(
     front: FrontEnd,
 ) -> None:
     """Twice in the same way, so that the form has nothing new to say the second time."""
@@ -277,7 +277,7 @@ def test_g4_06_a_reply_that_fails_is_told_in_the_form_and_can_be_given_again(
         assert front.asks == {}
 
 
-def test_an_answer_that_its_field_cannot_take_is_told_in_the_form(front: FrontEnd) -> None:
+def test_an_invalid_answer_is_reported_in_the_form(front: FrontEnd) -> None:
     """Nothing is sent of it (2.x)."""
     route = "POST /api/session/ses_root01/form/frm_1/reply"
     item = QuestionItem("How many?", key="n", kind="integer")
@@ -293,7 +293,7 @@ def test_an_answer_that_its_field_cannot_take_is_told_in_the_form(front: FrontEn
         assert running.sent == [(route.partition(" ")[2], {"answer": {"n": 7}})]
 
 
-def test_g4_06_a_server_that_is_gone_is_told_in_the_form(front: FrontEnd) -> None:
+def test_g4_06_a_lost_server_is_reported_in_the_form(front: FrontEnd) -> None:
     with cell(front, {reply_to("1"): DISCONNECT, "GET /permission": [WAITING]}) as running:
         running.waits(push())
         running.step()
@@ -303,7 +303,7 @@ def test_g4_06_a_server_that_is_gone_is_told_in_the_form(front: FrontEnd) -> Non
         assert running.replies == []
 
 
-def test_what_a_server_says_of_a_failure_can_be_shown(front: FrontEnd) -> None:
+def test_a_servers_error_message_can_be_shown(front: FrontEnd) -> None:
     """Half of a surrogate pair can't be sent to the page."""
     said = b'{"name": "Bad", "data": {"message": "no \\ud800<img src=x>"}}'
     answer = (500, {"content-type": "application/json"}, said)
@@ -315,7 +315,7 @@ def test_what_a_server_says_of_a_failure_can_be_shown(front: FrontEnd) -> None:
         assert "no \N{REPLACEMENT CHARACTER}<img src=x>" in front.asks["note"]
 
 
-def test_a_request_that_was_answered_elsewhere_puts_the_form_away(front: FrontEnd) -> None:
+def test_a_request_that_was_answered_elsewhere_hides_the_form(front: FrontEnd) -> None:
     with cell(front) as running:
         running.waits(push())
         running.step()
@@ -327,7 +327,7 @@ def test_a_request_that_was_answered_elsewhere_puts_the_form_away(front: FrontEn
         assert running.sent == []
 
 
-def test_a_click_that_comes_too_late_says_so_in_the_turn(front: FrontEnd) -> None:
+def test_a_late_click_is_reported_in_the_turn(front: FrontEnd) -> None:
     with cell(front, {reply_to("1"): GONE}) as running:
         running.waits(push())
         running.step()
@@ -337,7 +337,7 @@ def test_a_click_that_comes_too_late_says_so_in_the_turn(front: FrontEnd) -> Non
         assert front.asks == {}
 
 
-def test_a_turn_that_is_over_asks_nothing(front: FrontEnd) -> None:
+def test_a_finished_turn_asks_nothing(front: FrontEnd) -> None:
     with cell(front) as running:
         running.waits(push())
         running.step()
@@ -349,7 +349,7 @@ def test_a_turn_that_is_over_asks_nothing(front: FrontEnd) -> None:
 # -- several requests ------------------------------------------------------------------------------
 
 
-def test_g4_13_requests_that_wait_together_are_asked_one_after_the_other(front: FrontEnd) -> None:
+def test_g4_13_simultaneous_requests_are_asked_one_by_one(front: FrontEnd) -> None:
     with cell(front) as running:
         running.waits(push(1), push(2, CHILD), push(3), sessions=(CHILD,))
         running.step()
@@ -367,7 +367,7 @@ def test_g4_13_requests_that_wait_together_are_asked_one_after_the_other(front: 
         assert [body["reply"] for _, body in running.sent] == ["once", "reject", "always"]
 
 
-def test_it_says_how_many_more_a_rejection_rejects_as_they_come_and_go(front: FrontEnd) -> None:
+def test_the_number_of_also_rejected_requests_is_kept_up_to_date(front: FrontEnd) -> None:
     with cell(front) as running:
         told = []
         for waiting in ([1], [1, 2], [1, 2, 3], [1]):
@@ -390,7 +390,7 @@ def test_a_rejection_leaves_questions_and_other_sessions_alone(front: FrontEnd) 
         assert "1 other waiting permission of this session" in front.asks["choices"][2]["effect"]
 
 
-def test_while_nothing_changes_nothing_is_sent_to_the_page(front: FrontEnd) -> None:
+def test_without_changes_nothing_is_sent_to_the_page(front: FrontEnd) -> None:
     with cell(front) as running:
         running.waits(push())
         running.step()
@@ -411,7 +411,7 @@ def test_a_hundred_questions_need_two_outputs(front: FrontEnd) -> None:
         assert len(front.outputs) == 2
 
 
-def test_the_form_stands_below_what_the_turn_shows(front: FrontEnd) -> None:
+def test_the_form_is_below_the_turns_outputs(front: FrontEnd) -> None:
     with cell(front) as running:
         for n in range(1, 6):
             running.says("A paragraph. " * 500 * n)
@@ -439,7 +439,7 @@ def test_a_very_long_turn_with_a_request_at_every_output_has_at_most_45(front: F
         assert all(data["text/html"] for data in list(front.outputs.values())[:-1])
 
 
-def test_an_interrupt_leaves_no_lent_place_empty(
+def test_an_interrupt_leaves_no_lent_output_empty(
     front: FrontEnd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the view would take a place that the page has never heard of."""
@@ -463,7 +463,7 @@ def test_an_interrupt_leaves_no_lent_place_empty(
         assert front.forms == []
 
 
-def test_what_is_typed_after_a_form_stands_below_it(front: FrontEnd, impatient: None) -> None:
+def test_a_typed_prompt_is_below_the_earlier_form(front: FrontEnd, impatient: None) -> None:
     """And what the turn shows then stands below that."""
     front.draws = False
     with cell(front, typed=["1"], answerer={"write": lambda line: front.publish({"": line})}) as it:
@@ -480,7 +480,7 @@ def test_what_is_typed_after_a_form_stands_below_it(front: FrontEnd, impatient: 
         assert 0 < asked < len(shown) - 1
 
 
-def test_in_the_end_no_widget_is_left(front: FrontEnd) -> None:
+def test_no_widget_is_left_at_the_end(front: FrontEnd) -> None:
     with cell(front) as running:
         running.waits(push())
         running.step()
@@ -499,7 +499,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_page_that_draws_no_form_is_asked_to_type_and_told_why_once(front: FrontEnd) -> None:
+def test_without_a_drawn_form_typing_is_offered_with_one_reason(front: FrontEnd) -> None:
     front.draws = False
     with cell(front, typed=["1", "3 not now"]) as running:
         for n in (1, 2):
@@ -514,7 +514,7 @@ def test_a_page_that_draws_no_form_is_asked_to_type_and_told_why_once(front: Fro
 
 
 @pytest.mark.usefixtures("impatient")
-def test_why_there_can_be_no_buttons_is_told_where_it_is_known(front: FrontEnd) -> None:
+def test_a_known_reason_for_missing_buttons_is_shown(front: FrontEnd) -> None:
     front.draws = False
     with cell(front, typed=["1"], why_not="This kernel is a strange one.") as running:
         running.waits(push())
@@ -553,7 +553,7 @@ def test_with_text_only_there_is_no_form(front: FrontEnd) -> None:
         assert front.wires == []
 
 
-def test_where_nobody_sits_the_policy_decides_at_once(front: FrontEnd) -> None:
+def test_where_nobody_can_answer_the_policy_decides_at_once(front: FrontEnd) -> None:
     with cell(front, answerer={"can_ask": False}) as running:
         running.waits(push())
         running.step()
@@ -561,7 +561,7 @@ def test_where_nobody_sits_the_policy_decides_at_once(front: FrontEnd) -> None:
         assert front.wires == []
 
 
-def test_where_nobody_sits_and_nothing_may_be_decided_it_raises(front: FrontEnd) -> None:
+def test_where_nobody_can_answer_the_policy_error_raises(front: FrontEnd) -> None:
     with cell(front, answerer={"can_ask": False, "fallback": "error"}) as running:
         running.waits(push())
         with pytest.raises(AnswerNeeded):

@@ -155,7 +155,7 @@ def test_a_click_is_served_within_50_ms(front: KernelClient) -> None:
     assert min(medians) < 0.05
 
 
-def test_after_a_click_the_kernel_says_that_it_is_still_busy(front: KernelClient) -> None:
+def test_after_a_click_the_kernel_status_is_busy_again(front: KernelClient) -> None:
     cell = begin(front, "pumped('stop')")
     front.serve(click(front, "go"))
     front.until(lambda: front.state == ("busy", cell.id), front.state)
@@ -174,7 +174,7 @@ def test_a_callback_that_fails_harms_nothing(front: KernelClient) -> None:
     assert after_begun(cell)[-1] == "went on"
 
 
-def test_what_fails_elsewhere_stands_in_the_log_of_the_kernel(front: KernelClient) -> None:
+def test_other_failures_are_in_the_kernels_log(front: KernelClient) -> None:
     code = """
     import logging
     class Notes(logging.Handler):
@@ -198,12 +198,12 @@ def test_what_fails_elsewhere_stands_in_the_log_of_the_kernel(front: KernelClien
     assert "Exception while a running cell served a message TypeError" in after_begun(cell)
 
 
-def test_a_callback_has_no_pump_of_its_own(front: KernelClient) -> None:
+def test_a_callback_can_not_start_another_pump(front: KernelClient) -> None:
     code = "deeds['nest'] = lambda _: print(pump_for(get_ipython()).reason)"
     cell = begin(front, f"{code}\npumped('nest')")
     click(front, "nest")
     front.finish(cell)
-    assert "a part of what a button of a running cell does" in cell.text
+    assert "this code runs in the callback of another button" in cell.text
 
 
 @subshells_only
@@ -262,7 +262,7 @@ def test_queued_cells_run_in_order_with_their_own_output(front: KernelClient) ->
     assert front.run("print(ran == list(range(55)))").text == "True\n"
 
 
-def test_a_reloaded_page_gets_its_answers_while_the_cell_runs(front: KernelClient) -> None:
+def test_a_reloaded_page_gets_replies_while_the_cell_runs(front: KernelClient) -> None:
     cell = begin(front, "pumped('stop')")
     waits = front.send("complete_request", {"code": "pri", "cursor_pos": 3})
     info = front.send("kernel_info_request", {})
@@ -287,7 +287,7 @@ def test_a_shutdown_request_on_the_shell_channel_waits_and_is_not_lost(version: 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_kernel_that_pumps_can_be_shut_down(version: str) -> None:
+def test_a_kernel_with_an_active_pump_can_be_shut_down(version: str) -> None:
     """On the control channel, as Jupyter does; it would kill the kernel when its patience ends."""
     with kernels.running(version) as front:
         prepare(front)
@@ -354,9 +354,7 @@ def test_a_callback_that_takes_long_can_be_interrupted(front: KernelClient) -> N
 
 
 @pytest.mark.parametrize(("leave", "seen"), [("", "KeyboardInterrupt"), ("raise Stop", "Stop")])
-def test_an_interrupt_while_it_closes_comes_after_that(
-    front: KernelClient, leave: str, seen: str
-) -> None:
+def test_an_interrupt_while_closing_is_deferred(front: KernelClient, leave: str, seen: str) -> None:
     """And doesn't take the place of an interrupt that is on its way."""
     code = f"""
     import signal
@@ -372,7 +370,7 @@ def test_an_interrupt_while_it_closes_comes_after_that(
                 pump.poll(0.02)
             {leave}
     except KeyboardInterrupt as interrupt:
-        print(type(interrupt).__name__, Pump._at_work)
+        print(type(interrupt).__name__, Pump._active)
     """
     cell = begin(front, f"if True:{code}")
     queued = [front.start(f"ran.append({n})") for n in range(5)]
@@ -382,7 +380,7 @@ def test_an_interrupt_while_it_closes_comes_after_that(
     assert front.order == [cell, *queued]
 
 
-def test_a_pump_that_could_not_close_is_closed_before_anything_else(front: KernelClient) -> None:
+def test_a_pump_left_open_is_closed_before_anything_else(front: KernelClient) -> None:
     """As after an interrupt that hits the first line of its `__exit__`."""
     code = """
     class Torn(Pump):
@@ -404,7 +402,7 @@ def test_a_pump_that_could_not_close_is_closed_before_anything_else(front: Kerne
 
 
 @pytest.mark.parametrize("gone", ["session", "shell_handlers", "_publish_status", "log"])
-def test_a_kernel_built_in_another_way_is_refused_with_a_sentence(
+def test_a_kernel_with_unknown_internals_is_refused_with_a_reason(
     front: KernelClient, gone: str
 ) -> None:
     """The cell works all the same."""
@@ -424,7 +422,7 @@ def test_a_kernel_built_in_another_way_is_refused_with_a_sentence(
 
 
 @subshells_only
-def test_a_stream_that_another_thread_reads_is_left_alone(front: KernelClient) -> None:
+def test_a_stream_read_by_another_thread_is_refused(front: KernelClient) -> None:
     code = "known = ('shell_stream', 'shell_handlers', '_publish_status', 'log', 'session')"
     other = "SimpleNamespace(**{name: getattr(kernel, name) for name in known})"
     cell = front.run(f"{code}\nprint(pump_for(SimpleNamespace(kernel={other})).reason)")
@@ -437,7 +435,7 @@ def test_a_cell_in_another_thread_has_no_pump(front: KernelClient) -> None:
     assert "the cell doesn't run in the main thread" in cell.text
 
 
-def test_what_is_no_kernel_of_this_kind_has_no_pump() -> None:
+def test_an_object_without_kernel_internals_has_no_pump() -> None:
     with pytest.raises(PumpUnavailable, match=r"Buttons can't work .* \(.*\)\.$"):
         Pump(SimpleNamespace())
 
@@ -449,7 +447,7 @@ def test_a_shell_without_a_kernel_has_no_pump() -> None:
         assert pump.poll() is False
 
 
-def test_a_pump_works_inside_its_with_only(front: KernelClient) -> None:
+def test_polling_outside_the_with_block_is_an_error(front: KernelClient) -> None:
     cell = front.finish(front.start("Pump(kernel).poll()"))
     assert cell.status == "error"
 
