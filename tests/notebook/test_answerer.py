@@ -1,4 +1,4 @@
-"""What an agent asks is put to a person in full, and to the policy where there is none."""
+"""Permissions and questions are shown to a person in full, or decided by the policy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NAME = QuestionItem("What is its name?")
 
 @dataclass
 class Person:
-    """Reads what is written, and types prepared lines; an exception is raised in their place."""
+    """Records written text and types prepared lines; a prepared exception is raised instead."""
 
     lines: list[Any]
     written: list[str] = field(default_factory=list)
@@ -82,7 +82,7 @@ def test_a_typed_number_decides(typed: str, answer: PermissionAnswer) -> None:
 
 @pytest.mark.parametrize("wrong", ["", " ", "4", "y", "yes", "1 please", "12", "2 always", "1once"])
 def test_any_other_input_is_asked_again(wrong: str) -> None:
-    """Nothing is allowed by a slip."""
+    """A typing error allows nothing."""
     anna = person(wrong, wrong, "3")
     assert anna.answerer().permission(PUSH) == PermissionAnswer("reject")
     assert len(anna.prompts) == 3
@@ -121,20 +121,20 @@ def test_a_subagent_is_named() -> None:
 
 
 def test_the_effects_of_a_rejection_are_shown() -> None:
-    """In the words of the form."""
-    alone, below = person("3", "dismiss"), person("3", "dismiss")
-    alone.answerer().permission(PUSH)
-    alone.answerer().question(question(NAME))
-    below.answerer().permission(PUSH, "Review greet.py", also_rejected=2)
-    below.answerer().question(question(NAME), "Review greet.py")
+    """With the same texts as the form."""
+    agent, subagent = person("3", "dismiss"), person("3", "dismiss")
+    agent.answerer().permission(PUSH)
+    agent.answerer().question(question(NAME))
+    subagent.answerer().permission(PUSH, "Review greet.py", also_rejected=2)
+    subagent.answerer().question(question(NAME), "Review greet.py")
     fails = "that subagent's task fails, and the parent continues"
-    assert "[3] Reject: the turn stops\n" in alone.seen
+    assert "[3] Reject: the turn stops\n" in agent.seen
     assert (
         f"[3] Reject: {fails}; also rejects 2 other waiting permissions of this session\n"
-        in below.seen
+        in subagent.seen
     )
-    assert "(dismiss to give no answer: the turn stops)" in alone.prompts[1]
-    assert f"(dismiss to give no answer: {fails})" in below.prompts[1]
+    assert "(dismiss to give no answer: the turn stops)" in agent.prompts[1]
+    assert f"(dismiss to give no answer: {fails})" in subagent.prompts[1]
 
 
 # -- questions -------------------------------------------------------------------------------------
@@ -175,12 +175,12 @@ def test_a_question_is_shown_with_its_options() -> None:
     assert anna.written == ["Which colour?", "[1] Red - warm", "[2] Blue"]
 
 
-# -- nobody there ----------------------------------------------------------------------------------
+# -- nobody can answer -----------------------------------------------------------------------------
 
 NOBODY = [
-    pytest.param(lambda: Person([]).answerer(can_ask=False), id="known before"),
+    pytest.param(lambda: Person([]).answerer(can_ask=False), id="known in advance"),
     pytest.param(lambda: person(EOFError()).answerer(), id="end of input"),
-    pytest.param(lambda: person("", EOFError()).answerer(), id="after a slip"),
+    pytest.param(lambda: person("", EOFError()).answerer(), id="after a typing error"),
     pytest.param(lambda: person(StdinNotImplementedError("no")).answerer(), id="no stdin"),
 ]
 
@@ -199,7 +199,7 @@ def test_the_policy_decides_where_nobody_can_answer(
 def test_a_question_that_nobody_can_answer_is_dismissed(
     answerer: Callable[[], Answerer], fallback: str
 ) -> None:
-    """No policy makes up an answer."""
+    """No policy invents an answer."""
     answered = replace(answerer(), fallback=fallback).question(question(COLOUR))  # type: ignore[arg-type]
     assert answered == QuestionAnswer(None, by="nobody can answer here")
 
@@ -242,19 +242,19 @@ def test_an_interrupt_is_not_an_answer() -> None:
 
 
 def test_input_is_looked_up_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel puts its own `input` in place for each cell, after this module was imported."""
+    """A kernel replaces `input` for each cell, after this module was imported."""
     answerer = Answerer(can_ask=True, write=lambda text: None)
     monkeypatch.setattr("builtins.input", lambda prompt: "1")
     assert answerer.permission(PUSH) == PermissionAnswer("once")
 
 
-# -- what could deceive ----------------------------------------------------------------------------
+# -- deceptive text --------------------------------------------------------------------------------
 
 NASTY = "\x1b[2Jls\rrm -rf /\x08\x00\x9b1A\u202egnp.exe\u2066"
 
 
-def steers(text: str) -> bool:
-    """Whether a text has characters in it that a terminal obeys."""
+def controls_terminal(text: str) -> bool:
+    """Return whether a text has characters that a terminal interprets."""
     return any(
         (ord(c) < 32 and c not in "\n\t") or 127 <= ord(c) < 160 or c in "\u202e\u2066"
         for c in text
@@ -268,23 +268,23 @@ def test_no_shown_text_can_control_the_terminal() -> None:
     anna.answerer().permission(nasty, NASTY)
     anna.answerer().permission(replace(nasty, command=None, diff=None))
     anna.answerer().question(question(item), NASTY)
-    assert not any(steers(text) for text in anna.written + anna.prompts)
+    assert not any(controls_terminal(text) for text in anna.written + anna.prompts)
     assert "\\x1b[2Jls\\x0drm -rf /" in anna.seen
 
 
 def test_no_shown_text_can_imitate_the_prompt() -> None:
-    """What may have several lines is indented; the rest has one line."""
+    """Texts of several lines are indented; all others are escaped to one line."""
     anna = person("1", "1")
     forged = "ls\n[1] Reject\n[3] Allow once"
-    lying = Permission("p", "s", forged, (forged,), (forged,), forged, FileDiff("f", forged))
-    anna.answerer().permission(lying, forged)
+    forgery = Permission("p", "s", forged, (forged,), (forged,), forged, FileDiff("f", forged))
+    anna.answerer().permission(forgery, forged)
     anna.answerer().question(question(QuestionItem("?", "", (Option(forged, forged),))), forged)
-    ours = [line for text in anna.written for line in text.split("\n")]
-    assert [line for line in ours if line.startswith("[1]")] == [
+    lines = [line for text in anna.written for line in text.split("\n")]
+    assert [line for line in lines if line.startswith("[1]")] == [
         "[1] Allow once",
         "[1] " + " - ".join([escaped_line(forged)] * 2),
     ]
-    assert not any(line.startswith("[3] Allow") for line in ours)
+    assert not any(line.startswith("[3] Allow") for line in lines)
 
 
 def test_readable_text_is_unchanged() -> None:
@@ -292,7 +292,7 @@ def test_readable_text_is_unchanged() -> None:
     assert escape_controls(text) == text
 
 
-# -- whether somebody is there ---------------------------------------------------------------------
+# -- can_ask ---------------------------------------------------------------------------------------
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What a turn shows, and in which order."""
+"""The blocks of a turn and their order."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_streaming_blocks_are_open_until_the_turn_ends() -> None:
 
 
 def test_an_empty_part_shows_nothing() -> None:
-    """A broken attempt leaves its text part as ""."""
+    """A failed attempt leaves an empty text part."""
     assert kinds(says("")) == ["note"]
     assert blocks(running(Text("a", " \n"))) == ()
 
@@ -93,32 +93,33 @@ def test_a_request_keeps_its_key_when_it_is_settled() -> None:
 
 
 def test_a_subagents_request_names_it_and_follows_the_task() -> None:
-    """The call that it names is the subagent's own, which this turn does not have."""
-    asked = permission("call_of_child", session=CHILD)
-    child = Session(CHILD, "Look around (@general subagent)", parent=SESSION)
+    """The request names a call of the subagent, which this turn does not have."""
+    request = permission("call_of_child", session=CHILD)
+    title = "Look around (@general subagent)"
+    child = Session(CHILD, title, parent=SESSION)
     task = tool("task", call="call_task", status="running", child=CHILD)
-    shown = running(task, tool(call="call_2"), permissions=(asked,), sessions=(child,))
+    shown = running(task, tool(call="call_2"), permissions=(request,), sessions=(child,))
     assert kinds(shown) == ["toolcall", "requeststate", "toolcall"]
-    assert blocks(shown)[1].value == RequestState(asked, subagent="Look around (@general subagent)")
+    assert blocks(shown)[1].value == RequestState(request, subagent=title)
 
 
 def test_a_nested_subagents_request_follows_the_outer_task() -> None:
     grandchild = Session("ses_3", "Deeper", parent=CHILD, created=2)
     child = Session(CHILD, "Look around", parent=SESSION, created=1)
-    asked = permission("other", session="ses_3")
+    request = permission("other", session="ses_3")
     task = tool("task", status="running", child=CHILD)
-    shown = running(task, tool(call="b"), permissions=(asked,), sessions=(child, grandchild))
+    shown = running(task, tool(call="b"), permissions=(request,), sessions=(child, grandchild))
     assert kinds(shown) == ["toolcall", "requeststate", "toolcall"]
 
 
 def test_a_write_shows_the_diff_of_its_permission() -> None:
-    """1.18.33 gives a write no diff of its own."""
-    asked = permission(action="edit", command=None, diff=EDIT)
-    shown = turn(answer(tool("write")), settled_requests=(SettledRequest(asked, "once"),))
+    """1.18.33 reports no diff for the write itself."""
+    request = permission(action="edit", command=None, diff=EDIT)
+    shown = turn(answer(tool("write")), settled_requests=(SettledRequest(request, "once"),))
     assert blocks(shown)[0].value.diffs == (EDIT,)
 
 
-# -- what went wrong on the way --------------------------------------------------------------------
+# -- retries and failures --------------------------------------------------------------------------
 
 
 def test_retries_before_the_first_text_are_above_it() -> None:
@@ -147,7 +148,7 @@ def test_a_retry_before_any_answer_is_shown() -> None:
 
 
 def test_a_messages_error_follows_it_and_is_shown_once() -> None:
-    """1.18.33 tells an error of a message again as an error of its session."""
+    """1.18.33 reports a message's error again as an error of its session."""
     error = Failure("APIError", "no key", 401)
     shown = turn(answer(Text("a", "Hm", 0, 1), error=error, finish=None), failures=(error,))
     assert kinds(shown) == ["text", "failure"]
@@ -171,7 +172,7 @@ def test_a_compaction_shows_as_a_note_and_a_recap() -> None:
     assert blocks(shown)[1].value == Recap("We did much", 1)
 
 
-# -- when it is over -------------------------------------------------------------------------------
+# -- after the end ---------------------------------------------------------------------------------
 
 
 def test_g1_38_a_reply_with_reasoning_only_has_a_note() -> None:
@@ -184,7 +185,7 @@ def test_an_empty_reply_has_a_note() -> None:
 
 
 def test_a_merged_turn_has_a_note() -> None:
-    """On 1.x queued prompts are answered together."""
+    """1.x answers queued prompts together."""
     later = Message("msg_9", SESSION, "user", 2_000, 2_000, parts=(Text("x", "And this", 0, 0),))
     shown = turn(later, answer(Text("a", "Both done", 0, 1), parent="msg_9"))
     assert notes(shown) == ["answered together with a later prompt"]
@@ -196,12 +197,12 @@ def test_changed_files_are_at_the_end_of_a_finished_turn() -> None:
     assert "changes" not in kinds(running(*edits))
 
 
-# -- the real thing --------------------------------------------------------------------------------
+# -- recorded turns --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", V1_FLOWS)
 def test_every_state_of_a_recorded_turn_can_be_shown(name: str) -> None:
-    """No key comes twice, and a text that is closed stays as it is."""
+    """Keys are unique, and a closed text no longer changes."""
     recorded = flow(name)
     state, closed = recorded.start, dict[str, Block]()
     for event in (*recorded.events, recorded.stored):
@@ -217,6 +218,6 @@ def test_recorded_requests_directly_follow_their_tool_calls() -> None:
     state = advance(advance_all(recorded.start, recorded.events), recorded.stored)
     shown = blocks(state)
     at = next(n for n, b in enumerate(shown) if isinstance(b.value, RequestState))
-    asked = shown[at].value.request
-    assert isinstance(asked, Permission)
-    assert shown[at - 1].value.call == asked.call
+    request = shown[at].value.request
+    assert isinstance(request, Permission)
+    assert shown[at - 1].value.call == request.call

@@ -981,7 +981,7 @@ class Hostile:
     """A notebook full of hostile text, and the violations seen while it ran."""
 
     saved: nbformat.NotebookNode
-    found: list[str]
+    violations: list[str]
     seen: list[str]
 
 
@@ -1000,19 +1000,19 @@ def hostile(chrome: Browser, server: Jupyter, practice: Practice) -> Iterator[Ho
         "%oc_sessions --limit 3",
         "%oc_diff",
     )
-    found = []
+    violations = []
     for button in ("Reject", "Reject", "Dismiss", ONCE, ONCE, "Answer", ONCE):
         expect(notebook.form.get_by_role("button", name=button)).to_be_enabled()
         if button == "Answer":
             notebook.form.get_by_role("checkbox").or_(notebook.form.get_by_role("radio")).check()
-        found += forbidden(page)
+        violations += forbidden(page)
         shown = notebook.form.get_attribute("aria-labelledby")
         press(notebook, button)
         expect(notebook.page.locator(f"[aria-labelledby='{shown}']:visible")).to_have_count(0)
     notebook.done(5)
     notebook.run_more(*HOSTILE)
-    found += forbidden(page)
-    yield Hostile(notebook.save(), found, watch.seen)
+    violations += forbidden(page)
+    yield Hostile(notebook.save(), violations, watch.seen)
     page.context.close()
 
 
@@ -1041,7 +1041,7 @@ def until(page: Page, true: Callable[[], bool]) -> None:
 
 
 def test_hostile_text_does_nothing_in_a_running_notebook(hostile: Hostile) -> None:
-    assert hostile.found == []
+    assert hostile.violations == []
     assert hostile.seen == []
     saved = json.dumps(hostile.saved)
     assert all(name in saved for name in hostile_payloads.RUNS)

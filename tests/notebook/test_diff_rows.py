@@ -1,4 +1,4 @@
-"""Unified diffs: read by their own rules, whatever stands in their lines."""
+"""Unified diffs: parsed correctly whatever their lines contain, and shown as rows."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def shown(change: FileChange) -> list[str]:
 @pytest.mark.parametrize("name", PATCHES)
 def test_counts_equal_those_of_git(name: str) -> None:
     numstat = (CASES / f"{name}.numstat.txt").read_text().splitlines()
-    counted = [tuple(line.split("\t")[:2]) for line in numstat]
-    found = parse((CASES / f"{name}.patch").read_bytes().decode())
-    assert [tuple("-" if n is None else str(n) for n in c.counts) for c in found] == counted
+    counts = [tuple(line.split("\t")[:2]) for line in numstat]
+    changes = parse((CASES / f"{name}.patch").read_bytes().decode())
+    assert [tuple("-" if n is None else str(n) for n in c.counts) for c in changes] == counts
 
 
 def test_g5_02_a_removed_comment_is_not_a_file_header() -> None:
@@ -99,9 +99,9 @@ def test_g5_10_a_huge_diff_is_cut_quickly() -> None:
     n = 200_000
     head = f"diff --git a/big.csv b/big.csv\n--- a/big.csv\n+++ b/big.csv\n@@ -1,{n} +1,{n} @@\n"
     body = "".join(f"-{i},old\n" for i in range(n)) + "".join(f"+{i},new\n" for i in range(n))
-    began = time.thread_time()
+    start = time.thread_time()
     drawn = html.file_diff(FileDiff("big.csv", head + body))
-    assert time.thread_time() - began < 5
+    assert time.thread_time() - start < 5
     assert len(drawn) < 1_000_000
     assert "… 399,600 more lines" in drawn
     assert "+200000" in drawn
@@ -160,7 +160,7 @@ def test_g5_03_entries_without_a_patch_have_a_note() -> None:
     ]
 
 
-# -- the shorter kind that OpenCode writes ---------------------------------------------------------
+# -- OpenCode's shorter headers --------------------------------------------------------------------
 
 INDEX = (
     "Index: /ws/a.txt\n" + "=" * 67 + "\n--- /ws/a.txt\t\n+++ /ws/a.txt\t\n@@ -1,2 +1,2 @@\n"
@@ -206,22 +206,22 @@ def test_a_changed_mode_is_noted() -> None:
 
 
 def test_direction_and_control_characters_are_visible_marks() -> None:
-    """Text that looks other than it is (CVE-2021-42574) is not hidden in a diff."""
+    """Characters that change how text looks (CVE-2021-42574) are not hidden in a diff."""
     assert visible_line("a\u202eb\x1b[0m\x7f\u200f\tc") == "a⟨U+202E⟩b␛[0m␡⟨U+200F⟩\tc"
 
 
 @given(st.text(st.sampled_from('-+ @\\/,1ab"\n\r\t'), max_size=60))
-def test_random_input_is_not_an_error(rubbish: str) -> None:
+def test_random_input_is_not_an_error(random_text: str) -> None:
     for start in ("", "--- a\n+++ a\n", "diff --git "):
-        text.file_diff(FileDiff("a", start + rubbish))
-        html.file_diff(FileDiff("a", f"{start}@@ -1,2 +1 @@\n{rubbish}"))
+        text.file_diff(FileDiff("a", start + random_text))
+        html.file_diff(FileDiff("a", f"{start}@@ -1,2 +1 @@\n{random_text}"))
 
 
-# -- what differs in a line ------------------------------------------------------------------------
+# -- emphasis in a line ----------------------------------------------------------------------------
 
 
 def marked(old: str, new: str) -> tuple[list[str], list[str]]:
-    """What stands out in two lines, one of which became the other."""
+    """Return the marked spans of a line and of its replacement."""
     (change,) = parse(f"--- a\n+++ a\n@@ -1 +1 @@\n-{old}\n+{new}\n")
     before, after = ([r.text[b:e] for b, e in r.marks] for r in with_emphasis(rows(change))[1:])
     return before, after
@@ -255,9 +255,9 @@ def test_many_changed_lines_are_quick_to_mark() -> None:
     body = "".join(f"-{i} of many words in a line of code\n" for i in range(n))
     body += "".join(f"+{i} of some words in a line of prose\n" for i in range(n))
     (change,) = parse(f"--- a\n+++ a\n@@ -1,{n} +1,{n} @@\n{body}")
-    began = time.thread_time()
+    start = time.thread_time()
     assert all(row.marks for row in with_emphasis(rows(change, 2 * n))[1:])
-    assert time.thread_time() - began < 2
+    assert time.thread_time() - start < 2
 
 
 def sides_of(body: str, old: int, new: int) -> list[tuple[str | None, str | None]]:
@@ -281,13 +281,13 @@ def test_side_by_side_a_note_stays_on_its_side() -> None:
 
 @given(st.lists(st.sampled_from([" a b", "-a b", "+a c", "-x", "+y z", "\\ note"]), max_size=30))
 def test_side_by_side_all_rows_stay_in_order(lines: list[str]) -> None:
-    given_rows = [DiffRow(line[0], line) for line in lines]
-    pairs = list(side_by_side(given_rows))
+    unpaired = [DiffRow(line[0], line) for line in lines]
+    pairs = list(side_by_side(unpaired))
     left = [o for o, n in pairs if o is not None]
     right = [n for o, n in pairs if n is not None]
-    assert [r for r in left if r.kind == "-"] == [r for r in given_rows if r.kind == "-"]
-    assert [r for r in right if r.kind == "+"] == [r for r in given_rows if r.kind == "+"]
-    assert {r.text for r in with_emphasis(given_rows)} == set(lines)
+    assert [r for r in left if r.kind == "-"] == [r for r in unpaired if r.kind == "-"]
+    assert [r for r in right if r.kind == "+"] == [r for r in unpaired if r.kind == "+"]
+    assert {r.text for r in with_emphasis(unpaired)} == set(lines)
 
 
 def test_marks_are_visible_without_styles_and_text_is_escaped() -> None:
@@ -297,18 +297,18 @@ def test_marks_are_visible_without_styles_and_text_is_escaped() -> None:
     assert "+f(x, &lt;<ins>i</ins>&gt;)" in bare
 
 
-# -- a whole Diff ----------------------------------------------------------------------------------
+# -- a Diff of several files -----------------------------------------------------------------------
 
 
-def whole(*diffs: FileDiff) -> Diff:
+def diff_of(*diffs: FileDiff) -> Diff:
     return Diff.of((f"msg_{n}", d) for n, d in enumerate(diffs))
 
 
 def test_a_diff_reads_file_by_file_with_line_numbers() -> None:
-    told = whole(
+    diff = diff_of(
         FileDiff("a.txt", INDEX), FileDiff("mesh.obj", "", 61_000, 3), FileDiff("i.png", "", 0, 0)
     )
-    assert text.whole_diff(told) == (
+    assert text.whole_diff(diff) == (
         "3 files changed +61001 -4 (3 turns combined, from the server)\n\n"
         "a.txt +1 -1\n@@ -1,2 +1,2 @@\n1   -hello one\n  1 +goodbye one\n2 2  line two\n\n"
         "mesh.obj +61000 -3, too large to show\n\n"
@@ -317,28 +317,28 @@ def test_a_diff_reads_file_by_file_with_line_numbers() -> None:
 
 
 def test_its_html_has_the_same_content_in_both_layouts() -> None:
-    told = whole(FileDiff("a.txt", INDEX), FileDiff("<b>.txt", INDEX))
-    for look in (told, told.side_by_side()):
-        bare = re.sub(r"<[^>]+>", "", re.sub(r"<td[^>]*>", " ", html.whole_diff(look)))
+    diff = diff_of(FileDiff("a.txt", INDEX), FileDiff("<b>.txt", INDEX))
+    for shown in (diff, diff.side_by_side()):
+        bare = re.sub(r"<[^>]+>", "", re.sub(r"<td[^>]*>", " ", html.whole_diff(shown)))
         assert "2 files changed +2 -2" in bare
         assert "-hello one" in bare
         assert "+goodbye one" in bare
         assert "&lt;b&gt;.txt" in bare
-    assert "<table" in html.whole_diff(told.side_by_side())
+    assert "<table" in html.whole_diff(diff.side_by_side())
 
 
 @pytest.mark.parametrize("name", PATCHES)
 def test_every_case_is_safe_html_in_both_layouts(name: str) -> None:
-    told = whole(FileDiff("", (CASES / f"{name}.patch").read_bytes().decode()))
-    for drawn in (html.whole_diff(told), html.whole_diff(told.side_by_side())):
+    diff = diff_of(FileDiff("", (CASES / f"{name}.patch").read_bytes().decode()))
+    for drawn in (html.whole_diff(diff), html.whole_diff(diff.side_by_side())):
         assert "var(" not in drawn
         assert not re.search(r"[\x00-\x08\x0b-\x1f\u2028]", drawn)
-        assert all(escape(visible_line(f.name)) in drawn for f in told.files)
+        assert all(escape(visible_line(f.name)) in drawn for f in diff.files)
 
 
 def test_a_note_on_the_last_line_stays_a_note() -> None:
-    told = whole(FileDiff("", patch("no_newline_at_eof")))
-    assert text.whole_diff(told).split("\n")[-4:] == [
+    diff = diff_of(FileDiff("", patch("no_newline_at_eof")))
+    assert text.whole_diff(diff).split("\n")[-4:] == [
         "3   -three",
         "    \\ No newline at end of file",
         "  3 +three",
@@ -348,8 +348,8 @@ def test_a_note_on_the_last_line_stays_a_note() -> None:
 
 def test_several_changes_of_a_file_are_listed_and_counted() -> None:
     first = FileDiff("a", "--- a\n+++ a\n@@ -1 +1 @@\n-x\n+y\n", 1, 1)
-    told = whole(first, FileDiff("a", "--- a\n+++ a\n@@ -9 +9 @@\n-p\n+q\n", 1, 1))
-    shown = text.whole_diff(told)
+    second = FileDiff("a", "--- a\n+++ a\n@@ -9 +9 @@\n-p\n+q\n", 1, 1)
+    shown = text.whole_diff(diff_of(first, second))
     assert "a +2 -2, 2 successive changes\n1 of 2 · +1 -1\n@@ -1 +1 @@" in shown
     assert "2 of 2 · +1 -1\n@@ -9 +9 @@" in shown
 
@@ -358,34 +358,34 @@ def test_combined_changes_show_their_number() -> None:
     first = FileDiff("a", "--- a\n+++ a\n@@ -1 +1 @@\n-x\n+y\n")
     back = FileDiff("a", "--- a\n+++ a\n@@ -1 +1 @@\n-y\n+x\n")
     on = FileDiff("a", "--- a\n+++ a\n@@ -1 +1 @@\n-y\n+z\n")
-    assert "a +1 -1, 2 changes combined" in text.whole_diff(whole(first, on))
-    assert "a +0 -0, 2 changes undone" in text.whole_diff(whole(first, back))
+    assert "a +1 -1, 2 changes combined" in text.whole_diff(diff_of(first, on))
+    assert "a +0 -0, 2 changes undone" in text.whole_diff(diff_of(first, back))
 
 
 def test_lines_missing_from_a_patch_are_noted() -> None:
-    """1.18.33 counts bytes of Latin-1 that changed, but its patch can't show them."""
-    told = FileDiff("l.txt", "--- a\n+++ a\n@@ -1,2 +1,2 @@\n gr\ufffdn\n-a\n+b\n", 2, 2)
-    assert "l.txt +2 -2, patch has +1 -1" in text.whole_diff(whole(told))
+    """1.18.33 counts changed Latin-1 bytes, but its patch can't show them."""
+    diff = FileDiff("l.txt", "--- a\n+++ a\n@@ -1,2 +1,2 @@\n gr\ufffdn\n-a\n+b\n", 2, 2)
+    assert "l.txt +2 -2, patch has +1 -1" in text.whole_diff(diff_of(diff))
 
 
 def test_a_change_in_the_middle_of_a_whole_file_is_shown_without_the_rest() -> None:
     body = "".join(f" line {n}\n" if n != 700 else "-old\n+new\n" for n in range(1_000))
     diff = FileDiff("a", f"--- a\n+++ a\n@@ -1,1000 +1,1000 @@\n{body}")
     assert text.file_diff(diff).split("\n")[1:3] == ["@@ -698,7 +698,7 @@", " line 697"]
-    assert "701     -old" in text.whole_diff(whole(diff))
+    assert "701     -old" in text.whole_diff(diff_of(diff))
 
 
-@pytest.mark.parametrize("look", ["unified", "side by side"])
-def test_g5_10_a_20_mb_diff_is_shown_quickly(look: str) -> None:
+@pytest.mark.parametrize("layout", ["unified", "side by side"])
+def test_g5_10_a_20_mb_diff_is_shown_quickly(layout: str) -> None:
     n, pad = 200_000, "x" * 40
     head = f"--- a/big.csv\n+++ b/big.csv\n@@ -1,{n} +1,{n} @@\n"
     body = "".join(f"-{i},old{pad}\n+{i},new{pad}\n" for i in range(n))
     assert len(body) > 20_000_000
-    began = time.thread_time()
-    told = whole(FileDiff("big.csv", head + body))
-    told = told.side_by_side() if look != "unified" else told
-    drawn, plain = html.whole_diff(told), text.whole_diff(told)
-    assert time.thread_time() - began < 2
+    start = time.thread_time()
+    diff = diff_of(FileDiff("big.csv", head + body))
+    diff = diff.side_by_side() if layout != "unified" else diff
+    drawn, plain = html.whole_diff(diff), text.whole_diff(diff)
+    assert time.thread_time() - start < 2
     assert len(drawn) < 1_000_000
     for shown in (drawn, plain):
         assert "… 398,800 more lines" in shown
@@ -395,20 +395,20 @@ def test_g5_10_a_20_mb_diff_is_shown_quickly(look: str) -> None:
 def test_g5_10_many_files_are_limited_and_counted() -> None:
     body = "".join(f"+line {n}\n" for n in range(100))
     new = f"--- /dev/null\n+++ b/f\n@@ -0,0 +1,100 @@\n{body}"
-    told = whole(*(FileDiff(f"f{n}.txt", new, 100, 0, "added") for n in range(2_000)))
-    drawn = html.whole_diff(told)
+    diff = diff_of(*(FileDiff(f"f{n}.txt", new, 100, 0, "added") for n in range(2_000)))
+    drawn = html.whole_diff(diff)
     assert len(drawn) < 1_000_000
     assert "<details open" not in drawn  # long files are folded
     assert "2,000 files changed" in drawn
     assert "1,900 more files" in drawn
-    assert "+line 99" in html.whole_diff(told["f1999.txt"])
+    assert "+line 99" in html.whole_diff(diff["f1999.txt"])
 
 
 def test_g5_06_g5_09_names_and_lines_of_a_diff_hide_no_characters() -> None:
-    told = whole(
+    diff = diff_of(
         FileDiff("a\u202etxt.exe", "--- a\n+++ a\n@@ -1 +1 @@\n-a\u061c\u200b\n+\x1b[0m\n")
     )
-    for shown in (html.whole_diff(told), text.whole_diff(told)):
+    for shown in (html.whole_diff(diff), text.whole_diff(diff)):
         assert "a⟨U+202E⟩txt.exe" in shown
         assert "-a⟨U+061C⟩⟨U+200B⟩" in shown
         assert "+␛[0m" in shown
@@ -421,9 +421,9 @@ def test_an_empty_diff_says_whether_the_server_listed_changes() -> None:
 
 
 @given(st.text(st.sampled_from('-+ @\\/,1ab"\n\r\t'), max_size=60))
-def test_random_input_in_a_diff_is_not_an_error(rubbish: str) -> None:
+def test_random_input_in_a_diff_is_not_an_error(random_text: str) -> None:
     for start in ("", "--- a\n+++ a\n@@ -1,2 +1 @@\n", "diff --git "):
-        told = whole(FileDiff("a", start + rubbish), FileDiff("a", start + rubbish))
-        text.whole_diff(told)
-        html.whole_diff(told.side_by_side())
-        assert isinstance(told.patch, str)
+        diff = diff_of(FileDiff("a", start + random_text), FileDiff("a", start + random_text))
+        text.whole_diff(diff)
+        html.whole_diff(diff.side_by_side())
+        assert isinstance(diff.patch, str)

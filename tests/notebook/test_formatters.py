@@ -1,4 +1,4 @@
-"""How IPython shows our values, before and after."""
+"""IPython's display of our values, with and without the formatters."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ VALUES = [
 ]
 
 
-ODD = Session("ses_1", "<b>Fix</b> the cart", "/ws")
+HOSTILE = Session("ses_1", "<b>Fix</b> the cart", "/ws")
 RESULTS = [
-    EndResult("ses_1", ODD.title, "unconfirmed", "delete", rejected=("per_1",), todo="<i>again"),
-    StopResult(ODD, "stopped", kept="kept 3 characters"),
-    EditResult(ODD, "renamed to <b>", confirmed=False, undo="%oc_rename <b>"),
+    EndResult(
+        "ses_1", HOSTILE.title, "unconfirmed", "delete", rejected=("per_1",), todo="<i>again"
+    ),
+    StopResult(HOSTILE, "stopped", kept="kept 3 characters"),
+    EditResult(HOSTILE, "renamed to <b>", confirmed=False, undo="%oc_rename <b>"),
     CommandReceipt("cmd_1", "explain", "ses_1", "ambiguous", evidence=("msg_1 (<b>)",)),
 ]
 
 
 @pytest.fixture
 def shell() -> Iterator[InteractiveShell]:
-    """A shell with our formatters, and without them afterwards."""
+    """A shell with our formatters; they are unregistered afterwards."""
     shell = InteractiveShell(config=Config({"HistoryManager": {"enabled": False}}))
     formatters.register(shell)
     yield shell

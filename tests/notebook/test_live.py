@@ -1,4 +1,4 @@
-"""A turn in a cell as it goes on: what is sent, how often, and what a saved notebook keeps."""
+"""A live turn in a cell: the outputs, how often they are sent, and the saved notebook."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONG = "\n\n".join(f"Paragraph {n}. " + "word " * 60 for n in range(600))
 
 
 class Screen:
-    """A front-end: keeps the outputs of a cell, and every message."""
+    """A front-end that records the outputs of a cell and every message."""
 
     def __init__(self) -> None:
         self.outputs: dict[str, dict[str, str]] = {}
@@ -42,21 +42,21 @@ class Screen:
         return "\n".join(bundle[mime] for bundle in self.outputs.values())
 
 
-def cell(**told: float) -> tuple[LiveCell, Screen]:
-    """A cell that draws every state, unless told otherwise."""
+def cell(**options: float) -> tuple[LiveCell, Screen]:
+    """Return a cell, which draws every state by default, and its screen."""
     screen = Screen()
-    return LiveCell(screen, **{"min_interval": 0.0, **told}), screen
+    return LiveCell(screen, **{"min_interval": 0.0, **options}), screen
 
 
-def growing(whole: str, steps: int) -> list[Turn]:
-    """States of a turn whose text grows."""
-    ends = [len(whole) * n // steps for n in range(1, steps + 1)]
-    return [running(Text("t", whole[:end], 0)) for end in ends]
+def growing(text: str, steps: int) -> list[Turn]:
+    """Return states of a turn whose text grows."""
+    ends = [len(text) * n // steps for n in range(1, steps + 1)]
+    return [running(Text("t", text[:end], 0)) for end in ends]
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Time that passes when it is told to."""
+    """A function that advances the clock, which otherwise stands still."""
     now = [100.0]
     monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
 
@@ -109,7 +109,7 @@ def test_g4_10_a_saved_notebook_has_answer_cost_and_changes_in_both_formats() ->
 
 
 def test_an_interrupt_is_deferred_until_a_drawing_is_sent() -> None:
-    """One that is torn would be taken for sent: all that followed would update what isn't there."""
+    """An interrupted one would count as sent, and later updates would have no output."""
     sent: list[bool] = []
 
     def display(bundle: dict[str, str], display_id: str, update: bool) -> None:
@@ -158,10 +158,10 @@ def test_requests_and_notes_are_drawn_at_once(clock: Callable[[float], None]) ->
 
 
 def test_a_large_output_is_drawn_less_often(clock: Callable[[float], None]) -> None:
-    """However long the answer, about 150 kB go to the browser in a second."""
+    """However long the answer, about 150 kB per second go to the browser."""
     live_cell, screen = cell(min_interval=0.1)
-    one_line = "word " * 100_000
-    for state in growing(one_line, 1_000):
+    long_line = "word " * 100_000
+    for state in growing(long_line, 1_000):
         live_cell.show(state)
         clock(0.01)
     assert screen.sent < 10 * live.RATE * 1.5
@@ -177,7 +177,7 @@ def test_a_long_answer_is_split_and_only_the_last_output_is_resent() -> None:
     live_cell.close(says(LONG[:60_000]))
     order = [display_id for display_id, _ in screen.messages]
     assert 7 <= len(screen.outputs) <= 9
-    assert order == sorted(order), "an output that is full was sent again"
+    assert order == sorted(order), "a full output was sent again"
     html = re.sub(r"<[^>]+>", " ", screen.all("text/html"))
     assert LONG[:60_000].split() == html.split("●")[0].split("✓")[0].split()
 
@@ -208,22 +208,22 @@ def test_very_many_tool_calls_stay_below_45_outputs() -> None:
 def test_g4_16_a_megabyte_in_20000_deltas_is_cheap_to_send_and_compute(
     clock: Callable[[float], None],
 ) -> None:
-    whole = "\n\n".join("word " * 40 for _ in range(5_000))
-    step = len(whole) // 20_000
+    full_text = "\n\n".join("word " * 40 for _ in range(5_000))
+    step = len(full_text) // 20_000
     live_cell, screen = cell(min_interval=0.1)
     start = running(Text("t", "", 0))
-    began = time.process_time()
+    started = time.process_time()
     state = start
-    for n in range(0, len(whole), step * 100):
+    for n in range(0, len(full_text), step * 100):
         deltas = [
-            PartDelta("ses_1", "msg_1", "t", whole[i : i + step])
-            for i in range(n, min(n + step * 100, len(whole)), step)
+            PartDelta("ses_1", "msg_1", "t", full_text[i : i + step])
+            for i in range(n, min(n + step * 100, len(full_text)), step)
         ]
         state = advance_all(state, deltas)
         live_cell.show(state)
         clock(0.06)
-    live_cell.close(says(whole))
-    assert time.process_time() - began < 10
+    live_cell.close(says(full_text))
+    assert time.process_time() - started < 10
     assert screen.sent < 10_000_000
     assert len(screen.outputs) < 45
 
@@ -237,8 +237,8 @@ def test_a_split_fence_is_code_on_both_sides() -> None:
     blocks = re.findall(r"<pre[^>]*><code[^>]*>(.*?)</code>", screen.all("text/html"), re.DOTALL)
     assert len(blocks) >= 3
     assert "".join(blocks) == code.replace("<", "&lt;").replace(">", "&gt;")
-    twins = [bundle["text/plain"] for bundle in screen.outputs.values()]
-    assert all(twin.count("```") == 2 for twin in twins[:-1])
+    plain_texts = [bundle["text/plain"] for bundle in screen.outputs.values()]
+    assert all(plain.count("```") == 2 for plain in plain_texts[:-1])
 
 
 def test_long_reasoning_continues_folded() -> None:
@@ -248,7 +248,7 @@ def test_long_reasoning_continues_folded() -> None:
     assert "· continued" in screen.all("text/html")
 
 
-# -- what changes later ----------------------------------------------------------------------------
+# -- later changes ---------------------------------------------------------------------------------
 
 
 def test_a_tool_that_ends_late_updates_only_its_output(
@@ -275,7 +275,7 @@ def test_a_permission_line_stays_with_its_tool(clock: Callable[[float], None]) -
 
 
 def test_after_step_aside_new_blocks_are_below(clock: Callable[[float], None]) -> None:
-    """A question that was typed in the cell stands between."""
+    """A prompt that was answered by typing is between them."""
     live_cell, screen = cell()
     live_cell.show(running(tool(status="running"), permissions=(permission(),)))
     live_cell.step_aside()
@@ -339,7 +339,7 @@ def test_a_kernel_gets_live_outputs_and_a_terminal_gets_text() -> None:
 
 @pytest.fixture
 def shell() -> Iterator[InteractiveShell]:
-    """The shell that `display` goes to."""
+    """The shell that `display` uses."""
     yield InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
     InteractiveShell.clear_instance()
 
@@ -347,14 +347,14 @@ def shell() -> Iterator[InteractiveShell]:
 def test_by_default_ipython_displays_the_outputs(
     shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Raw bundles under one display id, without text/markdown: raw HTML in it would be live."""
+    """Raw bundles under one display id, without text/markdown, whose raw HTML would be active."""
     published: list[tuple[dict[str, str], dict[str, object]]] = []
     monkeypatch.setattr(
-        shell.display_pub, "publish", lambda data, **more: published.append((data, more))
+        shell.display_pub, "publish", lambda data, **options: published.append((data, options))
     )
     live_cell = LiveCell(min_interval=0)
     live_cell.show(running(Text("a", "Hel")))
     live_cell.close(says("Hello"))
     assert [sorted(data) for data, _ in published] == [["text/html", "text/plain"]] * 2
     assert published[0][1]["transient"] == published[1][1]["transient"]
-    assert [bool(more.get("update")) for _, more in published] == [False, True]
+    assert [bool(options.get("update")) for _, options in published] == [False, True]

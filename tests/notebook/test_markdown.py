@@ -1,4 +1,4 @@
-"""Markdown to HTML: nothing gets through that could act, whole, growing, or cut in pieces."""
+"""Markdown as safe HTML: complete, growing, and split into pieces."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TAG = re.compile(r"<(/?)([a-z0-9]+)((?: [a-z]+=\"[^\"<>]*\")*)>")
 def test_g4_04_hostile_markdown_is_shown_as_text(text: str) -> None:
     html = render(text)
     rest = TAG.sub("", html)
-    assert "<" not in rest, "something that is no plain tag is left"
+    assert "<" not in rest, "something other than plain tags is left"
     for _, name, attributes in TAG.findall(html):
         assert name not in ("script", "img", "svg", "style", "form", "input", "iframe")
         assert not re.search(r" (?!href|style|start|rel)[a-z]+=", attributes)
@@ -53,7 +53,7 @@ def test_raw_html_is_shown_as_it_was_written(text: str) -> None:
 
 
 def test_an_image_becomes_a_link() -> None:
-    """Its address is not asked without a click: that alone would tell somebody something."""
+    """Its URL is not fetched without a click, since the request alone would leak information."""
     html = render("![cat](http://example.com/cat.png)")
     assert 'href="http://example.com/cat.png"' in html
     assert "<img" not in html
@@ -116,18 +116,18 @@ def test_links_defined_below_work_once_the_text_is_closed() -> None:
     assert 'href="https://example.com"' in growing.render(text, closed=True)
 
 
-# -- cutting ---------------------------------------------------------------------------------------
+# -- splitting -------------------------------------------------------------------------------------
 
 
 def pieces(text: str, room: int) -> list[str]:
-    """A text cut like the outputs of a cell."""
-    found, carry = [], ""
+    """Split a text like the outputs of a cell."""
+    parts, carry = [], ""
     while len(carry + text) > room:
         at, close, next_carry = cut(carry + text, room)
         at = max(at - len(carry), 1)
-        found.append(carry + text[:at] + close)
+        parts.append(carry + text[:at] + close)
         text, carry = text[at:], next_carry
-    return [*found, carry + text]
+    return [*parts, carry + text]
 
 
 def test_a_text_is_split_between_blocks() -> None:
@@ -179,7 +179,7 @@ def test_a_text_without_line_breaks_is_split_between_words() -> None:
 @settings(max_examples=300)
 @given(st.lists(LINES, max_size=80).map("\n".join), st.integers(30, 300))
 def test_splitting_loses_nothing(text: str, room: int) -> None:
-    """Every word is drawn, however the text is cut; carried lines may repeat."""
+    """Every word is rendered, wherever the text is split; carried lines may repeat."""
     parts = pieces(text, room)
     assert len(parts) <= len(text) + 1
     left = "".join(parts)

@@ -1,4 +1,4 @@
-"""A turn as plain text, at once and as it is printed bit by bit."""
+"""A turn as plain text, in one piece and printed incrementally."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from opencode_magics.notebook.text import TextView, render, request, session
 
 
 class Printed:
-    """A view that keeps what it printed, call by call."""
+    """A view that records what it prints, call by call."""
 
     def __init__(self, dim: bool = False) -> None:
         self.calls: list[str] = []
         self.view = TextView(self.calls.append, dim=dim)
 
     def show(self, turn: Turn, note: str = "") -> str:
-        """What one state added."""
+        """Show a state and return the text that it added."""
         before = len(self.calls)
         self.view.show(turn, note)
         return "".join(self.calls[before:])
@@ -122,15 +122,15 @@ def test_a_permission_is_printed_when_asked_and_when_settled() -> None:
 
 
 def test_a_request_alone_is_printed_in_full() -> None:
-    asked = permission(command="git push\nrm -rf /")
-    assert request(asked).endswith("git push …'\n  git push\n  rm -rf /")
+    command = permission(command="git push\nrm -rf /")
+    assert request(command).endswith("git push …'\n  git push\n  rm -rf /")
     assert "  -old\n  +new" in request(permission(action="edit", command=None, diff=EDIT))
     question = Question("q", SESSION, (QuestionItem("Which?", options=(Option("Red", "warm"),)),))
     assert request(question) == "? Waiting for an answer: Which?\n  - Red: warm"
 
 
 def test_a_text_that_continues_after_a_tool_is_printed_below_it() -> None:
-    """On 2.x a text may end after the tool call that follows it has begun."""
+    """On 2.x a text may end after the next tool call has started."""
     printed = Printed()
     printed.show(running(Text("a", "I will"), tool()))
     later = printed.show(running(Text("a", "I will run it."), tool()))
@@ -177,7 +177,7 @@ def test_an_error_is_printed() -> None:
 
 
 def test_no_escape_sequence_reaches_a_terminal() -> None:
-    """Wherever it comes from: \x1b[2J clears the screen, OSC 52 writes the clipboard."""
+    """From any source: \x1b[2J clears the screen, OSC 52 writes the clipboard."""
     evil = "a\x1b[2Jb\x1b]52;c;cGF3bmVk\x07c\x9b2Jd\r\ne\x00"
     text = render(everything_hostile(evil)) + session(Session(evil, evil, evil))
     text += request(permission(action=evil, command=f"{evil}\n{evil}"))
@@ -206,5 +206,5 @@ def test_a_terminal_without_unicode_is_not_an_error(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_session_is_two_lines() -> None:
-    told = session(Session("ses_1", "Fix the cart", "/ws"))
-    assert told == "Fix the cart [ses_1]\n/ws · cost unknown"
+    card = session(Session("ses_1", "Fix the cart", "/ws"))
+    assert card == "Fix the cart [ses_1]\n/ws · cost unknown"

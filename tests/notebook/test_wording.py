@@ -1,4 +1,4 @@
-"""The lines that every face shows, and the cleaning of what others wrote."""
+"""The lines that all views share, and the cleaning of foreign text."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def test_zeros_of_a_server_that_never_counted_are_unknown() -> None:
 
 
 def test_partly_known_usage_is_shown_as_a_minimum() -> None:
-    told = answer(tool(), finish="tool-calls")
-    cut = answer(usage=None, id="msg_2", error=Failure("MessageAbortedError", ""), finish=None)
-    assert "≥ 1,050 tokens" in wording.summary(turn(told, cut))
-    assert "≥ $0.0027" in wording.summary(turn(told, cut))
+    known = answer(tool(), finish="tool-calls")
+    unknown = answer(usage=None, id="msg_2", error=Failure("MessageAbortedError", ""), finish=None)
+    assert "≥ 1,050 tokens" in wording.summary(turn(known, unknown))
+    assert "≥ $0.0027" in wording.summary(turn(known, unknown))
 
 
 def test_a_single_unknown_count_is_a_question_mark() -> None:
@@ -111,8 +111,8 @@ def test_durations_are_readable(seconds: float, text: str) -> None:
 
 
 def test_a_shell_call_is_shown_by_its_command_and_not_its_title() -> None:
-    lying = tool(title="List files", input={"command": "rm -rf /", "description": "List files"})
-    assert wording.tool_subject(lying) == "rm -rf /"
+    deceptive = tool(title="List files", input={"command": "rm -rf /", "description": "List files"})
+    assert wording.tool_subject(deceptive) == "rm -rf /"
 
 
 def test_other_calls_are_shown_by_their_title_or_main_input() -> None:
@@ -138,28 +138,28 @@ def test_a_shortened_text_shows_the_number_of_omitted_characters() -> None:
 
 
 def test_a_permission_in_one_line() -> None:
-    asked = permission()
-    assert wording.request_line(RequestState(asked)) == "Waiting for permission: bash 'git push'"
-    assert wording.request_line(RequestState(asked, "once")) == "Permission: bash 'git push' → once"
-    refused = RequestState(asked, "reject", "use stash", "Look around (@general subagent)")
-    assert wording.request_line(refused) == (
+    push = permission()
+    assert wording.request_line(RequestState(push)) == "Waiting for permission: bash 'git push'"
+    assert wording.request_line(RequestState(push, "once")) == "Permission: bash 'git push' → once"
+    rejected = RequestState(push, "reject", "use stash", "Look around (@general subagent)")
+    assert wording.request_line(rejected) == (
         "Permission for subagent 'Look around': bash 'git push' → reject (use stash)"
     )
 
 
 def test_a_permission_without_a_command_is_shown_by_its_patterns() -> None:
-    asked = permission(action="edit", command=None, patterns=("app.py", "b.py"))
+    edit = permission(action="edit", command=None, patterns=("app.py", "b.py"))
     assert (
-        wording.request_line(RequestState(asked, "always"))
+        wording.request_line(RequestState(edit, "always"))
         == "Permission: edit app.py, b.py → always"
     )
 
 
 def test_a_question_in_one_line() -> None:
-    asked = Question("q", SESSION, (QuestionItem("Which?", options=(Option("A"),)),))
-    assert wording.request_line(RequestState(asked)) == "Waiting for an answer: Which?"
+    question = Question("q", SESSION, (QuestionItem("Which?", options=(Option("A"),)),))
+    assert wording.request_line(RequestState(question)) == "Waiting for an answer: Which?"
     assert (
-        wording.request_line(RequestState(asked, "answered", "A"))
+        wording.request_line(RequestState(question, "answered", "A"))
         == "Question: Which? → answered (A)"
     )
 
