@@ -1,4 +1,4 @@
-"""The columns of a history: sessions, messages, steps, parts and tool calls, and their rows."""
+"""Columns and rows of a history's frames: sessions, messages, steps, parts and tool calls."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class SessionRow(NamedTuple):
-    """A session and what other sessions and the server say about it."""
+    """A session with its place in the session tree, its status and its original."""
 
     session: Session
     root: str | None = None
@@ -51,43 +51,38 @@ class SessionRow(NamedTuple):
 
 
 def session_rows(sessions: Iterable[Session]) -> Iterator[SessionRow]:
-    """Sessions with their place in the tree of all that are given."""
-    listed = {s.id: s for s in sessions}
-    for session in listed.values():
+    """Yield each session with its place in the tree that these sessions form."""
+    sessions_by_id = {s.id: s for s in sessions}
+    for session in sessions_by_id.values():
         path = [session.id]
-        while (parent := listed[path[-1]].parent) in listed and parent not in path:
+        while (parent := sessions_by_id[path[-1]].parent) in sessions_by_id and parent not in path:
             path.append(parent)
-        # A parent that is not there, or a circle: how deep it is nobody knows.
-        known = parent is None
-        yield SessionRow(session, path[-1], len(path) - 1 if known else None)
+        # The depth is unknown if a parent is missing or the tree has a cycle.
+        reaches_root = parent is None
+        yield SessionRow(session, path[-1], len(path) - 1 if reaches_root else None)
 
 
 def _model(name: str) -> Callable[[Any], Any]:
     return lambda v: getattr(v.model, name) if isinstance(v.model, ModelRef) else None
 
 
-def _used(name: str) -> Callable[[Any], Any]:
-    return lambda v: getattr(v, name) if isinstance(v, Usage) else None
-
-
 _TOKENS = {
-    "input": "Tokens of prompts that did not come from the cache.",
+    "input": "Prompt tokens that did not come from the cache.",
     "output": "Tokens of answers, without reasoning.",
     "reasoning": "Tokens of reasoning, billed as output.",
     "cache_read": "Prompt tokens read from the provider's cache; not in `input`.",
-    "cache_write": "Prompt tokens written into the cache; not in `input`.",
+    "cache_write": "Prompt tokens written to the cache; not in `input`.",
 }
 
 
-def _usage(read: Callable[[Any], Usage | None], cost: str) -> dict[str, Column]:
-    """The cost and the five token columns."""
+def _usage(read: Callable[[Any], Usage | None], about_cost: str) -> dict[str, Column]:
+    """Return the cost column and the five token columns."""
 
-    def of(name: str) -> Callable[[Any], Any]:
-        field = _used(name)
-        return lambda row: field(read(row))
+    def reader(name: str) -> Callable[[Any], Any]:
+        return lambda row: getattr(read(row), name, None)
 
-    tokens = {name: Column(COUNT, of(name), about) for name, about in _TOKENS.items()}
-    return {"cost": Column(NUMBER, of("cost"), cost)} | tokens
+    tokens = {name: Column(COUNT, reader(name), about) for name, about in _TOKENS.items()}
+    return {"cost": Column(NUMBER, reader("cost"), about_cost)} | tokens
 
 
 def _session(read: Callable[[Session], Any]) -> Callable[[SessionRow], Any]:
@@ -95,41 +90,47 @@ def _session(read: Callable[[Session], Any]) -> Callable[[SessionRow], Any]:
 
 
 SESSIONS: Columns = {
-    "title": Column(TEXT, _session(lambda s: s.title), "Its title."),
+    "title": Column(TEXT, _session(lambda s: s.title), "Session title."),
     "updated": Column(
         TIME,
         _session(lambda s: s.updated),
-        "When it last worked: begin and end of turns (a shell run or a new title don't count).",
+        "Start or end of the latest turn (a shell run or a new title doesn't count).",
     ),
     "model": Column(CATEGORY, _session(_model("id")), "Model of the latest prompt."),
-    "agent": Column(CATEGORY, _session(lambda s: s.agent), "The agent of the latest prompt."),
+    "agent": Column(CATEGORY, _session(lambda s: s.agent), "Agent of the latest prompt."),
     "status": Column(
         CATEGORY,
         lambda r: r.status,
-        "idle, busy or retry; known in the directory that was asked, else NA.",
+        "idle, busy or retry; NA for sessions of other directories.",
     ),
     **_usage(
         _session(lambda s: s.usage),
-        "USD as the server stored it: of the messages that are still there, without subagents.",
+        "USD as the server stored it, for the messages that still exist, without subagents.",
     ),
     "provider": Column(CATEGORY, _session(_model("provider")), "Provider of the latest prompt."),
-    "variant": Column(CATEGORY, _session(_model("variant")), "Its variant (reasoning effort)."),
-    "created": Column(TIME, _session(lambda s: s.created), "When it was made."),
-    "archived": Column(TIME, _session(lambda s: s.archived), "When it was archived."),
-    "parent": Column(TEXT, _session(lambda s: s.parent), "The session it is a subagent of."),
-    "root": Column(TEXT, lambda r: r.root, "The topmost session above it, or itself."),
-    "depth": Column(COUNT, lambda r: r.depth, "Sessions above it; NA if one is not there."),
+    "variant": Column(
+        CATEGORY, _session(_model("variant")), "Model variant (reasoning effort) of that prompt."
+    ),
+    "created": Column(TIME, _session(lambda s: s.created), "Creation time."),
+    "archived": Column(TIME, _session(lambda s: s.archived), "Time of archiving."),
+    "parent": Column(TEXT, _session(lambda s: s.parent), "Parent session, if it is a subagent's."),
+    "root": Column(TEXT, lambda r: r.root, "Topmost session above it, or itself."),
+    "depth": Column(COUNT, lambda r: r.depth, "Number of sessions above it; NA if one is missing."),
     "fork_of": Column(
         TEXT,
         lambda r: r.session.forked_from or r.fork_of,
-        "The session that it is a copy of; on 1.x known once messages are loaded.",
+        "Session that it is a fork of; on 1.x known only after its messages are loaded.",
     ),
-    "files": Column(COUNT, _session(lambda s: s.changed), "Files changed; no server tells."),
-    "additions": Column(COUNT, _session(lambda s: s.additions), "Lines added; no server tells."),
-    "deletions": Column(COUNT, _session(lambda s: s.deletions), "Lines gone; no server tells."),
-    "directory": Column(CATEGORY, _session(lambda s: s.directory), "Where it works."),
-    "project": Column(CATEGORY, _session(lambda s: s.project), "The project of the directory."),
-    "id": Column(TEXT, _session(lambda s: s.id), "The session's id."),
+    "files": Column(COUNT, _session(lambda s: s.changed), "Files changed; no server reports it."),
+    "additions": Column(
+        COUNT, _session(lambda s: s.additions), "Lines added; no server reports it."
+    ),
+    "deletions": Column(
+        COUNT, _session(lambda s: s.deletions), "Lines deleted; no server reports it."
+    ),
+    "directory": Column(CATEGORY, _session(lambda s: s.directory), "Working directory."),
+    "project": Column(CATEGORY, _session(lambda s: s.project), "Project of the directory."),
+    "id": Column(TEXT, _session(lambda s: s.id), "Session id."),
 }
 
 
@@ -137,36 +138,36 @@ SESSIONS: Columns = {
 
 
 class _Speed(NamedTuple):
-    """How fast a message came: seconds to the first token, tokens per second, or why not known."""
+    """Seconds to the first token, tokens per second, and the reason if the rate is unknown."""
 
     first: float | None = None
     rate: float | None = None
-    why: str | None = None
+    note: str | None = None
 
 
-_TOO_SHORT = 100  # ms; times are stored to the millisecond, and words come in bursts
+_TOO_SHORT = 100  # ms; times are stored to the millisecond, and tokens arrive in bursts
 
 
 def _speed(message: Message, usage: Usage | None) -> _Speed:
     if message.role != "assistant":
         return _Speed()
     if message.completed is None or message.created is None:
-        return _Speed(why="unfinished")
-    said = [p for p in message.parts if isinstance(p, Text | Reasoning) and p.start is not None]
-    starts = [p.start for p in said if p.start is not None]
+        return _Speed(note="unfinished")
+    texts = [p for p in message.parts if isinstance(p, Text | Reasoning) and p.start is not None]
+    starts = [p.start for p in texts if p.start is not None]
     if not starts:
-        return _Speed(why="no text: tool calls have no time of their first token")
+        return _Speed(note="no text: tool calls have no time of their first token")
     begin = min(starts)
     first = (begin - message.created) / 1000 if begin >= message.created else None
     if sum(isinstance(p, StepEnd) for p in message.parts) > 1:
-        return _Speed(first, why="several steps")
+        return _Speed(first, note="several steps")
     if usage is None or usage.output is None:
-        return _Speed(first, why="usage unknown")
-    # A call begins when its arguments are complete; they are output, too.
-    ends = [p.end for p in said] + [t.start for t in message.tools]
+        return _Speed(first, note="usage unknown")
+    # A tool call starts when the model has written its arguments, which are output, too.
+    ends = [p.end for p in texts] + [t.start for t in message.tools]
     end = max((e for e in ends if e is not None), default=begin)
     if end - begin < _TOO_SHORT:
-        return _Speed(first, why="too short to tell")
+        return _Speed(first, note="too short to tell")
     return _Speed(first, (usage.output + (usage.reasoning or 0)) * 1000 / (end - begin))
 
 
@@ -174,9 +175,10 @@ SHELL = "shell"
 
 
 def outcome(message: Message) -> str | None:
-    """How an answer ended: succeeded, rejected, aborted, failed, interrupted or unfinished.
+    """Return the outcome of an answer; None for other messages.
 
-    Or "shell": a command that a person ran, which is no answer and no call of a model.
+    It is succeeded, rejected, aborted, failed, interrupted or unfinished; or "shell" for a command
+    that a person ran, which is not an answer and not a model call.
     """
     if message.role != "assistant":
         return None
@@ -198,8 +200,8 @@ def outcome(message: Message) -> str | None:
 def _total(usage: Usage | None) -> int | None:
     if usage is None:
         return None
-    five = (usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_write)
-    return None if None in five else usage.total
+    counts = (usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_write)
+    return None if None in counts else usage.total
 
 
 def _context(usage: Usage | None) -> int | None:
@@ -213,22 +215,23 @@ def _last_context(row: MessageRow) -> int | None:
     return _context(steps[-1] if steps else row.usage)
 
 
-def key(message: Message, usage: Usage | None) -> str | None:
-    """What a copy of a message in a fork keeps, and no other message has.
+def message_key(message: Message, usage: Usage | None) -> str | None:
+    """Return a key that a message shares only with its copies in forks.
 
-    A fork of 1.18.33 gives messages new ids and keeps their times, model, tokens, cost, and the
-    ids of tool calls. Without usage, the text has to be the same as well.
+    A fork on 1.18.33 gives messages new ids, but copies their times, model, tokens, cost and the
+    ids of tool calls. Without usage the key includes the text as well.
     """
     if message.created is None or message.role not in ("user", "assistant"):
         return None
-    kept = (message.role, message.created, message.completed, message.model, usage)
+    header = (message.role, message.created, message.completed, message.model, usage)
     calls = tuple(t.call for t in message.tools)
     text = message.text if usage is None else None
-    return blake2b(repr((kept, calls, text)).encode("utf-8", "replace"), digest_size=12).hexdigest()
+    content = repr((header, calls, text)).encode("utf-8", "replace")
+    return blake2b(content, digest_size=12).hexdigest()
 
 
 class MessageRow(NamedTuple):
-    """A message, and what is worked out of it once."""
+    """A message and the values computed from it."""
 
     message: Message
     usage: Usage | None
@@ -237,15 +240,17 @@ class MessageRow(NamedTuple):
 
 
 def message_rows(messages: Iterable[Message]) -> Iterator[MessageRow]:
-    """Rows of the messages frame. A prompt that names no agent has asked the one that answered."""
+    """Yield rows of the messages frame. A prompt without an agent gets that of its answer."""
     messages = [*messages]
     answers = {m.parent: m for m in reversed(messages) if m.role == "assistant" and m.agent}
     for message in messages:
         usage = message.usage
-        known = usage if message.completed is not None else None  # else zeros hold the place
+        known = usage if message.completed is not None else None  # the server stores 0 until then
+        speed, key = _speed(message, usage), message_key(message, usage)
         answer = answers.get(message.id) if message.agent is None else None
-        told = replace(message, agent=answer.agent, model=answer.model) if answer else message
-        yield MessageRow(told, known, _speed(message, usage), key(message, usage))
+        if answer:
+            message = replace(message, agent=answer.agent, model=answer.model)
+        yield MessageRow(message, known, speed, key)
 
 
 def _message(read: Callable[[Message], Any]) -> Callable[[Any], Any]:
@@ -256,67 +261,69 @@ def _role(message: Message) -> str | None:
     return message.kind or message.role or None
 
 
-# Of the session, not of the message: whoever loads them fills it in.
-_OF_SESSION = Column(CATEGORY, lambda r: None, "The title of its session.")
-_ABOUT_DUPLICATE = "The message of another session that it is a copy of (forks); else NA."
-_KEY = Column(TEXT, lambda r: r.key, "What a copy of the message keeps.")
+# A message doesn't contain the title of its session: `LoadedRows.add` fills it in.
+_SESSION_TITLE = Column(CATEGORY, lambda r: None, "Title of its session.")
+_ABOUT_DUPLICATE = "Message that it is a copy of (in a fork); NA for originals."
+_KEY = Column(TEXT, lambda r: r.key, "Key shared with the copies of the message.")
 
 MESSAGES: Columns = {
-    "created": Column(TIME, _message(lambda m: m.created), "When it began."),
+    "created": Column(TIME, _message(lambda m: m.created), "Start time."),
     "role": Column(
         CATEGORY,
         _message(_role),
-        "user or assistant; what is more than that by the server's own word (idle, compaction).",
+        "user or assistant; for other rows the server's own name (idle, compaction).",
     ),
-    "text": Column(TEXT, _message(lambda m: m.text), "What it says.", long=True),
+    "text": Column(TEXT, _message(lambda m: m.text), "Text.", long=True),
     "outcome": Column(
         CATEGORY,
         _message(outcome),
         "succeeded, rejected, aborted, failed, interrupted, unfinished, or shell: a command that a "
-        "person ran, no call of a model. NA for prompts.",
+        "person ran, not a model call. NA for prompts.",
     ),
-    "model": Column(CATEGORY, _message(_model("id")), "The model that was asked or answered."),
-    "agent": Column(CATEGORY, _message(lambda m: m.agent), "The agent that was asked or answered."),
+    "model": Column(CATEGORY, _message(_model("id")), "Model of the prompt or answer."),
+    "agent": Column(CATEGORY, _message(lambda m: m.agent), "Agent of the prompt or answer."),
     **_usage(lambda r: r.usage, "USD as the server stored it; NA if aborted or unfinished."),
-    "total": Column(COUNT, lambda r: _total(r.usage), "The sum of the five kinds of tokens."),
+    "total": Column(COUNT, lambda r: _total(r.usage), "Sum of the five token counts."),
     "context": Column(
         COUNT,
         _last_context,
-        "Tokens of its last prompt: input and both caches.",
+        "Prompt tokens of its last step: input, cache_read and cache_write.",
     ),
-    "session_title": _OF_SESSION,
+    "session_title": _SESSION_TITLE,
     "duration": Column(
         NUMBER,
         _message(lambda m: seconds_between(m.created, m.completed)),
         "Seconds, tools included.",
     ),
-    "tools": Column(COUNT, _message(lambda m: len(m.tools)), "Number of its tool calls."),
+    "tools": Column(COUNT, _message(lambda m: len(m.tools)), "Number of tool calls."),
     "steps": Column(
         COUNT,
         _message(lambda m: sum(isinstance(p, StepEnd) for p in m.parts)),
-        "Number of its model calls that ended.",
+        "Number of completed model calls.",
     ),
-    "parts": Column(COUNT, _message(lambda m: len(m.parts)), "Number of its parts."),
-    "first_token": Column(NUMBER, lambda r: r.speed.first, "Seconds until the first word."),
+    "parts": Column(COUNT, _message(lambda m: len(m.parts)), "Number of parts."),
+    "first_token": Column(NUMBER, lambda r: r.speed.first, "Seconds to the first token."),
     "tokens_per_second": Column(
-        NUMBER, lambda r: r.speed.rate, "Output and reasoning tokens a second, from the first word."
+        NUMBER,
+        lambda r: r.speed.rate,
+        "Output and reasoning tokens per second, from the first token.",
     ),
-    "rate_note": Column(CATEGORY, lambda r: r.speed.why, "Why no rate can be known."),
-    "completed": Column(TIME, _message(lambda m: m.completed), "When it ended; NA while written."),
-    "provider": Column(CATEGORY, _message(_model("provider")), "The model's provider."),
-    "variant": Column(CATEGORY, _message(_model("variant")), "Its variant (reasoning effort)."),
-    "finish": Column(
-        CATEGORY, _message(lambda m: m.finish), "Why the model stopped, in its words."
-    ),
+    "rate_note": Column(CATEGORY, lambda r: r.speed.note, "Reason why the rate is unknown."),
+    "completed": Column(TIME, _message(lambda m: m.completed), "End time; NA while streaming."),
+    "provider": Column(CATEGORY, _message(_model("provider")), "Provider of the model."),
+    "variant": Column(CATEGORY, _message(_model("variant")), "Model variant (reasoning effort)."),
+    "finish": Column(CATEGORY, _message(lambda m: m.finish), "The model's own finish reason."),
     "error": Column(CATEGORY, _message(lambda m: m.error and m.error.name), "Name of its error."),
     "error_message": Column(
-        TEXT, _message(lambda m: m.error and m.error.message), "The error's words."
+        TEXT, _message(lambda m: m.error and m.error.message), "Message of its error."
     ),
-    "compaction": Column(FLAG, _message(lambda m: m.summary), "It sums up the conversation."),
-    "synthetic": Column(FLAG, _message(lambda m: m.synthetic), "A prompt that the server made."),
-    "session": Column(CATEGORY, _message(lambda m: m.session), "Its session."),
-    "message": Column(TEXT, _message(lambda m: m.id or None), "Its id."),
-    "parent": Column(TEXT, _message(lambda m: m.parent), "The prompt that it answers."),
+    "compaction": Column(FLAG, _message(lambda m: m.summary), "A summary of the conversation."),
+    "synthetic": Column(
+        FLAG, _message(lambda m: m.synthetic), "A prompt that the server generated."
+    ),
+    "session": Column(CATEGORY, _message(lambda m: m.session), "Session id."),
+    "message": Column(TEXT, _message(lambda m: m.id or None), "Message id."),
+    "parent": Column(TEXT, _message(lambda m: m.parent), "Prompt that it answers."),
     "duplicate_of": Column(TEXT, lambda r: None, _ABOUT_DUPLICATE),
     "key": _KEY,
 }
@@ -326,31 +333,31 @@ MESSAGES: Columns = {
 
 
 class PartRow(NamedTuple):
-    """A part, its place in its message, the message, and that one's key."""
+    """A part, its index in the message, the message, and the key of the message."""
 
     part: Any
-    at: int
+    position: int
     message: Message
     key: str | None
 
 
 def part_rows(messages: Iterable[Message]) -> Iterator[PartRow]:
-    """Rows of the parts frame."""
+    """Yield rows of the parts frame."""
     for message in messages:
-        kept = key(message, message.usage)
+        key = message_key(message, message.usage)
         for index, part in enumerate(message.parts):
-            yield PartRow(part, index, message, kept)
+            yield PartRow(part, index, message, key)
 
 
 def tool_rows(messages: Iterable[Message]) -> Iterator[PartRow]:
-    """Rows of the tools frame: the parts that are tool calls."""
+    """Yield rows of the tools frame: the parts that are tool calls."""
     return (row for row in part_rows(messages) if isinstance(row.part, ToolCall))
 
 
 class StepRow(NamedTuple):
-    """A step: the n-th model call of a message, its usage, and whether it is the only one."""
+    """A model call of a message: its position, its usage, and whether it is the only one."""
 
-    at: int
+    position: int
     reason: str | None
     usage: Usage | None
     only: bool
@@ -359,26 +366,26 @@ class StepRow(NamedTuple):
 
 
 def step_rows(messages: Iterable[Message]) -> Iterator[StepRow]:
-    """Rows of the steps frame; an answer that tells no step counts as one."""
+    """Yield rows of the steps frame; an answer without step parts counts as one step."""
     for message in messages:
         if message.role != "assistant" or outcome(message) == SHELL:
             continue
         ends = [p for p in message.parts if isinstance(p, StepEnd)]
         usage = message.usage
-        kept = key(message, usage)
+        key = message_key(message, usage)
         if len(ends) < 2:
             known = usage if message.completed is not None else None
-            yield StepRow(0, message.finish, known, True, message, kept)
+            yield StepRow(0, message.finish, known, True, message, key)
             continue
         for index, end in enumerate(ends):
-            yield StepRow(index, end.reason, end.usage, False, message, kept)
+            yield StepRow(index, end.reason, end.usage, False, message, key)
 
 
-def _kind(part: Part) -> str:
-    return _KINDS.get(type(part).__name__) or getattr(part, "kind", "") or "unknown"
+def _part_type(part: Part) -> str:
+    return _PART_TYPES.get(type(part).__name__) or getattr(part, "kind", "") or "unknown"
 
 
-_KINDS = {
+_PART_TYPES = {
     "Text": "text",
     "Reasoning": "reasoning",
     "ToolCall": "tool",
@@ -407,108 +414,111 @@ def _file(row: PartRow) -> str | None:
     return row.part.filename or row.part.url if isinstance(row.part, Attachment) else None
 
 
-def _times(row: PartRow) -> float | None:
+def _duration(row: PartRow) -> float | None:
     return seconds_between(getattr(row.part, "start", None), getattr(row.part, "end", None))
 
 
-def _changed(name: str) -> Callable[[ToolCall], int | None]:
-    def total(tool: ToolCall) -> int | None:
-        counts = [getattr(d, name) for d in tool.diffs]
+def _changed_lines(name: str) -> Callable[[PartRow], int | None]:
+    def total(row: PartRow) -> int | None:
+        counts = [getattr(d, name) for d in row.part.diffs]
         return sum(counts) if counts and None not in counts else None
 
     return total
 
 
-_WHERE: Columns = {
-    "session_title": _OF_SESSION,
-    "session": Column(CATEGORY, _message(lambda m: m.session), "Its session."),
-    "message": Column(TEXT, _message(lambda m: m.id or None), "Its message."),
+_ID_COLUMNS: Columns = {
+    "session_title": _SESSION_TITLE,
+    "session": Column(CATEGORY, _message(lambda m: m.session), "Session id."),
+    "message": Column(TEXT, _message(lambda m: m.id or None), "Message id."),
 }
-_WHO: Columns = {
-    "model": Column(CATEGORY, _message(_model("id")), "The model at work."),
-    "agent": Column(CATEGORY, _message(lambda m: m.agent), "The agent at work."),
-    "provider": Column(CATEGORY, _message(_model("provider")), "The model's provider."),
+_MODEL_COLUMNS: Columns = {
+    "model": Column(CATEGORY, _message(_model("id")), "Model."),
+    "agent": Column(CATEGORY, _message(lambda m: m.agent), "Agent."),
+    "provider": Column(CATEGORY, _message(_model("provider")), "Provider of the model."),
 }
-_WHEN: Columns = {
-    "started": Column(TIME, _part("start"), "When it began; NA where nobody tells."),
-    "ended": Column(TIME, _part("end"), "When it ended."),
-    "duration": Column(NUMBER, _times, "Seconds from start to end."),
+_TIME_COLUMNS: Columns = {
+    "started": Column(TIME, _part("start"), "Start time; NA if the server doesn't store it."),
+    "ended": Column(TIME, _part("end"), "End time."),
+    "duration": Column(NUMBER, _duration, "Seconds from start to end."),
 }
-_COPY: Columns = {"duplicate_of": Column(TEXT, lambda r: None, _ABOUT_DUPLICATE), "key": _KEY}
+_COPY_COLUMNS: Columns = {
+    "duplicate_of": Column(TEXT, lambda r: None, _ABOUT_DUPLICATE),
+    "key": _KEY,
+}
 
 STEPS: Columns = {
-    "created": Column(TIME, _message(lambda m: m.created), "When its message began."),
-    "outcome": Column(CATEGORY, _message(outcome), "How its message ended."),
-    "finish": Column(CATEGORY, lambda r: r.reason, "Why the model stopped, in its words."),
-    **_WHO,
+    "created": Column(TIME, _message(lambda m: m.created), "Start time of its message."),
+    "outcome": Column(CATEGORY, _message(outcome), "Outcome of its message."),
+    "finish": Column(CATEGORY, lambda r: r.reason, "The model's own finish reason."),
+    **_MODEL_COLUMNS,
     **_usage(lambda r: r.usage, "USD as the server stored it; NA if aborted or unfinished."),
-    "total": Column(COUNT, lambda r: _total(r.usage), "The sum of the five kinds of tokens."),
+    "total": Column(COUNT, lambda r: _total(r.usage), "Sum of the five token counts."),
     "context": Column(
-        COUNT, lambda r: _context(r.usage), "Tokens of its prompt: input and both caches."
+        COUNT, lambda r: _context(r.usage), "Prompt tokens: input, cache_read and cache_write."
     ),
     "duration": Column(
         NUMBER,
         lambda r: seconds_between(r.message.created, r.message.completed) if r.only else None,
-        "Seconds, tools included; NA where a message has several steps.",
+        "Seconds, tools included; NA if the message has several steps.",
     ),
-    "step": Column(COUNT, lambda r: r.at, "Its number in the message, from 0."),
-    "compaction": Column(FLAG, _message(lambda m: m.summary), "It sums up the conversation."),
-    **_WHERE,
-    **_COPY,
+    "step": Column(COUNT, lambda r: r.position, "Index in the message, from 0."),
+    "compaction": Column(FLAG, _message(lambda m: m.summary), "Part of a conversation summary."),
+    **_ID_COLUMNS,
+    **_COPY_COLUMNS,
 }
 
 PARTS: Columns = {
-    "created": Column(TIME, _message(lambda m: m.created), "When its message began."),
+    "created": Column(TIME, _message(lambda m: m.created), "Start time of its message."),
     "role": Column(CATEGORY, _message(_role), "Role of its message."),
     "type": Column(
         CATEGORY,
-        lambda r: _kind(r.part),
+        lambda r: _part_type(r.part),
         "text, reasoning, tool, step-start, step-finish, file, ...",
     ),
-    "text": Column(
-        TEXT, _part_text, "What it says; of a tool what it gave back, or its error.", long=True
-    ),
-    "tool": Column(CATEGORY, _tool(lambda t: t.tool), "Which tool."),
+    "text": Column(TEXT, _part_text, "Text; for a tool call its output or its error.", long=True),
+    "tool": Column(CATEGORY, _tool(lambda t: t.tool), "Name of the tool."),
     "status": Column(CATEGORY, _tool(lambda t: t.status), "pending, running, completed or error."),
-    "title": Column(TEXT, _tool(lambda t: t.title), "The call in a line, by the server."),
-    **_WHEN,
-    "file": Column(TEXT, _file, "Name or address of an attachment."),
-    "index": Column(COUNT, lambda r: r.at, "Its place in the message, from 0."),
-    "part": Column(TEXT, lambda r: r.part.id or None, "Its id."),
-    **_WHERE,
-    **_COPY,
+    "title": Column(TEXT, _tool(lambda t: t.title), "Title of the call, from the server."),
+    **_TIME_COLUMNS,
+    "file": Column(TEXT, _file, "File name or URL of an attachment."),
+    "index": Column(COUNT, lambda r: r.position, "Index in the message, from 0."),
+    "part": Column(TEXT, lambda r: r.part.id or None, "Part id."),
+    **_ID_COLUMNS,
+    **_COPY_COLUMNS,
 }
 
 TOOLS: Columns = {
-    "created": Column(TIME, _message(lambda m: m.created), "When its message began."),
-    "tool": Column(CATEGORY, lambda r: r.part.tool or None, "Which tool."),
-    "title": Column(TEXT, lambda r: r.part.title, "The call in a line, by the server."),
+    "created": Column(TIME, _message(lambda m: m.created), "Start time of its message."),
+    "tool": Column(CATEGORY, lambda r: r.part.tool or None, "Name of the tool."),
+    "title": Column(TEXT, lambda r: r.part.title, "Title of the call, from the server."),
     "status": Column(
         CATEGORY,
         lambda r: r.part.status,
-        "pending, running, completed or error; running for ever if the server was killed.",
+        "pending, running, completed or error; stays running if the server was killed.",
     ),
     "exit": Column(COUNT, lambda r: r.part.exit, "Exit code of a shell command."),
-    "output": Column(TEXT, lambda r: r.part.output, "What it gave back.", long=True),
-    "error": Column(TEXT, lambda r: r.part.error, "Why it failed."),
-    "input": Column(OBJECT, lambda r: r.part.input, "What it was called with, a dict."),
-    **_WHEN,
+    "output": Column(TEXT, lambda r: r.part.output, "Output.", long=True),
+    "error": Column(TEXT, lambda r: r.part.error, "Error message."),
+    "input": Column(OBJECT, lambda r: r.part.input, "Arguments of the call, a dict."),
+    **_TIME_COLUMNS,
     "waited": Column(
-        NUMBER, lambda r: None, "Seconds it waited for permission; no server stores it: NA."
+        NUMBER, lambda r: None, "Seconds waiting for permission; NA, since no server stores it."
     ),
-    **_WHO,
-    "declined": Column(FLAG, lambda r: r.part.declined, "Somebody said no, and the turn stopped."),
-    "additions": Column(COUNT, lambda r: _changed("additions")(r.part), "Lines it added."),
-    "deletions": Column(COUNT, lambda r: _changed("deletions")(r.part), "Lines it took away."),
-    "child": Column(TEXT, lambda r: r.part.child, "The session of the subagent it started."),
-    "call": Column(TEXT, lambda r: r.part.call or None, "The model's id of the call."),
-    **_WHERE,
-    **_COPY,
+    **_MODEL_COLUMNS,
+    "declined": Column(
+        FLAG, lambda r: r.part.declined, "A person rejected the call and so ended the turn."
+    ),
+    "additions": Column(COUNT, _changed_lines("additions"), "Lines added."),
+    "deletions": Column(COUNT, _changed_lines("deletions"), "Lines deleted."),
+    "child": Column(TEXT, lambda r: r.part.child, "Session of the subagent that it started."),
+    "call": Column(TEXT, lambda r: r.part.call or None, "Id of the call, from the model."),
+    **_ID_COLUMNS,
+    **_COPY_COLUMNS,
 }
 
 
 class FrameKind(NamedTuple):
-    """A frame of a history: its columns, and how messages become its rows."""
+    """A frame of a history: its columns, and the function that turns messages into rows."""
 
     columns: Columns
     rows: Callable[[Iterable[Message]], Iterable[Any]]
@@ -528,17 +538,17 @@ def sessions(
     forks: Mapping[str, str] | None = None,
     shown: Container[str] | None = None,
 ) -> pd.DataFrame:
-    """Sessions as a frame, one row each, with their place in the tree of all that are given.
+    """Return a frame of sessions, one row each, with their places in the session tree.
 
     Args:
-        values: The sessions.
-        status: What some of them do, by id.
-        forks: Which session some of them are a copy of, by id, where they don't tell themselves.
-        shown: The ids of those that get a row; None means all.
+        values: The sessions of the tree.
+        status: Known statuses, by session id.
+        forks: The original session of forks that don't report it themselves, by id of the fork.
+        shown: The ids of the sessions that get a row; None means all.
     """
-    told, copies = status or {}, forks or {}
+    statuses, originals = status or {}, forks or {}
     rows = (
-        r._replace(status=told.get(r.session.id), fork_of=copies.get(r.session.id))
+        r._replace(status=statuses.get(r.session.id), fork_of=originals.get(r.session.id))
         for r in session_rows(values)
         if shown is None or r.session.id in shown
     )
