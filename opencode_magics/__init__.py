@@ -22,7 +22,7 @@ __all__ = [
     "save",
     "unload_ipython_extension",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def connect(

@@ -25,24 +25,36 @@ In IPython it shows as those lines, without a traceback.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from .core.retry_safety import RetrySafety
-    from .core.turn import Turn
+
+class ResendAdvice(Protocol):
+    """Whether a request that failed can be sent again: a `RetrySafety` of `core.retry_safety`."""
+
+    @property
+    def execution_state(self) -> str:
+        """not_sent, running, stopped, or unknown."""
+
+    @property
+    def resend_safety(self) -> str:
+        """safe, no_effects_seen, inspect, or unknown."""
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """The observations behind it."""
 
 
 class OpenCodeError(Exception):
     """Base of all errors of this package.
 
-    Of one that something was to be sent with, `resend` tells whether it can be sent again.
+    `resend` says whether the failed request can be sent again; None if nothing was to be sent.
 
     Args:
         what: One sentence: what failed, with its name.
         todo: One sentence: what to do about it. Empty if there is nothing to do.
     """
 
-    resend: RetrySafety | None = None
+    resend: ResendAdvice | None = None
 
     def __init__(self, what: str, todo: str = "") -> None:
         super().__init__(what, todo)
@@ -142,18 +154,20 @@ class RecordingError(OpenCodeError):
 class TurnError(OpenCodeError):
     """A turn that failed, was interrupted, or whose end is unknown.
 
-    `turn` is everything that was received of it.
+    Attributes:
+        turn: The `core.turn.Turn` with everything that was received. (Its type is `Any`, because
+            this module imports nothing; annotate a variable with `Turn` to have it checked.)
     """
 
-    def __init__(self, what: str, todo: str = "", *, turn: Turn) -> None:
+    def __init__(self, what: str, todo: str = "", *, turn: Any) -> None:
         super().__init__(what, todo)
         self.turn = turn
 
 
 class UnfitAnswer(TurnError):  # noqa: N818 - a state, not a fault
-    """No answer fitted the schema that was asked for; `turns` are the prompt's and its retries'."""
+    """No answer matched the schema; `turns` has the turn of the prompt and those of its retries."""
 
-    def __init__(self, what: str, todo: str = "", *, turns: tuple[Turn, ...]) -> None:
+    def __init__(self, what: str, todo: str = "", *, turns: tuple[Any, ...]) -> None:
         super().__init__(what, todo, turn=turns[-1])
         self.turns = turns
 
@@ -161,13 +175,13 @@ class UnfitAnswer(TurnError):  # noqa: N818 - a state, not a fault
 class TurnInterrupted(KeyboardInterrupt):
     """A person stopped the cell; shows as one quiet line, and queued cells don't run.
 
-    `turn` is the turn as it was when it stopped, None if there was none yet; `resend` tells
-    whether its prompt can be sent again (`sys.last_value.resend`).
+    `turn` is the `core.turn.Turn` as it was when it stopped, None if there was none yet; `resend`
+    says whether its prompt can be sent again (`sys.last_value.resend`).
     """
 
-    resend: RetrySafety | None = None
+    resend: ResendAdvice | None = None
 
-    def __init__(self, what: str, *, turn: Turn | None = None) -> None:
+    def __init__(self, what: str, *, turn: Any | None = None) -> None:
         super().__init__(what)
         self.turn = turn
 

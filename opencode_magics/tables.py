@@ -109,86 +109,94 @@ def _option_labels(request: Permission | Question) -> str | None:
 
 
 _MODEL: Columns = {
-    "model": Column(TEXT, lambda m: str(m.ref), "`provider/model`, as `--model` takes it."),
+    "model": Column(TEXT, lambda m: str(m.ref), "`provider/model`, as `--model` expects it."),
     "name": Column(TEXT, lambda m: m.name, "Display name."),
     "variants": Column(TEXT, lambda m: ", ".join(m.variants), "Variants (reasoning efforts)."),
-    "default": Column(FLAG, lambda m: m.default, "True for the server's default model."),
-    "context": Column(COUNT, lambda m: m.context, "Context window in tokens."),
-    "output": Column(COUNT, lambda m: m.output, "Maximum tokens of an answer."),
-    "images": Column(FLAG, lambda m: m.images, "Accepts images; NA if the server doesn't say."),
+    "default": Column(FLAG, lambda m: m.default, "Whether it is the server's configured model."),
+    "context": Column(COUNT, lambda m: m.context, "Maximum prompt size, in tokens."),
+    "output": Column(COUNT, lambda m: m.output, "Maximum answer size, in tokens."),
+    "images": Column(FLAG, lambda m: m.images, "Whether it accepts images; NA if unknown."),
     "price_input": Column(NUMBER, lambda m: m.price_input, "USD per million tokens."),
     "price_output": Column(
-        NUMBER, lambda m: m.price_output, "USD per million tokens, reasoning included."
+        NUMBER, lambda m: m.price_output, "USD per million tokens, including reasoning."
     ),
     "price_cache_read": Column(NUMBER, lambda m: m.price_cache_read, "USD per million tokens."),
     "price_cache_write": Column(NUMBER, lambda m: m.price_cache_write, "USD per million tokens."),
 }
 
 _AGENT: Columns = {
-    "agent": Column(TEXT, lambda a: a.name, "Name, as `--agent` takes it."),
+    "agent": Column(TEXT, lambda a: a.name, "Name, as `--agent` expects it."),
     "mode": Column(CATEGORY, lambda a: a.mode, "primary, subagent or all."),
-    "model": Column(TEXT, lambda a: str(a.model) if a.model else None, "Its own model, if any."),
-    "description": Column(TEXT, lambda a: a.description, "Purpose."),
+    "model": Column(
+        TEXT, lambda a: str(a.model) if a.model else None, "Model of the agent, if it has its own."
+    ),
+    "description": Column(TEXT, lambda a: a.description, "Purpose of the agent."),
 }
 
 _REQUEST: Columns = {
     "id": Column(TEXT, lambda r: r[0].id, "Id of the request, for %oc_reply."),
     "kind": Column(CATEGORY, lambda r: type(r[0]).__name__.lower(), "permission or question."),
-    "session": Column(TEXT, lambda r: r[0].session, "Session that asks."),
-    "title": Column(TEXT, lambda r: r[1].title, "Title of that session."),
-    "action": Column(CATEGORY, lambda r: getattr(r[0], "action", None), "bash, edit, ..."),
-    "asks": Column(TEXT, lambda r: _request_text(r[0]), "The command, files or question."),
+    "session": Column(TEXT, lambda r: r[0].session, "Session that is asking."),
+    "title": Column(TEXT, lambda r: r[1].title, "Title of the session."),
+    "action": Column(
+        CATEGORY, lambda r: getattr(r[0], "action", None), "Requested action: bash, edit, ..."
+    ),
+    "asks": Column(TEXT, lambda r: _request_text(r[0]), "The command, the files or the question."),
     "always": Column(
         TEXT,
         lambda r: ", ".join(getattr(r[0], "always", ())) or None,
-        "Patterns that `always` would allow.",
+        'What "always" would allow.',
     ),
-    "options": Column(TEXT, lambda r: _option_labels(r[0]), "Answers that a question offers."),
+    "options": Column(TEXT, lambda r: _option_labels(r[0]), "Options of a question."),
 }
 
 _COMMAND: Columns = {
-    "command": Column(TEXT, lambda c: c.name, "Name."),
-    "description": Column(TEXT, lambda c: c.description or None, "Purpose."),
-    "agent": Column(TEXT, lambda c: c.agent, "Agent that runs it; NA for any."),
-    "model": Column(TEXT, lambda c: c.model, "Its own model; NA if none."),
+    "command": Column(TEXT, lambda c: c.name, "Name of the command."),
+    "description": Column(TEXT, lambda c: c.description or None, "Purpose of the command."),
+    "agent": Column(TEXT, lambda c: c.agent, "Agent that runs it, if it names one."),
+    "model": Column(TEXT, lambda c: c.model, "Model that runs it, if it names one."),
 }
 
 _SKILL: Columns = {
-    "skill": Column(TEXT, lambda s: s.id, "Id."),
-    "name": Column(TEXT, lambda s: s.name, "Name."),
-    "description": Column(TEXT, lambda s: s.description or None, "When an agent should read it."),
-    "path": Column(TEXT, lambda s: s.path or None, "Path of its file."),
+    "skill": Column(TEXT, lambda s: s.id, "Id of the skill."),
+    "name": Column(TEXT, lambda s: s.name, "Display name."),
+    "description": Column(
+        TEXT, lambda s: s.description or None, "When an agent should read the skill."
+    ),
+    "path": Column(TEXT, lambda s: s.path or None, "Path of the skill's file."),
 }
 
 _MCP: Columns = {
-    "server": Column(TEXT, lambda m: m.name, "Name."),
+    "server": Column(TEXT, lambda m: m.name, "Name of the MCP server."),
     "status": Column(
         CATEGORY, lambda m: m.status or None, "connected, disabled, failed, needs_auth, ..."
     ),
-    "error": Column(TEXT, lambda m: m.error or None, "Reason for a failure."),
+    "error": Column(TEXT, lambda m: m.error or None, "Why the server failed."),
 }
 
 _INTEGRATION: Columns = {
-    "integration": Column(TEXT, lambda i: i.id, "Id."),
-    "name": Column(TEXT, lambda i: i.name, "Name."),
-    "methods": Column(TEXT, lambda i: ", ".join(i.methods) or None, "Login methods."),
-    "connections": Column(TEXT, lambda i: ", ".join(i.connections) or None, "Connected accounts."),
+    "integration": Column(TEXT, lambda i: i.id, "Id of the integration."),
+    "name": Column(TEXT, lambda i: i.name, "Display name."),
+    "methods": Column(TEXT, lambda i: ", ".join(i.methods) or None, "Ways to log in."),
+    "connections": Column(
+        TEXT, lambda i: ", ".join(i.connections) or None, "Accounts that the server has."
+    ),
 }
 
 _INBOX: Columns = {
-    "id": Column(TEXT, lambda i: i.id, "Id, later the id of its message."),
-    "kind": Column(CATEGORY, lambda i: i.kind, "user, synthetic, compaction, move."),
+    "id": Column(TEXT, lambda i: i.id, "Id of the item, and later of its message."),
+    "kind": Column(CATEGORY, lambda i: i.kind, "user, synthetic, compaction or move."),
     "delivery": Column(CATEGORY, lambda i: i.delivery, "steer or queue."),
-    "text": Column(TEXT, lambda i: i.text or None, "Text."),
-    "created": Column(TIME, lambda i: i.created, "Arrival time (UTC)."),
+    "text": Column(TEXT, lambda i: i.text or None, "Text of the item."),
+    "created": Column(TIME, lambda i: i.created, "Time of arrival."),
 }
 
 _RULE: Columns = {
     "origin": Column(CATEGORY, lambda r: r[0], "agent, session or saved."),
     "effect": Column(CATEGORY, lambda r: r[1].effect, "allow, ask or deny."),
-    "action": Column(TEXT, lambda r: r[1].action, "Action it applies to."),
-    "resource": Column(TEXT, lambda r: r[1].resource, "Resource it applies to."),
-    "id": Column(TEXT, lambda r: r[2] or None, "Id, for saved rules only."),
+    "action": Column(TEXT, lambda r: r[1].action, "Action that the rule is about."),
+    "resource": Column(TEXT, lambda r: r[1].resource, "Resource that the rule is about."),
+    "id": Column(TEXT, lambda r: r[2] or None, "Id of a saved rule, for %oc_permissions forget."),
 }
 
 
@@ -239,93 +247,112 @@ class ChildRow(NamedTuple):
 
 
 STATUS: Columns = {
-    "session": Column(TEXT, lambda s: s.session.id, "Session id."),
-    "title": Column(TEXT, lambda s: s.session.title or None, "Session title."),
+    "session": Column(TEXT, lambda s: s.session.id, "Id of the session."),
+    "title": Column(TEXT, lambda s: s.session.title or None, "Title of the session."),
     "state": Column(
         CATEGORY,
         lambda s: s.state,
-        "idle, running, retrying, waiting_for_permission, waiting_for_question, ending, stale "
-        "(its turn never ended, and no agent works on it), unknown.",
+        "idle, running, retrying, waiting_for_permission, waiting_for_question, ending, stale (its "
+        "turn never ended and is no longer being worked on) or unknown.",
     ),
-    "since": Column(TIME, lambda s: s.since, "Start of this state, if the server reports it."),
+    "since": Column(TIME, lambda s: s.since, "Start of that state, if the server reports it."),
     "attempt": Column(COUNT, lambda s: s.attempt, "Number of the next retry."),
     "next_retry": Column(TIME, lambda s: s.retry_at, "Time of the next retry."),
     "pending": Column(
         COUNT,
         lambda s: None if s.error else len(s.requests),
-        "Pending permissions and questions, subagents' included.",
+        "Number of pending permissions and questions, including those of subagents.",
     ),
     "subagents": Column(COUNT, lambda s: s.subagents, "Number of running subagents."),
     "last_activity": Column(TIME, lambda s: s.last_activity, "Time of the last known activity."),
     "directory": Column(CATEGORY, lambda s: s.session.directory or None, "Working directory."),
-    "evidence": Column(TEXT, lambda s: s.evidence or None, "Server calls that report this state."),
-    "error": Column(TEXT, lambda s: s.error or None, "Reason why the state is unknown."),
+    "evidence": Column(TEXT, lambda s: s.evidence or None, "Requests that reported the state."),
+    "error": Column(TEXT, lambda s: s.error or None, "Why the state is unknown."),
 }
 
 ENDED: Columns = {
     "session": Column(
-        TEXT, lambda e: e.session, "Session id, or the name that matches no session."
+        TEXT, lambda e: e.session, "Id of the session, or the name that matches none."
     ),
-    "title": Column(TEXT, lambda e: e.title or None, "Session title."),
+    "title": Column(TEXT, lambda e: e.title or None, "Title of the session."),
     "status": Column(CATEGORY, lambda e: e.status, "ended, not_found or unconfirmed."),
     "action": Column(CATEGORY, lambda e: e.action, "delete or archive."),
     "aborted_running_turn": Column(
-        FLAG, lambda e: e.aborted_running_turn, "A turn was running and was aborted."
+        FLAG, lambda e: e.aborted_running_turn, "Whether a running turn was aborted."
     ),
-    "rejected": Column(TEXT, lambda e: ", ".join(e.rejected) or None, "Ids of rejected requests."),
+    "rejected": Column(
+        TEXT, lambda e: ", ".join(e.rejected) or None, "Requests that were rejected."
+    ),
     "cleanup": Column(CATEGORY, lambda e: e.cleanup, "complete or unconfirmed."),
-    "elapsed": Column(NUMBER, lambda e: e.elapsed, "Seconds."),
-    "evidence": Column(
-        TEXT, lambda e: e.evidence or None, "Observation that the status is based on."
-    ),
+    "elapsed": Column(NUMBER, lambda e: e.elapsed, "Seconds that it took."),
+    "evidence": Column(TEXT, lambda e: e.evidence or None, "What the server reported."),
     "next": Column(TEXT, lambda e: e.todo or None, "What to do next."),
 }
 
 SENT_COMMANDS: Columns = {
-    "invocation": Column(TEXT, lambda g: g[0].id, "Id, for %oc_command --recover."),
+    "invocation": Column(
+        TEXT, lambda g: g[0].id, "Id of the invocation, for %oc_command --recover."
+    ),
     "command": Column(CATEGORY, lambda g: g[0].name, "Name of the command."),
     "arguments": Column(
-        TEXT, lambda g: g[0].text or None, "Arguments; the first 2,000 characters."
+        TEXT, lambda g: g[0].text or None, "Arguments of the command, up to 2,000 characters."
     ),
-    "given": Column(TIME, lambda g: g[0].at, "Time of sending, by the sender's clock."),
-    "matched": Column(FLAG, lambda g: g[2], "Its prompt or subagent session is identified."),
-    "isolated": Column(FLAG, lambda g: g[0].isolated, "Ran in its own session."),
-    "title": Column(TEXT, lambda g: g[1].title or None, "Title of its session."),
-    "session": Column(TEXT, lambda g: g[1].id, "Session it was sent to."),
+    "given": Column(
+        TIME, lambda g: g[0].at, "Time of the command, by the clock of the machine that sent it."
+    ),
+    "matched": Column(FLAG, lambda g: g[2], "Whether its turn was identified immediately."),
+    "isolated": Column(FLAG, lambda g: g[0].isolated, "Whether it ran in its own session."),
+    "title": Column(TEXT, lambda g: g[1].title or None, "Title of the session."),
+    "session": Column(TEXT, lambda g: g[1].id, "Session that it was sent to."),
 }
 
 CHILDREN: Columns = {
-    "session": Column(TEXT, lambda c: c.state.session.id, "Session id."),
+    "session": Column(TEXT, lambda c: c.state.session.id, "Id of the subagent's session."),
     "tree": Column(
         TEXT,
         lambda c: f"{'   ' * (c.depth - 1)}└─ {c.state.session.title}",
-        "Session title, indented by depth.",
+        "Title, indented by depth.",
     ),
-    "depth": Column(COUNT, lambda c: c.depth, "Levels below the top session, from 1."),
+    "depth": Column(
+        COUNT,
+        lambda c: c.depth,
+        "1 for a direct subagent, 2 for a subagent of that one, and so on.",
+    ),
     "parent": Column(TEXT, lambda c: c.state.session.parent, "Parent session."),
-    "state": Column(CATEGORY, lambda c: c.state.state, "State, as in %oc_status."),
-    "agent": Column(CATEGORY, lambda c: c.state.session.agent, "Agent that works in it."),
-    "created": Column(TIME, lambda c: c.state.session.created, "Creation time."),
-    "cost": Column(NUMBER, lambda c: _cost(c.state.session), "USD as the server stored it."),
+    "state": Column(CATEGORY, lambda c: c.state.state, "State of the session, as in `%oc_status`."),
+    "agent": Column(CATEGORY, lambda c: c.state.session.agent, "Agent of the session."),
+    "created": Column(TIME, lambda c: c.state.session.created, "Time of creation."),
+    "cost": Column(NUMBER, lambda c: _cost(c.state.session), "USD, as stored by the server."),
 }
 
 TODOS: Columns = {
-    "todo": Column(TEXT, lambda t: t.content, "Task."),
+    "todo": Column(TEXT, lambda t: t.content, "The task."),
     "status": Column(CATEGORY, lambda t: t.status, "pending, in_progress, completed or cancelled."),
     "priority": Column(CATEGORY, lambda t: t.priority or None, "high, medium or low."),
 }
 
 EVENTS: Columns = {
-    "time": Column(TIME, lambda n: n.time, "Arrival time, by this machine's clock."),
-    "session": Column(TEXT, lambda n: n.session, "Session id; NA if the event names none."),
-    "type": Column(CATEGORY, lambda n: n.type, "Event type, as the server names it."),
-    "summary": Column(TEXT, lambda n: n.summary or None, "Content in a few words."),
-    "raw": Column(OBJECT, lambda n: n.raw, "Event as received, a dict."),
+    "time": Column(TIME, lambda n: n.time, "Time of arrival, by the clock of this machine."),
+    "session": Column(
+        TEXT, lambda n: n.session, "Session of the event; NA if the event names none."
+    ),
+    "type": Column(CATEGORY, lambda n: n.type, "Type of the event, as the server names it."),
+    "summary": Column(TEXT, lambda n: n.summary or None, "The event, in a few words."),
+    "raw": Column(OBJECT, lambda n: n.raw, "The event as received, a dict."),
 }
 
 
 # The columns of each magic's frame.
 FRAMES: Mapping[str, Columns] = {
+    "%oc_models": _MODEL,
+    "%oc_agents": _AGENT,
+    "%oc_commands": _COMMAND,
+    "%oc_skills": _SKILL,
+    "%oc_mcp": _MCP,
+    "%oc_integrations": _INTEGRATION,
+    "%oc_permissions": _REQUEST,
+    "%oc_permissions rules": _RULE,
+    "%oc_inbox": _INBOX,
     "%oc_status": STATUS,
     "%oc_end": ENDED,
     "%oc_command --given": SENT_COMMANDS,

@@ -31,8 +31,10 @@ from ..errors import (
     StatusError,
     UnsupportedServerError,
 )
-from .client import DEFAULT_PORT, DEFAULT_USER, Client, Secret, is_loopback, parse_url
+from .client import Client
+from .password import DEFAULT_USER, Secret
 from .service import registered_service
+from .transport import DEFAULT_PORT, is_loopback, parse_url
 
 DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
 INSTALL = (
@@ -401,7 +403,7 @@ def _health(client: httpx.Client, url: str) -> str:
             told = reply.json() if reply.is_success else None
         except (httpx.TransportError, ValueError):
             continue
-        except KeyboardInterrupt:  # see Client._send: frames of httpcore have the password
+        except KeyboardInterrupt:  # as in HTTPTransport.send: frames of httpcore have the password
             raise KeyboardInterrupt from None
         if isinstance(told, dict) and told.get("version"):
             return str(told["version"])

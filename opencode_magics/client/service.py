@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.model import Server
-from .client import Secret
+from .password import Secret
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""Figures as people read them: dollars, counts with their nouns, and how long something took.
+"""Numbers and texts as people read them: dollars, counts with nouns, durations, abbreviate texts.
 
-The same wherever they stand: in a cell, in a picture, in an error, in a `repr`.
+They look the same everywhere: in a cell, in a picture, in an error, in a `repr`.
 """
 
 from __future__ import annotations
@@ -36,3 +36,21 @@ def seconds_between(start: int | None, end: int | None) -> float | None:
     if start is None or end is None or end < start:
         return None
     return (end - start) / 1000
+
+
+def shorten(text: str, limit: int) -> str:
+    """The text cut to at most `limit` characters; the last is an ellipsis if any are left out."""
+    return text if len(text) <= limit else f"{text[: max(0, limit - 1)].rstrip()}…"
+
+
+def in_one_line(text: str, limit: int) -> str:
+    """The text in one line of at most `limit` characters, with single spaces."""
+    return shorten(" ".join(text.split()), limit)
+
+
+def without_middle(text: str, limit: int, note: str = "… {:,} characters left out …") -> str:
+    """The text with `limit` characters of its beginning and end; `note` counts the others."""
+    if len(text) <= limit:
+        return text
+    head = limit * 4 // 5
+    return f"{text[:head]}\n{note.format(len(text) - limit)}\n{text[head - limit :]}"

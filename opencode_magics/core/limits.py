@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 
 from ..errors import CostLimitError
 from .formatting import format_usd
-from .model import Message, StepEnd, ToolCall
+from .model import Message, ToolCall
+from .outcome import is_last_step
 from .turn import Turn
 
 LOOP = 6  # equal answers of a model
 LOOP_WITHIN = 10.0  # seconds, by the server's clock
-# What a model says when it is done: 1.18.33 goes on after "tool-calls", and after "unknown".
-_LAST_WORDS = ("stop", "length", "content-filter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,9 @@ class Limits:
         """
         if turn.outcome != "running" or not turn.answers:
             return ""
-        return ("" if _said_its_last(turn) else self.exceeded_ceiling(turn)) or self._loop(turn)
+        return (
+            "" if is_last_step(turn.answers[-1]) else self.exceeded_ceiling(turn)
+        ) or self._loop(turn)
 
     def exceeded_ceiling(self, turn: Turn) -> str:
         """Which ceiling the known cost of a turn has passed, in words; "" if none."""
@@ -115,12 +116,6 @@ def _said(message: Message) -> tuple[Any, ...]:
     calls = tuple((p.tool, p.input) for p in message.parts if isinstance(p, ToolCall))
     texts = tuple(getattr(p, "text", "") for p in message.parts)
     return (message.text, texts, calls, message.finish)
-
-
-def _said_its_last(turn: Turn) -> bool:
-    """Whether the latest thing is the end of a step that no other follows by itself."""
-    ends = [p for p in turn.answers[-1].parts[-1:] if isinstance(p, StepEnd)]
-    return any(p.reason in _LAST_WORDS for p in ends)
 
 
 class TotalCost(NamedTuple):

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
-Decision = Literal["once", "always", "reject"]
+Decision = Literal["once", "always", "reject"]  # the reply to a permission
+Reply = Literal[Decision, "answered", "dismissed"]  # and to a question
 StatusName = Literal["idle", "busy", "retry"]
 Outcome = Literal["running", "succeeded", "rejected", "aborted", "failed", "interrupted", "unknown"]
+ToolStatus = Literal["pending", "running", "completed", "error"]
+DECISIONS: tuple[Decision, ...] = get_args(Decision)
+REPLIES: tuple[Reply, ...] = get_args(Reply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +161,7 @@ class ToolCall:
 
     Attributes:
         call: The model's id of the call; permissions and questions name it.
-        status: pending, running, completed or error; another word if a server has one.
+        status: A `ToolStatus`; another word if a server has one.
         output: What the tool gave back so far; "" while it has nothing.
         error: Why it failed, else None.
         exit: The exit code of a shell command, where the server tells.
@@ -627,4 +631,3 @@ class ShellOutput:
     text: str
     cursor: int
     size: int
-    truncated: bool = False

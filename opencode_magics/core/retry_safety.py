@@ -86,6 +86,18 @@ def assess_unanswered_request(request: str, *, sent: bool) -> RetrySafety:
     return RetrySafety("unknown", "unknown", (f"{request} was written", "no answer came"))
 
 
+def of_running_request() -> RetrySafety:
+    """How a single request stands that the server is still working on."""
+    return RetrySafety("running", "inspect", ("the request was written",))
+
+
+def of_match(found: str, evidence: tuple[str, ...]) -> RetrySafety:
+    """How a command stands by what was found of it on the server: matched, ambiguous or none."""
+    if found == "matched":
+        return RetrySafety("running", "inspect", evidence)
+    return RetrySafety("unknown", "inspect" if found == "ambiguous" else "unknown", evidence)
+
+
 def assess_unreadable_reply(request: str) -> RetrySafety:
     """How a single request stands that was answered with something that can't be read."""
     return RetrySafety(

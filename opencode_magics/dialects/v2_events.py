@@ -8,7 +8,7 @@ kind can't do without is missed loudly.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 from ..core.events import (
     Event,
@@ -36,9 +36,11 @@ from ..core.model import (
     StepStart,
     Text,
     ToolCall,
+    ToolStatus,
 )
 from . import v2_shapes as shapes
-from .base import decode, logger
+from .base import logger
+from .jsonwire import decode
 from .v2_shapes import Wire
 from .values import as_dict, call_usage, integer, required_string, string, timestamp, usage
 
@@ -134,7 +136,7 @@ def _on_delta(kind: str) -> _Read:
     return read
 
 
-def _on_tool(status: Literal["pending", "running", "completed", "error"]) -> _Read:
+def _on_tool(status: ToolStatus) -> _Read:
     def read(d: Wire, f: Wire) -> Iterator[Event]:
         over = status in ("completed", "error")
         given = d.get("input")

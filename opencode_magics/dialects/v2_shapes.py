@@ -13,20 +13,31 @@ from dataclasses import replace
 from typing import Any
 
 from ..core.model import (
+    Agent,
     Attachment,
+    Command,
     Compaction,
     Failure,
+    InboxItem,
+    Integration,
+    LogEntry,
+    McpServer,
     Message,
+    Model,
     ModelRef,
     Option,
     OtherPart,
     Part,
     Permission,
+    PriceTier,
     Question,
     QuestionItem,
     Reasoning,
     Rule,
+    SavedRule,
     Session,
+    ShellOutput,
+    Skill,
     Status,
     StepEnd,
     StepStart,
@@ -463,3 +474,144 @@ def retry_status(d: Wire) -> Status:
     """A retry that was scheduled, as what the session does meanwhile."""
     why = string(as_dict(d.get("error")).get("message"))
     return Status("retry", integer(d.get("attempt")), why, integer(d.get("at")))
+
+
+# -- what a session and the server store besides messages ------------------------------------------
+
+
+def saved_rule(w: Wire) -> SavedRule:
+    """Read a rule that "always" saved."""
+    made = integer(as_dict(w.get("time")).get("created"))
+    return SavedRule(
+        required_string(w["id"]), w["action"], w["resource"], string(w.get("projectID")), made
+    )
+
+
+def inbox_item(w: Wire) -> InboxItem:
+    """Read an item of the inbox."""
+    return InboxItem(
+        id=required_string(w["id"]),
+        session=string(w.get("sessionID")),
+        kind=string(w.get("type")),
+        delivery=string(w.get("delivery")),
+        text=string(as_dict(w.get("payload")).get("text")),
+        created=integer(as_dict(w.get("time")).get("created")),
+    )
+
+
+def log_entry(w: Wire) -> LogEntry:
+    """Read a durable event as an entry of its session's log."""
+    data = w["data"]
+    item = as_dict(data.get("item"))
+    payload = as_dict(item.get("payload"))
+    told = as_dict(payload.get("metadata")) or as_dict(data.get("metadata"))
+    return LogEntry(
+        seq=int(w["durable"]["seq"]),
+        kind=w["type"].removeprefix("session."),
+        at=timestamp(w.get("created")),
+        item=string(data.get("inboxID")),
+        type=string(item.get("type")),
+        text=string(payload.get("text")),
+        delivery=string(item.get("delivery")),
+        metadata=told,
+    )
+
+
+# -- what a directory offers -----------------------------------------------------------------------
+
+
+def models(values: Iterable[Wire], default: Any) -> tuple[Model, ...]:
+    """Read the enabled models; `default` is the one that the server names."""
+    chosen = model_ref(default) if as_dict(default).get("id") else None
+    return tuple(_model(w, chosen) for w in values if w.get("enabled", True))
+
+
+def _model(w: Wire, default: ModelRef | None) -> Model:
+    limit, prices = w.get("limit") or {}, w.get("cost") or ()
+    # Dearer tiers count from a size of context on; the first is the plain price.
+    price: Wire = (
+        next((p for p in prices if not p.get("tier")), {}) if isinstance(prices, list) else {}
+    )
+    cache = price.get("cache") or {}
+    takes = as_dict(w.get("capabilities")).get("input")
+    provider, name = required_string(w["providerID"]), required_string(w["id"])
+    return Model(
+        provider=provider,
+        id=name,
+        name=string(w.get("name")),
+        variants=tuple(v["id"] for v in w.get("variants") or ()),
+        context=integer(limit.get("context")),
+        output=integer(limit.get("output")),
+        price_input=number(price.get("input")),
+        price_output=number(price.get("output")),
+        price_cache_read=number(cache.get("read")),
+        price_cache_write=number(cache.get("write")),
+        default=default is not None and (default.provider, default.id) == (provider, name),
+        tiers=tuple(_tiers(prices)),
+        images="image" in takes if isinstance(takes, list) else None,
+    )
+
+
+def _tiers(prices: Any) -> Iterator[PriceTier]:
+    """Prices of longer prompts, the shortest first."""
+    sized = [(integer(as_dict(p.get("tier")).get("size")), p) for p in prices]
+    for above, p in sorted(((s, p) for s, p in sized if s), key=lambda pair: pair[0]):
+        cache = p.get("cache") or {}
+        told = (p.get("input"), p.get("output"), cache.get("read"), cache.get("write"))
+        yield PriceTier(above, *map(number, told))
+
+
+def agents(values: Iterable[Wire]) -> tuple[Agent, ...]:
+    """Read the agents that a prompt may name."""
+    return tuple(
+        Agent(
+            required_string(w["id"]),
+            string(w.get("description")),
+            string(w.get("mode")),
+            model_ref(w.get("model")),
+            rules(w.get("permissions")),
+        )
+        for w in values
+        if not w.get("hidden")
+    )
+
+
+def command(w: Wire) -> Command:
+    """Read a command."""
+    template = string(w.get("template"))  # before 2.0; the interface of 2.0 to 2.2 has none
+    return Command(required_string(w["name"]), string(w.get("description")), template=template)
+
+
+def skill(w: Wire) -> Skill:
+    """Read a skill."""
+    name = string(w.get("name")) or w["id"]
+    return Skill(
+        required_string(w["id"]), name, string(w.get("description")), string(w.get("path"))
+    )
+
+
+def mcp_server(w: Wire) -> McpServer:
+    """Read an MCP server and its state."""
+    status = w.get("status")
+    told = as_dict(status)
+    kind = string(status) or string(told.get("status")) or string(told.get("type"))
+    return McpServer(
+        required_string(w["name"]), kind, string(told.get("error")) or string(told.get("message"))
+    )
+
+
+def integration(w: Wire) -> Integration:
+    """Read an integration."""
+    methods = (string(m.get("type")) or string(m.get("id")) for m in w.get("methods") or ())
+    links = (string(c.get("label")) or string(c.get("name")) for c in w.get("connections") or ())
+    return Integration(
+        required_string(w["id"]),
+        string(w.get("name")) or required_string(w["id"]),
+        tuple(methods),
+        tuple(links),
+    )
+
+
+def shell_output(w: Wire) -> ShellOutput:
+    """Read what a shell printed."""
+    return ShellOutput(string(w.get("output")), w["cursor"], w["size"])

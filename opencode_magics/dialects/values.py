@@ -1,6 +1,6 @@
-"""What a wire value must be to count; anything else is as good as absent.
+"""Values of the wire, checked: a value of the wrong type counts as absent.
 
-What both generations send in the same shape is read here, too.
+Shapes that both generations send alike are read here, too.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ from typing import Any
 
 from ..core.model import FileDiff, Usage
 
-# Beyond these a number is a mistake: what a 64-bit column holds, the end of the year 9999, and USD
-# that nobody has.
+# Larger numbers are mistakes: the limits are a 64-bit column, the end of the year 9999, and more
+# USD than anyone has.
 _MOST = 2**63 - 1
 _LATEST = 253_402_300_799_999
 _DEAREST = 1e12
 
 
 def string(value: Any) -> str:
-    """A text, "" for anything else."""
+    """Return a string, "" for anything else."""
     return value if isinstance(value, str) else ""
 
 
 def number(value: Any) -> float | None:
-    """A finite number, None for anything else."""
+    """Return a finite number, None for anything else."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def integer(value: Any) -> int | None:
-    """A whole number, the whole part of another one, None for anything else."""
+    """Return the integer part of a number, None for anything else."""
     found = number(value)
     return int(found) if found is not None and -_MOST <= found <= _MOST else None
 
 
 def count(value: Any) -> int | None:
-    """How many there are, None for what can't be a count."""
+    """Return a count, None for a value that can't be one."""
     if value is None or (type(value) is int and 0 <= value <= _MOST):  # nearly always
         return value
     found = integer(value)
@@ -45,7 +45,7 @@ def count(value: Any) -> int | None:
 
 
 def timestamp(value: Any) -> int | None:
-    """A time in ms since the epoch, None for what can't be one."""
+    """Return a time in ms since the epoch, None for a value that can't be one."""
     if value is None or (type(value) is int and 0 <= value <= _LATEST):
         return value
     found = integer(value)
@@ -53,21 +53,21 @@ def timestamp(value: Any) -> int | None:
 
 
 def cost_usd(value: Any) -> float | None:
-    """A cost, None for what can't be one."""
+    """Return a cost in USD, None for a value that can't be one."""
     found = number(value)
     return found if found is not None and 0 <= found <= _DEAREST else None
 
 
 def optional_string(value: Any) -> str | None:
-    """A text, None for anything else."""
+    """Return a string, None for anything else."""
     return value if isinstance(value, str) else None
 
 
 def required_string(value: Any) -> str:
-    """A text that nothing else can stand for: what something is looked up by.
+    """Return a string that nothing can replace, such as an id.
 
     Raises:
-        TypeError: It is no text.
+        TypeError: It is not a string.
     """
     if not isinstance(value, str):
         raise TypeError("a text was expected for an id")
@@ -75,15 +75,15 @@ def required_string(value: Any) -> str:
 
 
 def as_dict(value: Any) -> dict[str, Any]:
-    """An object, an empty one for anything else."""
+    """Return an object, an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 
 def as_list(value: Any) -> list[Any]:
-    """A list.
+    """Return a list.
 
     Raises:
-        TypeError: It is none.
+        TypeError: It is not a list.
     """
     if not isinstance(value, list):
         raise TypeError("a list was expected")
@@ -91,7 +91,7 @@ def as_list(value: Any) -> list[Any]:
 
 
 def usage(w: dict[str, Any]) -> Usage | None:
-    """Tokens and cost as both generations tell them; None where neither is there."""
+    """Read tokens and cost, which both generations send alike; None if both are absent."""
     tokens, cost = w.get("tokens"), w.get("cost")
     if tokens is None and cost is None:
         return None
@@ -108,19 +108,19 @@ def usage(w: dict[str, Any]) -> Usage | None:
 
 
 def call_usage(w: dict[str, Any]) -> Usage | None:
-    """The usage of a model call, None where zeros only hold the place.
+    """Read the usage of a model call; None if it is all placeholder zeros.
 
-    A message starts with zeros and keeps them when it is aborted or fails, whatever was billed; a
-    provider that reports nothing leaves them too. No call takes 0 tokens.
+    A message starts with zeros and keeps them when it is aborted or fails, whatever was billed; so
+    does one whose provider reports nothing. No call takes 0 tokens.
     """
-    told = usage(w)
-    return None if told and told.empty else told
+    reported = usage(w)
+    return None if reported and reported.empty else reported
 
 
 def file_diffs(
     values: Any, patch: Callable[[dict[str, Any]], str] = lambda w: string(w.get("patch"))
 ) -> tuple[FileDiff, ...]:
-    """Changed files as both generations tell them; `patch` reads how one changed."""
+    """Read changed files, which both generations send alike; `patch` reads the patch of one."""
     listed = values if isinstance(values, list) else ()
     return tuple(
         FileDiff(

@@ -39,12 +39,13 @@ from ..core.columns import (
 )
 from ..core.formatting import pluralize
 from ..core.model import Message, Session
+from ..core.outcome import is_finished
 from ..errors import OpenCodeError, UnknownNameError
 from . import frames
 from .cache import Cache, mark
 from .fork_copies import Copies, fork_families
 from .frames import FRAME_KINDS, SessionRow, session_rows
-from .load import LoadedRows, is_finished, load, read_transcripts
+from .load import LoadedRows, load, read_transcripts
 from .optional_imports import import_extra
 from .queries import fork_copies_in, resolve_cache, resolve_sessions
 

@@ -32,6 +32,7 @@ from ..core.model import (
     ToolCall,
     Usage,
 )
+from ..core.outcome import UNFINISHED, of_message
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,11 +68,11 @@ def _model(name: str) -> Callable[[Any], Any]:
 
 
 _TOKENS = {
-    "input": "Prompt tokens that did not come from the cache.",
-    "output": "Tokens of answers, without reasoning.",
-    "reasoning": "Tokens of reasoning, billed as output.",
-    "cache_read": "Prompt tokens read from the provider's cache; not in `input`.",
-    "cache_write": "Prompt tokens written to the cache; not in `input`.",
+    "input": "Prompt tokens, without those read from or written to the cache.",
+    "output": "Tokens of the answer, without reasoning.",
+    "reasoning": "Reasoning tokens, billed as output.",
+    "cache_read": "Prompt tokens read from the provider's cache; not part of `input`.",
+    "cache_write": "Prompt tokens written to the cache; not part of `input`.",
 }
 
 
@@ -90,11 +91,11 @@ def _session(read: Callable[[Session], Any]) -> Callable[[SessionRow], Any]:
 
 
 SESSIONS: Columns = {
-    "title": Column(TEXT, _session(lambda s: s.title), "Session title."),
+    "title": Column(TEXT, _session(lambda s: s.title), "Title of the session."),
     "updated": Column(
         TIME,
         _session(lambda s: s.updated),
-        "Start or end of the latest turn (a shell run or a new title doesn't count).",
+        "Start or end of its latest turn; shell commands and renames don't count.",
     ),
     "model": Column(CATEGORY, _session(_model("id")), "Model of the latest prompt."),
     "agent": Column(CATEGORY, _session(lambda s: s.agent), "Agent of the latest prompt."),
@@ -105,32 +106,36 @@ SESSIONS: Columns = {
     ),
     **_usage(
         _session(lambda s: s.usage),
-        "USD as the server stored it, for the messages that still exist, without subagents.",
+        "USD, as stored by the server: existing messages only, without subagents.",
     ),
     "provider": Column(CATEGORY, _session(_model("provider")), "Provider of the latest prompt."),
     "variant": Column(
-        CATEGORY, _session(_model("variant")), "Model variant (reasoning effort) of that prompt."
+        CATEGORY, _session(_model("variant")), "Variant of the model (reasoning effort)."
     ),
-    "created": Column(TIME, _session(lambda s: s.created), "Creation time."),
+    "created": Column(TIME, _session(lambda s: s.created), "Time of creation."),
     "archived": Column(TIME, _session(lambda s: s.archived), "Time of archiving."),
-    "parent": Column(TEXT, _session(lambda s: s.parent), "Parent session, if it is a subagent's."),
-    "root": Column(TEXT, lambda r: r.root, "Topmost session above it, or itself."),
-    "depth": Column(COUNT, lambda r: r.depth, "Number of sessions above it; NA if one is missing."),
+    "parent": Column(
+        TEXT, _session(lambda s: s.parent), "Session that started this one as a subagent."
+    ),
+    "root": Column(TEXT, lambda r: r.root, "Topmost ancestor, or the session itself."),
+    "depth": Column(COUNT, lambda r: r.depth, "Number of ancestors; NA if one of them is missing."),
     "fork_of": Column(
         TEXT,
         lambda r: r.session.forked_from or r.fork_of,
-        "Session that it is a fork of; on 1.x known only after its messages are loaded.",
+        "Session that this one was forked from; on 1.x, known only once messages are loaded.",
     ),
-    "files": Column(COUNT, _session(lambda s: s.changed), "Files changed; no server reports it."),
+    "files": Column(
+        COUNT, _session(lambda s: s.changed), "Changed files; NA, because no server reports it."
+    ),
     "additions": Column(
-        COUNT, _session(lambda s: s.additions), "Lines added; no server reports it."
+        COUNT, _session(lambda s: s.additions), "Added lines; NA, because no server reports it."
     ),
     "deletions": Column(
-        COUNT, _session(lambda s: s.deletions), "Lines deleted; no server reports it."
+        COUNT, _session(lambda s: s.deletions), "Deleted lines; NA, because no server reports it."
     ),
     "directory": Column(CATEGORY, _session(lambda s: s.directory), "Working directory."),
     "project": Column(CATEGORY, _session(lambda s: s.project), "Project of the directory."),
-    "id": Column(TEXT, _session(lambda s: s.id), "Session id."),
+    "id": Column(TEXT, _session(lambda s: s.id), "Id of the session."),
 }
 
 
@@ -152,7 +157,7 @@ def _speed(message: Message, usage: Usage | None) -> _Speed:
     if message.role != "assistant":
         return _Speed()
     if message.completed is None or message.created is None:
-        return _Speed(note="unfinished")
+        return _Speed(note=UNFINISHED)
     texts = [p for p in message.parts if isinstance(p, Text | Reasoning) and p.start is not None]
     starts = [p.start for p in texts if p.start is not None]
     if not starts:
@@ -169,32 +174,6 @@ def _speed(message: Message, usage: Usage | None) -> _Speed:
     if end - begin < _TOO_SHORT:
         return _Speed(first, note="too short to tell")
     return _Speed(first, (usage.output + (usage.reasoning or 0)) * 1000 / (end - begin))
-
-
-SHELL = "shell"
-
-
-def outcome(message: Message) -> str | None:
-    """Return the outcome of an answer; None for other messages.
-
-    It is succeeded, rejected, aborted, failed, interrupted or unfinished; or "shell" for a command
-    that a person ran, which is not an answer and not a model call.
-    """
-    if message.role != "assistant":
-        return None
-    if message.shell:
-        return SHELL
-    if message.error is not None:
-        if message.error.interrupted:
-            return "interrupted"
-        return "aborted" if message.error.aborted else "failed"
-    if message.completed is None:
-        return "unfinished"
-    if any(t.declined for t in message.tools):
-        return "rejected"
-    if message.finish in ("error", "content-filter"):
-        return "failed"
-    return "succeeded" if message.finish else "interrupted"
 
 
 def _total(usage: Usage | None) -> int | None:
@@ -262,38 +241,40 @@ def _role(message: Message) -> str | None:
 
 
 # A message doesn't contain the title of its session: `LoadedRows.add` fills it in.
-_SESSION_TITLE = Column(CATEGORY, lambda r: None, "Title of its session.")
-_ABOUT_DUPLICATE = "Message that it is a copy of (in a fork); NA for originals."
-_KEY = Column(TEXT, lambda r: r.key, "Key shared with the copies of the message.")
+_SESSION_TITLE = Column(CATEGORY, lambda r: None, "Title of the session.")
+_ABOUT_DUPLICATE = "Original message, if this one was copied by a fork; otherwise NA."
+_KEY = Column(TEXT, lambda r: r.key, "Fingerprint that copies of a message share.")
 
 MESSAGES: Columns = {
-    "created": Column(TIME, _message(lambda m: m.created), "Start time."),
+    "created": Column(TIME, _message(lambda m: m.created), "Start of the message."),
     "role": Column(
         CATEGORY,
         _message(_role),
-        "user or assistant; for other rows the server's own name (idle, compaction).",
+        "user or assistant; other rows have the server's own name, such as idle or compaction.",
     ),
-    "text": Column(TEXT, _message(lambda m: m.text), "Text.", long=True),
+    "text": Column(TEXT, _message(lambda m: m.text), "Text of the message.", long=True),
     "outcome": Column(
         CATEGORY,
-        _message(outcome),
-        "succeeded, rejected, aborted, failed, interrupted, unfinished, or shell: a command that a "
-        "person ran, not a model call. NA for prompts.",
+        _message(of_message),
+        "succeeded, rejected, aborted, failed, interrupted, unfinished, or shell for a command "
+        "that a person ran. NA for prompts.",
     ),
-    "model": Column(CATEGORY, _message(_model("id")), "Model of the prompt or answer."),
-    "agent": Column(CATEGORY, _message(lambda m: m.agent), "Agent of the prompt or answer."),
-    **_usage(lambda r: r.usage, "USD as the server stored it; NA if aborted or unfinished."),
+    "model": Column(CATEGORY, _message(_model("id")), "Model that was prompted or that answered."),
+    "agent": Column(
+        CATEGORY, _message(lambda m: m.agent), "Agent that was prompted or that answered."
+    ),
+    **_usage(lambda r: r.usage, "USD, as stored by the server; NA if aborted or unfinished."),
     "total": Column(COUNT, lambda r: _total(r.usage), "Sum of the five token counts."),
     "context": Column(
         COUNT,
         _last_context,
-        "Prompt tokens of its last step: input, cache_read and cache_write.",
+        "Tokens of the last prompt of the message: input and both caches.",
     ),
     "session_title": _SESSION_TITLE,
     "duration": Column(
         NUMBER,
         _message(lambda m: seconds_between(m.created, m.completed)),
-        "Seconds, tools included.",
+        "Seconds, including tools.",
     ),
     "tools": Column(COUNT, _message(lambda m: len(m.tools)), "Number of tool calls."),
     "steps": Column(
@@ -302,28 +283,36 @@ MESSAGES: Columns = {
         "Number of completed model calls.",
     ),
     "parts": Column(COUNT, _message(lambda m: len(m.parts)), "Number of parts."),
-    "first_token": Column(NUMBER, lambda r: r.speed.first, "Seconds to the first token."),
+    "first_token": Column(NUMBER, lambda r: r.speed.first, "Seconds until the first token."),
     "tokens_per_second": Column(
         NUMBER,
         lambda r: r.speed.rate,
-        "Output and reasoning tokens per second, from the first token.",
+        "Output and reasoning tokens per second, counted from the first token.",
     ),
-    "rate_note": Column(CATEGORY, lambda r: r.speed.note, "Reason why the rate is unknown."),
-    "completed": Column(TIME, _message(lambda m: m.completed), "End time; NA while streaming."),
+    "rate_note": Column(CATEGORY, lambda r: r.speed.note, "Why the rate is unknown."),
+    "completed": Column(
+        TIME, _message(lambda m: m.completed), "End of the message; NA while it is being written."
+    ),
     "provider": Column(CATEGORY, _message(_model("provider")), "Provider of the model."),
-    "variant": Column(CATEGORY, _message(_model("variant")), "Model variant (reasoning effort)."),
-    "finish": Column(CATEGORY, _message(lambda m: m.finish), "The model's own finish reason."),
-    "error": Column(CATEGORY, _message(lambda m: m.error and m.error.name), "Name of its error."),
+    "variant": Column(
+        CATEGORY, _message(_model("variant")), "Variant of the model (reasoning effort)."
+    ),
+    "finish": Column(
+        CATEGORY, _message(lambda m: m.finish), "Why the model stopped, as the provider reports it."
+    ),
+    "error": Column(CATEGORY, _message(lambda m: m.error and m.error.name), "Name of the error."),
     "error_message": Column(
-        TEXT, _message(lambda m: m.error and m.error.message), "Message of its error."
+        TEXT, _message(lambda m: m.error and m.error.message), "Message of the error."
     ),
-    "compaction": Column(FLAG, _message(lambda m: m.summary), "A summary of the conversation."),
+    "compaction": Column(
+        FLAG, _message(lambda m: m.summary), "Whether the message summarizes the conversation."
+    ),
     "synthetic": Column(
-        FLAG, _message(lambda m: m.synthetic), "A prompt that the server generated."
+        FLAG, _message(lambda m: m.synthetic), "Whether the server created the prompt."
     ),
-    "session": Column(CATEGORY, _message(lambda m: m.session), "Session id."),
-    "message": Column(TEXT, _message(lambda m: m.id or None), "Message id."),
-    "parent": Column(TEXT, _message(lambda m: m.parent), "Prompt that it answers."),
+    "session": Column(CATEGORY, _message(lambda m: m.session), "Id of the session."),
+    "message": Column(TEXT, _message(lambda m: m.id or None), "Id of the message."),
+    "parent": Column(TEXT, _message(lambda m: m.parent), "Prompt that the message answers."),
     "duplicate_of": Column(TEXT, lambda r: None, _ABOUT_DUPLICATE),
     "key": _KEY,
 }
@@ -368,7 +357,7 @@ class StepRow(NamedTuple):
 def step_rows(messages: Iterable[Message]) -> Iterator[StepRow]:
     """Yield rows of the steps frame; an answer without step parts counts as one step."""
     for message in messages:
-        if message.role != "assistant" or outcome(message) == SHELL:
+        if message.role != "assistant" or message.shell:
             continue
         ends = [p for p in message.parts if isinstance(p, StepEnd)]
         usage = message.usage
@@ -428,18 +417,18 @@ def _changed_lines(name: str) -> Callable[[PartRow], int | None]:
 
 _ID_COLUMNS: Columns = {
     "session_title": _SESSION_TITLE,
-    "session": Column(CATEGORY, _message(lambda m: m.session), "Session id."),
-    "message": Column(TEXT, _message(lambda m: m.id or None), "Message id."),
+    "session": Column(CATEGORY, _message(lambda m: m.session), "Id of the session."),
+    "message": Column(TEXT, _message(lambda m: m.id or None), "Id of the message."),
 }
 _MODEL_COLUMNS: Columns = {
-    "model": Column(CATEGORY, _message(_model("id")), "Model."),
-    "agent": Column(CATEGORY, _message(lambda m: m.agent), "Agent."),
+    "model": Column(CATEGORY, _message(_model("id")), "Model that answered."),
+    "agent": Column(CATEGORY, _message(lambda m: m.agent), "Agent that answered."),
     "provider": Column(CATEGORY, _message(_model("provider")), "Provider of the model."),
 }
 _TIME_COLUMNS: Columns = {
-    "started": Column(TIME, _part("start"), "Start time; NA if the server doesn't store it."),
-    "ended": Column(TIME, _part("end"), "End time."),
-    "duration": Column(NUMBER, _duration, "Seconds from start to end."),
+    "started": Column(TIME, _part("start"), "Start; NA if unknown."),
+    "ended": Column(TIME, _part("end"), "End; NA if unknown."),
+    "duration": Column(NUMBER, _duration, "Seconds from `started` to `ended`."),
 }
 _COPY_COLUMNS: Columns = {
     "duplicate_of": Column(TEXT, lambda r: None, _ABOUT_DUPLICATE),
@@ -447,71 +436,85 @@ _COPY_COLUMNS: Columns = {
 }
 
 STEPS: Columns = {
-    "created": Column(TIME, _message(lambda m: m.created), "Start time of its message."),
-    "outcome": Column(CATEGORY, _message(outcome), "Outcome of its message."),
-    "finish": Column(CATEGORY, lambda r: r.reason, "The model's own finish reason."),
+    "created": Column(TIME, _message(lambda m: m.created), "Start of the message."),
+    "outcome": Column(CATEGORY, _message(of_message), "Outcome of the message."),
+    "finish": Column(
+        CATEGORY, lambda r: r.reason, "Why the model stopped, as the provider reports it."
+    ),
     **_MODEL_COLUMNS,
-    **_usage(lambda r: r.usage, "USD as the server stored it; NA if aborted or unfinished."),
+    **_usage(lambda r: r.usage, "USD, as stored by the server; NA if aborted or unfinished."),
     "total": Column(COUNT, lambda r: _total(r.usage), "Sum of the five token counts."),
     "context": Column(
-        COUNT, lambda r: _context(r.usage), "Prompt tokens: input, cache_read and cache_write."
+        COUNT,
+        lambda r: _context(r.usage),
+        "Tokens of the prompt of the step: input and both caches.",
     ),
     "duration": Column(
         NUMBER,
         lambda r: seconds_between(r.message.created, r.message.completed) if r.only else None,
-        "Seconds, tools included; NA if the message has several steps.",
+        "Seconds, including tools; NA if the message has several steps.",
     ),
-    "step": Column(COUNT, lambda r: r.position, "Index in the message, from 0."),
-    "compaction": Column(FLAG, _message(lambda m: m.summary), "Part of a conversation summary."),
+    "step": Column(COUNT, lambda r: r.position, "Position in the message, from 0."),
+    "compaction": Column(
+        FLAG, _message(lambda m: m.summary), "Whether the message summarizes the conversation."
+    ),
     **_ID_COLUMNS,
     **_COPY_COLUMNS,
 }
 
 PARTS: Columns = {
-    "created": Column(TIME, _message(lambda m: m.created), "Start time of its message."),
-    "role": Column(CATEGORY, _message(_role), "Role of its message."),
+    "created": Column(TIME, _message(lambda m: m.created), "Start of the message."),
+    "role": Column(CATEGORY, _message(_role), "Role of the message."),
     "type": Column(
         CATEGORY,
         lambda r: _part_type(r.part),
         "text, reasoning, tool, step-start, step-finish, file, ...",
     ),
-    "text": Column(TEXT, _part_text, "Text; for a tool call its output or its error.", long=True),
+    "text": Column(
+        TEXT, _part_text, "Text of the part; for a tool call, its output or error.", long=True
+    ),
     "tool": Column(CATEGORY, _tool(lambda t: t.tool), "Name of the tool."),
     "status": Column(CATEGORY, _tool(lambda t: t.status), "pending, running, completed or error."),
-    "title": Column(TEXT, _tool(lambda t: t.title), "Title of the call, from the server."),
+    "title": Column(
+        TEXT, _tool(lambda t: t.title), "The call in one line, as the server describes it."
+    ),
     **_TIME_COLUMNS,
-    "file": Column(TEXT, _file, "File name or URL of an attachment."),
-    "index": Column(COUNT, lambda r: r.position, "Index in the message, from 0."),
-    "part": Column(TEXT, lambda r: r.part.id or None, "Part id."),
+    "file": Column(TEXT, _file, "Name or URL of an attachment."),
+    "index": Column(COUNT, lambda r: r.position, "Position in the message, from 0."),
+    "part": Column(TEXT, lambda r: r.part.id or None, "Id of the part."),
     **_ID_COLUMNS,
     **_COPY_COLUMNS,
 }
 
 TOOLS: Columns = {
-    "created": Column(TIME, _message(lambda m: m.created), "Start time of its message."),
+    "created": Column(TIME, _message(lambda m: m.created), "Start of the message."),
     "tool": Column(CATEGORY, lambda r: r.part.tool or None, "Name of the tool."),
-    "title": Column(TEXT, lambda r: r.part.title, "Title of the call, from the server."),
+    "title": Column(
+        TEXT, lambda r: r.part.title, "The call in one line, as the server describes it."
+    ),
     "status": Column(
         CATEGORY,
         lambda r: r.part.status,
         "pending, running, completed or error; stays running if the server was killed.",
     ),
     "exit": Column(COUNT, lambda r: r.part.exit, "Exit code of a shell command."),
-    "output": Column(TEXT, lambda r: r.part.output, "Output.", long=True),
-    "error": Column(TEXT, lambda r: r.part.error, "Error message."),
+    "output": Column(TEXT, lambda r: r.part.output, "Output of the tool.", long=True),
+    "error": Column(TEXT, lambda r: r.part.error, "Error of the tool."),
     "input": Column(OBJECT, lambda r: r.part.input, "Arguments of the call, a dict."),
     **_TIME_COLUMNS,
     "waited": Column(
-        NUMBER, lambda r: None, "Seconds waiting for permission; NA, since no server stores it."
+        NUMBER, lambda r: None, "Seconds it waited for permission; NA, because no server stores it."
     ),
     **_MODEL_COLUMNS,
     "declined": Column(
-        FLAG, lambda r: r.part.declined, "A person rejected the call and so ended the turn."
+        FLAG, lambda r: r.part.declined, "Whether a rejection of the call stopped the turn."
     ),
-    "additions": Column(COUNT, _changed_lines("additions"), "Lines added."),
-    "deletions": Column(COUNT, _changed_lines("deletions"), "Lines deleted."),
-    "child": Column(TEXT, lambda r: r.part.child, "Session of the subagent that it started."),
-    "call": Column(TEXT, lambda r: r.part.call or None, "Id of the call, from the model."),
+    "additions": Column(COUNT, _changed_lines("additions"), "Lines that the call added."),
+    "deletions": Column(COUNT, _changed_lines("deletions"), "Lines that the call deleted."),
+    "child": Column(TEXT, lambda r: r.part.child, "Session of the subagent that the call started."),
+    "call": Column(
+        TEXT, lambda r: r.part.call or None, "Id of the call, as the model assigned it."
+    ),
     **_ID_COLUMNS,
     **_COPY_COLUMNS,
 }

@@ -22,6 +22,7 @@ from ..client.client import Client
 from ..core.columns import ColumnLists, PackedTexts, empty_lists, lists_from_rows
 from ..core.formatting import pluralize
 from ..core.model import Message, Session
+from ..core.outcome import is_finished
 from ..dialects.base import Reply
 from ..errors import NotFoundError, OpenCodeError, StatusError, StreamError
 from .cache import Cache, Rows
@@ -165,7 +166,7 @@ def read_transcripts(
 
     def download(session: Session) -> tuple[Reply, ...] | OpenCodeError:
         try:
-            return client.message_pages(session)
+            return client.run(client.dialect.message_pages(session))
         except StatusError as error:  # deleted meanwhile, or unreadable for good
             return error
 
@@ -185,24 +186,6 @@ def read_transcripts(
 
     with _Bar(len(sessions), progress) as bar, _map_ahead(download, sessions) as downloads:
         yield decode(downloads)
-
-
-def is_finished(messages: Sequence[Message]) -> bool:
-    """Return True if the server has nothing more to write to these messages.
-
-    Messages left incomplete by a server crash count as unfinished.
-    """
-    turns = [m for m in messages if m.role != "system"]  # 2.x marks the end of a turn with one
-    if not turns:
-        return True
-    last = turns[-1]
-    continues = last.finish == "tool-calls" and not any(t.declined for t in last.tools)
-    return (
-        last.role == "assistant"
-        and (last.error is not None or not continues)
-        and all(m.completed is not None for m in messages if m.role == "assistant")
-        and all(t.status in ("completed", "error") for m in messages for t in m.tools)
-    )
 
 
 @contextmanager

@@ -18,6 +18,8 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.patches import Patch
 
+from ..core.formatting import in_one_line
+
 WIDTH = 9.0  # inches
 INK, FAINT, LINE, CARD = "#24292f", "#59636e", "#d0d7de", "#ffffff"
 BLUE, AMBER, RED, PURPLE, PALE = "#33689e", "#e3a008", "#c93c37", "#8250df", "#b9cde2"
@@ -153,8 +155,7 @@ def _legend_columns(lengths: Sequence[int]) -> int:
 
 def short(text: object, length: int) -> str:
     """Shorten a text to one line of at most `length` characters, all of them printable."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
-    return line if len(line) <= length else line[: max(0, length - 1)].rstrip() + "…"
+    return in_one_line("".join(c if c.isprintable() else " " for c in str(text)), length)
 
 
 def letters_in(inches: float) -> int:

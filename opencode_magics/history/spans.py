@@ -14,9 +14,9 @@ from ..client.client import Client
 from ..core.columns import CATEGORY, COUNT, NUMBER, TEXT, TIME, Column, Columns, frame_from_rows
 from ..core.formatting import seconds_between
 from ..core.model import Message, Session, ToolCall
+from ..core.outcome import of_message
 from ..core.turn import SettledRequest, Turn
 from ..sessions.lookup import find_session
-from .frames import SHELL, outcome
 from .queries import documents_columns
 
 if TYPE_CHECKING:
@@ -38,23 +38,25 @@ class Span(NamedTuple):
 
 
 SPANS: Columns = {
-    "session": Column(TEXT, lambda s: s.session.id, "Session id."),
-    "title": Column(TEXT, lambda s: s.session.title, "Title of that session."),
-    "depth": Column(COUNT, lambda s: s.depth, "0 for the selected session, 1 for its subagents."),
+    "session": Column(TEXT, lambda s: s.session.id, "Id of the session."),
+    "title": Column(TEXT, lambda s: s.session.title, "Title of the session."),
+    "depth": Column(
+        COUNT, lambda s: s.depth, "0 for the requested session, 1 for its subagents, and so on."
+    ),
     "kind": Column(CATEGORY, lambda s: s.kind, "prompt, step, tool or waiting."),
-    "name": Column(TEXT, lambda s: s.name, "Model of a step, name of a tool, kind of a request."),
-    "detail": Column(TEXT, lambda s: s.detail, "Prompt text, or a one-line summary of the call."),
-    "started": Column(TIME, lambda s: s.start, "Start time, by the server's clock."),
-    "ended": Column(TIME, lambda s: s.end, "End time; NA if it never ended."),
+    "name": Column(TEXT, lambda s: s.name, "Model of a step, name of a tool or kind of a request."),
+    "detail": Column(TEXT, lambda s: s.detail, "The call or request, in one line."),
+    "started": Column(TIME, lambda s: s.start, "Start, by the server's clock."),
+    "ended": Column(TIME, lambda s: s.end, "End; NA if it never ended."),
     "duration": Column(
         NUMBER,
         lambda s: seconds_between(s.start, s.end),
-        "Seconds; a step includes its tools, a tool includes its waiting.",
+        "Seconds. A step includes its tools; a tool includes the time it waited for permission.",
     ),
     "status": Column(
         CATEGORY,
         lambda s: s.status,
-        "step: outcome of its message; tool: completed, error, ...; waiting: the reply.",
+        "Outcome of a step, status of a tool call, or answer to a request.",
     ),
     "child": Column(TEXT, lambda s: s.child, "Session of the subagent that a tool started."),
 }
@@ -149,8 +151,8 @@ def _session_spans(
         if message.role != "assistant":
             continue
         name = "compaction" if message.summary else str(message.model) if message.model else None
-        if (status := outcome(message)) != SHELL:
-            yield Span(session, depth, "step", name, start, end, status)
+        if not message.shell:
+            yield Span(session, depth, "step", name, start, end, of_message(message))
         for tool in message.tools:
             yield _tool_span(session, depth, tool)
             requests = [s for s in settled if s.request.call == tool.call]

@@ -36,57 +36,61 @@ class UsageRow(NamedTuple):
     title: str | None = None
 
 
-def _sum_field(name: str) -> Callable[[UsageRow], Any]:
+def _sum(name: str) -> Callable[[UsageRow], Any]:
     return lambda row: getattr(row.sum, name)
 
 
 _TITLE: Columns = {
-    "title": Column(TEXT, lambda r: r.title, "Title; only by session or root."),
+    "title": Column(
+        TEXT,
+        lambda r: r.title,
+        "Title of the session or root session; only if grouped by one of these.",
+    ),
 }
 _INCLUSIVE: Columns = {
     "cost_inclusive": Column(
         NUMBER,
         lambda r: r.inclusive.cost if r.inclusive else None,
-        "USD including all subagents below; only by session.",
+        "USD, including all subagents; only if grouped by session.",
     ),
     "subagents": Column(
         COUNT,
         lambda r: r.inclusive.sessions - r.sum.sessions if r.inclusive else None,
-        "Number of subagents' sessions below; only by session.",
+        "Number of subagent sessions; only if grouped by session.",
     ),
 }
 _SUMS: Columns = {
-    "calls": Column(COUNT, _sum_field("calls"), "Model calls; by tool, calls of the tool."),
-    "input": Column(COUNT, _sum_field("input"), "Prompt tokens that did not come from the cache."),
-    "output": Column(COUNT, _sum_field("output"), "Tokens of answers, without reasoning."),
-    "reasoning": Column(COUNT, _sum_field("reasoning"), "Tokens of reasoning."),
-    "cache_read": Column(COUNT, _sum_field("cache_read"), "Prompt tokens read from the cache."),
-    "cache_write": Column(COUNT, _sum_field("cache_write"), "Prompt tokens written to the cache."),
-    "cache_share": Column(
-        NUMBER, _sum_field("cache_share"), "Share of cache_read in all prompt tokens, 0 to 1."
+    "calls": Column(COUNT, _sum("calls"), "Model calls; if grouped by tool, calls of the tool."),
+    "input": Column(
+        COUNT, _sum("input"), "Prompt tokens, without those read from or written to the cache."
     ),
-    "sessions": Column(COUNT, _sum_field("sessions"), "Number of sessions that contribute."),
-    "turns": Column(COUNT, _sum_field("turns"), "Prompts from people, not those to subagents."),
-    "errors": Column(COUNT, _sum_field("errors"), "Failed calls; aborted calls don't count."),
-    "retries": Column(COUNT, lambda r: None, "NA, since no server stores retries."),
+    "output": Column(COUNT, _sum("output"), "Tokens of answers, without reasoning."),
+    "reasoning": Column(COUNT, _sum("reasoning"), "Reasoning tokens."),
+    "cache_read": Column(COUNT, _sum("cache_read"), "Prompt tokens read from the cache."),
+    "cache_write": Column(COUNT, _sum("cache_write"), "Prompt tokens written to the cache."),
+    "cache_share": Column(
+        NUMBER, _sum("cache_share"), "`cache_read` as a fraction of all prompt tokens, 0 to 1."
+    ),
+    "sessions": Column(COUNT, _sum("sessions"), "Number of sessions that contributed."),
+    "turns": Column(COUNT, _sum("turns"), "Prompts sent by people, without those to subagents."),
+    "errors": Column(COUNT, _sum("errors"), "Failed calls; stopped calls don't count."),
+    "retries": Column(COUNT, lambda r: None, "NA, because no server stores retries."),
     "unknown": Column(
-        COUNT, _sum_field("unknown"), "Calls of unknown usage: aborted, failed, unfinished."
+        COUNT, _sum("unknown"), "Calls whose usage is unknown: stopped, failed or unfinished."
     ),
     "duplicates": Column(
-        COUNT, _sum_field("copies"), "Calls copied by forks, not counted in other columns."
+        COUNT, _sum("copies"), "Calls copied by forks, not counted in the other columns."
     ),
-    "cost_listed": Column(
-        NUMBER, _sum_field("cost_listed"), "USD by the price list, for calls with a known price."
-    ),
-    "gap": Column(NUMBER, _sum_field("gap"), "cost_listed minus cost, where both are known."),
+    "cost_listed": Column(NUMBER, _sum("cost_listed"), "USD at list prices, where they are known."),
+    "gap": Column(NUMBER, _sum("gap"), "`cost_listed` minus `cost`, where both are known."),
     "gap_reason": Column(
         TEXT,
-        _sum_field("gap_reason"),
-        "Reasons for the gap, with the number of calls (or sessions): zero-priced, subscription, "
-        "not metered, price changed, unknown model, cache price missing, usage unknown.",
+        _sum("gap_reason"),
+        "Reasons for the gap, with the number of calls or sessions: zero-priced, subscription, not "
+        "metered, price changed, unknown model, cache price missing, usage unknown.",
     ),
 }
-_COST: Columns = {"cost": Column(NUMBER, _sum_field("cost"), "USD as the server stored it.")}
+_COST: Columns = {"cost": Column(NUMBER, _sum("cost"), "USD, as stored by the server.")}
 USAGE: Columns = {**_TITLE, **_COST, **_INCLUSIVE, **_SUMS}
 
 
@@ -169,7 +173,7 @@ def _models(client: Client, warnings: list[str]) -> tuple[Model, ...]:
     def warn(error: str) -> None:
         warnings.append(f"No list price is known: the server's models can't be read: {error}")
 
-    return optional(client.prices, (), warn)
+    return optional(lambda: client.run(client.dialect.prices(client.directory)), (), warn)
 
 
 @gc_paused()

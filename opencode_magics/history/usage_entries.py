@@ -11,10 +11,11 @@ from zoneinfo import ZoneInfo
 from ..client.client import Client
 from ..core.formatting import format_usd, pluralize
 from ..core.model import Session, Usage, total_usage
+from ..core.outcome import SHELL
 from ..errors import UnknownNameError
 from .cache import Cache
 from .fork_copies import fork_families, is_fork
-from .frames import SHELL, session_rows
+from .frames import session_rows
 from .load import LoadedRows, load
 from .prices import Price, list_price
 from .queries import fork_copies_in

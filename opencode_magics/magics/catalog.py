@@ -47,7 +47,8 @@ class CatalogMagics(Topic):
         """
         from .. import tables
 
-        return tables.skills(self.state.client.skills())
+        client = self.state.client
+        return tables.skills(client.run(client.dialect.skills(client.directory)))
 
     @documented_arguments
     @argument("--add", metavar="NAME", help="Add a server, until OpenCode restarts.")
@@ -70,12 +71,12 @@ class CatalogMagics(Topic):
 
         client = self.state.client
         if options.add:
-            client.add_mcp(options.add, _config(options))
+            client.run(client.dialect.add_mcp(client.directory, options.add, _config(options)))
         elif options.url or options.command:
             raise UsageError("--url and --command describe a server: give --add NAME, too.")
         if options.remove:
-            client.remove_mcp(options.remove)
-        return tables.mcp(client.mcp())
+            client.run(client.dialect.remove_mcp(client.directory, options.remove))
+        return tables.mcp(client.run(client.dialect.mcp(client.directory)))
 
     @documented_arguments
     @line_magic
@@ -91,7 +92,8 @@ class CatalogMagics(Topic):
         """
         from .. import tables
 
-        return tables.integrations(self.state.client.integrations())
+        client = self.state.client
+        return tables.integrations(client.run(client.dialect.integrations(client.directory)))
 
 
 def _config(options: Namespace) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from IPython.core.completer import SimpleCompletion, context_matcher
 
+from ..core.model import DECISIONS
 from .cursor import CursorContext, cursor_context
 from .input_transforms import FREE_TEXT_MAGICS
 from .state import OpenCodeMagics
@@ -241,7 +242,7 @@ KINDS: dict[str, Kind] = {
     "permission": _words("ask", "once", "reject"),
     "wait": _words("any", "all"),
     "format": _words("parquet", "jsonl"),
-    "reply": _words("once", "always", "reject", "dismiss"),
+    "reply": _words(*DECISIONS, "dismiss"),
     "by": _keys,
     "var": Completer.variables,
     "schema": Completer.variables,

@@ -44,5 +44,6 @@ class DiffMagics(Topic):
             diff = last.diff
         else:
             session = self.state.resolve_session(" ".join(options.session))
-            diff = self.state.client.diffs(session, options.message)
+            client = self.state.client
+            diff = client.run(client.dialect.diffs(session, options.message))
         return diff.side_by_side() if options.side_by_side else diff

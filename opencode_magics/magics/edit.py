@@ -221,7 +221,8 @@ class EditMagics(Topic):
         """
         from .. import tables
 
-        return tables.todos(self.state.client.todos(self._session(options)))
+        client, session = self.state.client, self._session(options)
+        return tables.todos(client.run(client.dialect.todos(session)))
 
     def _session(self, options: Namespace) -> Session:
         given = options.session or ""

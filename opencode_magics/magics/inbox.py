@@ -46,15 +46,17 @@ class InboxMagics(Topic):
         from .. import tables
 
         client, session = self.state.client, self.state.resolve_session(" ".join(options.session))
-        waiting = client.inbox(session)
+        waiting = client.run(client.dialect.inbox(session))
         if options.cancel:
             item = _the_one(waiting, options.cancel)
-            if not client.cancel(session, item.id):
+            if not client.run(client.dialect.cancel(session, item.id)):
                 print(f"{item.id} was delivered already: it is part of a turn.")
         for delivery in ("steer", "queue"):
             if named := getattr(options, delivery):
-                client.set_delivery(session, _the_one(waiting, named).id, delivery)
-        return tables.inbox(client.inbox(session))
+                client.run(
+                    client.dialect.set_delivery(session, _the_one(waiting, named).id, delivery)
+                )
+        return tables.inbox(client.run(client.dialect.inbox(session)))
 
     @documented_arguments
     @argument("variable", nargs="*", help="NAME=VALUE; these replace all that were set before.")
@@ -75,7 +77,8 @@ class InboxMagics(Topic):
             raise UsageError("Give variables as NAME=VALUE, or --clear to leave none.")
         variables = dict(_variable(text) for text in options.variable)
         session = self.state.resolve_session(options.session or "")
-        self.state.client.set_environment(session, variables)
+        client = self.state.client
+        client.run(client.dialect.set_environment(session, variables))
         print(f"The session's shells have {', '.join(variables) or 'no variables of their own'}.")
 
     @no_var_expand
@@ -98,12 +101,14 @@ class InboxMagics(Topic):
         client = self.state.client
         session = self.state.resolve_session(options.session or "")
         if options.delete:
-            client.delete_instruction(session, options.delete)
+            client.run(client.dialect.delete_instruction(session, options.delete))
         if options.key and not options.text:
             raise UsageError(f"What should {options.key!r} say? %oc_instructions KEY TEXT")
         if options.key:
-            client.put_instruction(session, options.key, _value(" ".join(options.text)))
-        return client.instructions(session)
+            client.run(
+                client.dialect.put_instruction(session, options.key, _value(" ".join(options.text)))
+            )
+        return client.run(client.dialect.instructions(session))
 
 
 def _the_one(waiting: tuple[InboxItem, ...], named: str) -> InboxItem:

@@ -129,12 +129,12 @@ class PermissionMagics(Topic):
             case "check", (action, *resources) if resources:
                 return session_rules(client, session).decide(action, resources)
             case "set", ("none",):
-                client.set_rules(session, [])
+                client.run(client.dialect.set_rules(session, []))
             case "set", (_, *_):
-                client.set_rules(session, [_rule(text) for text in words])
+                client.run(client.dialect.set_rules(session, [_rule(text) for text in words]))
             case "forget", (_, *_):
                 for rule in words:
-                    client.delete_saved_rule(rule)
+                    client.run(client.dialect.delete_saved_rule(rule))
             case "rules", ():
                 pass
             case _:
@@ -200,14 +200,14 @@ def _reply(
 
     where = session.directory
     if isinstance(request, Permission):
-        if reply not in ("once", "always", "reject") or answers:
+        if reply is None or reply == "dismiss" or answers:
             raise UsageError(f"{request.id} is a permission: say once, always or reject")
         if message and reply != "reject":
             raise UsageError("a message goes with reject only")
-        client.reply(request, where, reply, message)
+        client.run(client.dialect.reply(request, where, reply, message))
         return SettledRequest(request, reply, message)
     if reply == "dismiss":
-        client.dismiss(request, where)
+        client.run(client.dialect.dismiss(request, where))
         return SettledRequest(request, "dismissed")
     if reply or len(answers) != len(request.items):
         count = len(request.items)
@@ -215,7 +215,7 @@ def _reply(
     chosen = [
         _labels(text, item.multiple) for text, item in zip(answers, request.items, strict=True)
     ]
-    client.answer(request, where, chosen)
+    client.run(client.dialect.answer(request, where, chosen))
     return SettledRequest(request, "answered", "; ".join(", ".join(c) for c in chosen))
 
 

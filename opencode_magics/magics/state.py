@@ -239,7 +239,7 @@ class OpenCodeMagics(Configurable):
         self.turn = turn
         if name:
             self.shell.user_ns[name] = turn
-        if self.recording is not None and turn.recorder is not None:
+        if self.recording is not None and turn.local.capture is not None:
             self._record(turn, self.recording)
 
     def _record(self, turn: Turn, recording: RecordingTarget) -> None:
@@ -319,6 +319,6 @@ class OpenCodeMagics(Configurable):
 def _typed_password() -> str:
     from getpass import getpass
 
-    from ..client.client import Secret
+    from ..client.password import Secret
 
     return Secret(getpass("Password of the OpenCode server: "))

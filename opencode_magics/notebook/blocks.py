@@ -22,6 +22,7 @@ from ..core.model import (
     Text,
     ToolCall,
 )
+from ..core.outcome import is_part_over, is_tool_completed
 from ..core.turn import Retry, Turn
 
 
@@ -139,8 +140,8 @@ def _part(message: Message, part: Part) -> Block | None:
             return Block(key, part, end is not None)
         case Reasoning(text=text, end=end) if text.strip():
             return Block(key, part, end is not None)
-        case ToolCall(status=status):
-            return Block(key, part, status in ("completed", "error"))
+        case ToolCall():
+            return Block(key, part, is_part_over(part))
         case Compaction():
             return Block(key, Note(_compaction(part)))
         case _:
@@ -183,7 +184,7 @@ def _homes(turn: Turn) -> dict[str, str]:
 def _with_diff(block: Block, requests: dict[str, list[Block]]) -> Block:
     """A write tells its diff only in its permission (1.18.33): show it once it was allowed."""
     tool = block.value
-    if not isinstance(tool, ToolCall) or tool.diffs or tool.status != "completed":
+    if not isinstance(tool, ToolCall) or tool.diffs or not is_tool_completed(tool):
         return block
     asked = (
         r.value.request for r in requests.get(tool.call, ()) if isinstance(r.value, RequestState)

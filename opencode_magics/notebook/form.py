@@ -18,6 +18,7 @@ import anywidget
 import traitlets
 
 from ..core import patches, questions
+from ..core.formatting import without_middle
 from ..core.model import FileDiff, Permission, Question, QuestionItem
 from . import diff_rows, wording
 from .blocks import RequestState
@@ -180,9 +181,7 @@ def permission_spec(
     return {
         "id": asked.id,
         "title": wording.request_title(RequestState(asked, subagent=subagent)),
-        "subject": ""
-        if changes
-        else wording.shorten(diff_rows.visible_lines(asked.subject), _ROOM),
+        "subject": "" if changes else without_middle(diff_rows.visible_lines(asked.subject), _ROOM),
         "diff": changes,
         "note": "",
         "choices": [
@@ -222,7 +221,7 @@ def _lines(edit: FileDiff) -> Iterator[tuple[str, str]]:
     """All of an edit as pairs of kind and text: nobody should have to allow what can't be seen."""
     changes, left = patches.changes_in(edit), _ROOM
     if not any(change.hunks for change in changes):  # nothing that a reader finds: raw, then
-        raw = wording.shorten(edit.patch.strip(), _ROOM)
+        raw = without_middle(edit.patch.strip(), _ROOM)
         yield from ((" ", diff_rows.visible_line(line)) for line in raw.split("\n") if raw)
         return
     for change in changes:

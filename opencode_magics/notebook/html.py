@@ -15,7 +15,7 @@ from html import escape
 from itertools import groupby
 
 from ..core.diffs import ChangedFile, Diff
-from ..core.formatting import pluralize
+from ..core.formatting import pluralize, without_middle
 from ..core.model import (
     Failure,
     FileDiff,
@@ -27,13 +27,14 @@ from ..core.model import (
     Text,
     ToolCall,
 )
+from ..core.outcome import ToolOutcome, is_granted, of_tool
 from ..core.patches import FileChange, changes_in
 from ..core.turn import Retry, SettledRequest, Turn
 from ..sessions.transcript import Transcript
 from . import diff_rows, markdown, results, wording
 from .blocks import Block, Changes, Note, Recap, RequestState, blocks
 from .results import Result
-from .wording import DisplayState, clean
+from .wording import clean
 
 # Plain middle tones: JupyterLab drops var(...) from the outputs of a notebook it doesn't trust yet,
 # and a reopened notebook should look as it did.
@@ -50,7 +51,7 @@ _PRE = (
 _INSIDE = "margin:.1em 0 .5em 1.1em"
 _SUMMARY = "cursor:pointer;font-size:.7em"  # a small triangle ...
 _HEAD = "font-size:1.4286em"  # ... before text of the usual size
-_STATES: dict[DisplayState, tuple[str, str]] = {
+_STATES: dict[ToolOutcome, tuple[str, str]] = {
     "pending": ("○", _QUIET),
     "running": ("●", f"color:{_BUSY}"),
     "ok": ("✓", f"color:{_OK}"),
@@ -137,7 +138,7 @@ def block(block: Block) -> str:
 
 
 def _tool(tool: ToolCall, closed: bool) -> str:
-    icon, style = _STATES[wording.tool_state(tool, closed)]
+    icon, style = _STATES[of_tool(tool, closed)]
     error = (
         f' <span style="color:{_BAD}">{escape_html(wording.first_line(tool.error or ""))}</span>'
     )
@@ -172,8 +173,12 @@ def _exchange(tool: ToolCall, closed: bool) -> str:
     else:
         asked = json.dumps(tool.input, indent=2, ensure_ascii=False, default=str)
     # A running command tells all its output with each line of it: its end is enough until then.
-    output = wording.shorten(tool.output) if closed else _end(tool.output)
-    parts = [_pre(wording.shorten(asked)), _pre(output), _pre(tool.error or "", _BAD)]
+    output = without_middle(tool.output, wording.LONGEST) if closed else _end(tool.output)
+    parts = [
+        _pre(without_middle(asked, wording.LONGEST)),
+        _pre(output),
+        _pre(tool.error or "", _BAD),
+    ]
     child = (
         f'<div style="{_SMALL};{_QUIET}">session {escape_html(tool.child)}</div>'
         if tool.child
@@ -193,7 +198,7 @@ def _end(output: str, limit: int = 2_000) -> str:
 def _request(request: RequestState) -> str:
     line = escape_html(wording.request_line(request))
     if request.reply:
-        good = request.reply in ("once", "always", "answered")
+        good = is_granted(request.reply)
         return _line("✓" if good else "✗", _OK if good else _WARN, line, quiet=True)
     return _line("●", _WARN, f"<b>{line}</b>")  # who asks a person shows all of it
 
@@ -220,7 +225,7 @@ def _options(options: Iterable[Option]) -> str:
 
 
 def _failure(failure: Failure) -> str:
-    text = escape_html(wording.shorten(wording.failure_line(failure), 4_000))
+    text = escape_html(without_middle(wording.failure_line(failure), wording.LONGEST_FAILURE))
     if failure.aborted:
         return _line("■", _WARN, text)
     style = f"margin:.4em 0;padding:.3em .8em;border-left:3px solid {_BAD};white-space:pre-wrap"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..core.model import Permission, Question
 from ..errors import InvalidAnswer, OpenCodeError, ServerConnectionError, StatusError
-from ..sessions.run import Run
+from ..sessions.answer import Answerable
 from . import wording
 from .answerer import Answerer
 from .interrupts import DeferredInterrupt
@@ -39,7 +39,7 @@ class Prompter:
     """
 
     def __init__(
-        self, run: Run, view: View, answerer: Answerer, ui: Ui = "auto", why_not: str = ""
+        self, run: Answerable, view: View, answerer: Answerer, ui: Ui = "auto", why_not: str = ""
     ) -> None:
         self._run = run
         self._view = view

@@ -8,8 +8,8 @@ from typing import Any
 from ..core.model import ToolCall
 from ..core.turn import Turn
 from ..errors import TurnInterrupted
+from ..sessions.follow import TICK
 from ..sessions.replay import Replay
-from ..sessions.run import TICK
 from .answerer import Answerer
 from .blocks import RequestState, blocks
 from .interrupts import DeferredInterrupt, interruptible

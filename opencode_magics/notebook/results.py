@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..core.outcome import ToolOutcome
 from ..sessions.commands import CommandReceipt
 from ..sessions.edit import EditResult
 from ..sessions.end import EndResult, StopResult
-from .wording import DisplayState
 
 Result = EndResult | StopResult | EditResult | CommandReceipt
 
-_STATES: dict[str, DisplayState] = {
+_STATES: dict[str, ToolOutcome] = {
     "ended": "ok",
     "stopped": "ok",
     "was_idle": "ok",
@@ -26,7 +26,7 @@ _STATES: dict[str, DisplayState] = {
 class ResultView(NamedTuple):
     """How it stands, of what, why that is known, and what can be done next ("" if nothing)."""
 
-    state: DisplayState
+    state: ToolOutcome
     head: str
     about: str
     why: tuple[str, ...]
@@ -47,7 +47,7 @@ def view_of(value: Result) -> ResultView:
             return ResultView(_STATES[value.status], value.status, value.session.id, why, "")
         case EditResult():
             seen = "" if value.confirmed else "not confirmed: read back, it doesn't show"
-            state: DisplayState = "ok" if value.confirmed else "unfinished"
+            state: ToolOutcome = "ok" if value.confirmed else "unfinished"
             undo = f"Undo: {value.undo}" if value.undo else ""
             return ResultView(state, value.what, value.session.id, (seen,), undo)
         case CommandReceipt():

@@ -11,17 +11,18 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 
 from ..core.diffs import ChangedFile, Diff
-from ..core.formatting import pluralize
+from ..core.formatting import pluralize, without_middle
 from ..core.model import Failure, FileDiff, Permission, Question, Reasoning, Session, Text, ToolCall
+from ..core.outcome import ToolOutcome, of_tool
 from ..core.patches import FileChange
 from ..core.turn import Retry, SettledRequest, Turn
 from ..sessions.transcript import Transcript
 from . import diff_rows, wording
 from .blocks import Block, Changes, Note, Recap, RequestState, blocks
 from .results import Result
-from .wording import DisplayState, clean
+from .wording import clean
 
-_STATES: dict[DisplayState, str] = {
+_STATES: dict[ToolOutcome, str] = {
     "pending": "○",
     "running": "●",
     "ok": "✓",
@@ -144,7 +145,7 @@ def plain(block: Block) -> str:
         case Retry():
             return f"↻ {wording.retry_line(block.value)}"
         case Failure():
-            return f"✗ {wording.shorten(wording.failure_line(block.value), 4_000)}"
+            return f"✗ {without_middle(wording.failure_line(block.value), wording.LONGEST_FAILURE)}"
         case Note():
             return f"· {clean(block.value.text)}"
         case Changes():
@@ -157,7 +158,7 @@ def _rail(text: str) -> str:
 
 def _tool(tool: ToolCall) -> str:
     aside = ", ".join(wording.tool_notes(tool))
-    state = _STATES[wording.tool_state(tool)]
+    state = _STATES[of_tool(tool)]
     line = f"{state} {clean(tool.tool)} {wording.tool_subject(tool)}".rstrip()
     line += f" ({aside})" if aside else ""
     error = f"\n  {wording.first_line(tool.error, 300)}" if tool.error else ""

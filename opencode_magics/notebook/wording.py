@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Literal
 
-from ..core.formatting import format_usd, pluralize, seconds_between
+from ..core.formatting import format_usd, pluralize, seconds_between, shorten
 from ..core.model import (
     Failure,
     FileDiff,
@@ -22,14 +21,16 @@ from ..core.model import (
     Usage,
     total_usage,
 )
+from ..core.outcome import of_tool
 from ..core.patches import changes_in
 from ..core.turn import Retry, Turn
 from ..sessions.transcript import Transcript
 from .blocks import RequestState
 from .diff_rows import visible_lines
 
-DisplayState = Literal["pending", "running", "ok", "nonzero", "failed", "declined", "unfinished"]
 LIMIT = 110  # characters of a one-line subject
+LONGEST = 20_000  # characters of a text of which the middle is not left out
+LONGEST_FAILURE = 4_000
 
 # -- text ------------------------------------------------------------------------------------------
 
@@ -65,16 +66,8 @@ def first_line(text: str, limit: int = LIMIT) -> str:
     lines = clean(text).strip().split("\n", 1)
     line = lines[0].replace("\t", " ").rstrip()
     if len(line) > limit:
-        return line[: limit - 1] + "…"
+        return shorten(line, limit)
     return f"{line} …" if len(lines) > 1 else line
-
-
-def shorten(text: str, limit: int = 20_000) -> str:
-    """A long text with its middle left out, and said so."""
-    if len(text) <= limit:
-        return text
-    head, tail = text[: limit * 4 // 5], text[len(text) - limit // 5 :]
-    return f"{head}\n… {len(text) - len(head) - len(tail):,} characters left out …\n{tail}"
 
 
 def seconds(value: float) -> str:
@@ -120,20 +113,9 @@ def tool_subject(tool: ToolCall) -> str:
     )
 
 
-def tool_state(tool: ToolCall, closed: bool = True) -> DisplayState:
-    """How a tool call went. A server that was killed leaves its tools running for ever."""
-    if tool.status in ("pending", "running"):
-        return "unfinished" if closed else "running" if tool.status == "running" else "pending"
-    if tool.declined:
-        return "declined"
-    if tool.status == "error":
-        return "failed"
-    return "nonzero" if tool.exit else "ok"
-
-
 def tool_notes(tool: ToolCall, closed: bool = True) -> tuple[str, ...]:
     """What stands behind a tool's line: how it ended where that isn't plain, and how long."""
-    how = tool_state(tool, closed)
+    how = of_tool(tool, closed)
     words = {"nonzero": f"exit {tool.exit}", "declined": "declined", "unfinished": "not finished"}
     return tuple(w for w in (words.get(how, ""), elapsed(tool.start, tool.end)) if w)
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from ..client import server
-from ..client.client import DEFAULT_USER
+from ..client.password import DEFAULT_USER
 from .environment import environment, write_config
 from .install import opencode
 from .model import PracticeModel

@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from string import Formatter
-from textwrap import shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.columns import CATEGORY, COUNT, FLAG, NUMBER, TEXT, Column, Columns, frame_from_rows
+from ..core.formatting import in_one_line
 from ..core.limits import TotalCost, total_cost
 from ..core.model import total_usage
 from ..core.turn import Turn
-from ..dialects.base import clean_text
+from ..dialects.jsonwire import clean_text
 from ..errors import OpenCodeError, UnfitAnswer, UnknownNameError
 from .schema import Schema
 
@@ -71,19 +71,25 @@ def failed_row(
 
 
 COLUMNS: Columns = {
-    "prompt": Column(TEXT, lambda a: a.prompt, "What was sent, or was to be sent."),
-    "answer": Column(TEXT, lambda a: a.turn and a.turn.text, "What the agent said at last."),
-    "outcome": Column(CATEGORY, lambda a: a.outcome, "How it ended; unfit, or not_sent."),
-    "cost": Column(NUMBER, lambda a: a.spent.known, "USD, retries and subagents included."),
+    "prompt": Column(TEXT, lambda a: a.prompt, "Prompt that was sent, or would have been sent."),
+    "answer": Column(TEXT, lambda a: a.turn and a.turn.text, "Final answer of the agent."),
+    "outcome": Column(
+        CATEGORY,
+        lambda a: a.outcome,
+        "Outcome of the turn, or unfit (no valid answer), or not_sent.",
+    ),
+    "cost": Column(NUMBER, lambda a: a.spent.known, "USD, including retries and subagents."),
     "cost_complete": Column(
         FLAG,
         lambda a: a.spent.complete if a.turns else None,
-        "Whether that is all: else it cost at least so much.",
+        "Whether `cost` is complete; if not, it is a lower bound.",
     ),
-    "tokens": Column(COUNT, lambda a: a.tokens, "All tokens, of retries and subagents, too."),
-    "duration": Column(NUMBER, lambda a: a.turn and a.turn.duration, "Seconds of the last turn."),
-    "from_history": Column(FLAG, lambda a: a.recalled, "It was answered before (--once)."),
-    "session": Column(TEXT, lambda a: a.turn and a.turn.session, "Where it was asked."),
+    "tokens": Column(COUNT, lambda a: a.tokens, "Tokens, including retries and subagents."),
+    "duration": Column(NUMBER, lambda a: a.turn and a.turn.duration, "Seconds of the final turn."),
+    "from_history": Column(
+        FLAG, lambda a: a.recalled, "Whether the answer was reused from history (--once)."
+    ),
+    "session": Column(TEXT, lambda a: a.turn and a.turn.session, "Id of the session."),
     "error": Column(TEXT, lambda a: a.error or None, "Why there is no answer."),
 }
 
@@ -161,7 +167,7 @@ def _prompt(
     except Exception as error:  # a format that is none for this value, or the value's own code
         raise OpenCodeError(
             f"The template can't be filled in for row {label}: "
-            f"{shorten(f'{type(error).__name__}: {error}', 200)}.",
+            f"{in_one_line(f'{type(error).__name__}: {error}', 200)}.",
             "Nothing was sent.",
         ) from error
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, get_origin
 
+from ..core.formatting import shorten
 from ..core.turn import Turn, with_value
-from ..dialects.base import clean_json
+from ..dialects.jsonwire import clean_json
 from ..errors import OpenCodeError, UnfitAnswer, UnknownNameError
 
 JsonSchema = dict[str, Any]
@@ -87,7 +88,7 @@ class Schema:
             return ""
         where = "" if worst.json_path == "$" else f"At {worst.json_path}: "
         reason = f"{where}{worst.message.rstrip('.')}"
-        return f"{reason[:_LONGEST]}…" if len(reason) > _LONGEST else f"{reason}."
+        return shorten(f"{reason}.", _LONGEST)
 
 
 def _validator(schema: JsonSchema) -> Any:

@@ -12,9 +12,9 @@ import json
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from textwrap import shorten
 from typing import Any
 
+from ..core.formatting import in_one_line, shorten, without_middle
 from ..core.model import Attachment
 from ..errors import OpenCodeError, UnknownNameError
 
@@ -22,6 +22,7 @@ CHARACTER_LIMIT = 8_000  # characters of one variable
 _ROWS = 5
 _INSTEAD = "Make a text, a dict or a DataFrame of it and give that."
 _WIDEST = 100  # characters of a text in a table
+_LEFT_OUT = "[... {:,} characters left out ...]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def variable_context(
     except Exception as error:  # anybody's: of a repr, of what a figure is to draw
         raise OpenCodeError(
             f"--var {name}: its type, {type(value).__name__}, can't be told of: "
-            f"{shorten(f'{type(error).__name__}: {error}', 200)}.",
+            f"{in_one_line(f'{type(error).__name__}: {error}', 200)}.",
             _INSTEAD,
         ) from error
     if not text.strip():
@@ -99,7 +100,7 @@ def variable_context(
             f"--var {name}: its type, {type(value).__name__}, says nothing about itself as text.",
             _INSTEAD,
         )
-    shown = _cut(text, limit)
+    shown = without_middle(text, limit, _LEFT_OUT)
     return VariableContext(name, what, shown, max(0, len(text) - limit))
 
 
@@ -158,7 +159,7 @@ def _head(values: Any) -> str:
 
 
 def _short(value: Any) -> Any:
-    return value[:_WIDEST] + "…" if isinstance(value, str) and len(value) > _WIDEST else value
+    return shorten(value, _WIDEST) if isinstance(value, str) else value
 
 
 def _array(array: Any) -> tuple[str, str]:
@@ -218,15 +219,6 @@ def _figure(name: str, value: Any) -> VariableContext:
 
 def _parts(parts: Mapping[str, str]) -> str:
     return "\n\n".join(f"{name}:\n{text}" for name, text in parts.items())
-
-
-def _cut(text: str, limit: int) -> str:
-    """A text with its middle left out where it is too long."""
-    if len(text) <= limit:
-        return text
-    head = limit * 4 // 5
-    left_out = f"[... {len(text) - limit:,} characters left out ...]"
-    return f"{text[:head]}\n{left_out}\n{text[head - limit :]}"
 
 
 def _fence(text: str) -> str:

@@ -18,10 +18,10 @@ from typing import Any
 
 from ..core.events import PartDelta
 from ..core.turn import Turn
-from ..dialects import base
+from ..dialects import detect, jsonwire
 from ..dialects.base import Dialect
 from ..errors import RecordingError, StreamError
-from .format import Line, Recorder, Recording, dumps, loads
+from .format import Capture, Line, Recording, dumps, loads
 from .redact import Redactor
 
 _LARGEST = 256_000_000  # bytes of a file
@@ -63,19 +63,19 @@ def make_recording(turn: Turn, mask: Redactor | None = None) -> Recording:
     Raises:
         RecordingError: Nobody listened to it in this process, or it was too long.
     """
-    recorder = turn.recorder
+    capture = turn.local.capture
     if turn.replayed:
         raise RecordingError("This turn is a replay already.", "Copy the file that it came from.")
-    if recorder is None or not recorder.head:
+    if not isinstance(capture, Capture) or not capture.head:
         raise RecordingError(
             "Nobody listened to this turn as it went on, so it can't be recorded.",
             "Only turns that a cell or a Run of this process followed can be.",
         )
-    if recorder.full:
+    if capture.full:
         raise RecordingError("This turn was too long to be kept for a recording.")
-    head = recorder.head | {"masked": mask is not None}
-    dialect = base.for_generation(str(head["generation"]))
-    lines = _trimmed([*_lines(recorder, dialect, turn.tree)], turn.prompt)
+    head = capture.head | {"masked": mask is not None}
+    dialect = detect.for_generation(str(head["generation"]))
+    lines = _trimmed([*_lines(capture, dialect, turn.tree)], turn.prompt)
     end = {"t": lines[-1]["t"] if lines else 0.0, "outcome": turn.outcome}
     recording = Recording(head, (*lines, end))
     try:
@@ -86,24 +86,24 @@ def make_recording(turn: Turn, mask: Redactor | None = None) -> Recording:
         ) from None
 
 
-def _lines(recorder: Recorder, dialect: Dialect, tree: frozenset[str]) -> Iterator[Line]:
+def _lines(capture: Capture, dialect: Dialect, tree: frozenset[str]) -> Iterator[Line]:
     """What belongs to a turn and is read by its dialect, each thing once."""
     seen: set[str] = set()
-    for at, kind, told in recorder.items():
+    for at, kind, told in capture.items():
         match kind, told:
             case "frame", [text]:
                 if not any(session in text for session in tree):
                     continue
                 with suppress(StreamError, ValueError, RecursionError):
-                    frame = base.loads(text)
-                    place = dialect.event_position(frame)
+                    frame = jsonwire.loads(text)
+                    place = dialect.position(frame)
                     if _says(dialect, frame) and not (place and place.id in seen):
                         seen |= {place.id} if place else set()
                         yield {"t": at, "frame": frame}
             case "reply", [request, status, body]:
                 line = {"t": at, "reply": request} | ({} if status == 200 else {"status": status})
                 try:
-                    yield line | {"body": base.loads(body)}
+                    yield line | {"body": jsonwire.loads(body)}
                 except (ValueError, RecursionError):  # a log is a stream
                     yield line | {"text": dialect.log_excerpt(body)}
             case "read", _:
@@ -324,7 +324,7 @@ def load(path: str | os.PathLike[str]) -> tuple[Recording, ...]:
                 "Record the turns into several files.",
             )
         with file.open(encoding="utf-8", errors="replace", newline="\n") as lines:
-            return loads(lines, str(file), base.loads)
+            return loads(lines, str(file), jsonwire.loads)
     except OSError as error:
         what = f"{file} can't be read: {error.strerror or error}."
         raise RecordingError(what) from error

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..core.formatting import shorten
 from ..core.model import Failure
 from ..errors import RecordingError
 
@@ -41,10 +42,10 @@ Line = dict[str, Any]
 
 
 class Recorder:
-    """Keeps what a run hears and says, packed, so that its turn can be recorded when it is over.
+    """Keeps what a run receives and sends, packed, so that its turn can be recorded.
 
-    Any thread may add to it. It grows with the turn and no further than about 32 MB; then it is
-    `full`, and what it has is no whole turn.
+    Any thread may add to it. It grows with the turn to about 32 MB and no further; then it is
+    `full`, and what it has is not a whole turn. `capture()` is what a turn carries.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -59,17 +60,6 @@ class Recorder:
         self._size = 0
         self._known: dict[str, int] = {}
         self._note = ""
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What is pickled with a turn: a lock can't be, and lists may grow meanwhile."""
-        with self._lock:
-            copied = {k: list(v) if isinstance(v, list) else v for k, v in vars(self).items()}
-        del copied["_lock"]
-        return copied
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._lock = threading.Lock()
 
     def begin(self, head: Line) -> None:
         """The turn begins now; `head` is what is known of it."""
@@ -105,14 +95,11 @@ class Recorder:
         told = failure and [failure.name, failure.message, failure.status, failure.provider]
         self._keep("end", outcome, told)
 
-    def items(self) -> Iterator[tuple[float, str, list[Any]]]:
-        """All of it: the seconds since the turn began, the kind, and what belongs to it."""
+    def capture(self) -> Capture:
+        """What was received so far, as a value."""
         with self._lock:
-            packed, fresh = list(self._packed), list(self._fresh)
-        texts = (line for block in packed for line in zlib.decompress(block).decode().split("\n"))
-        for line in (*texts, *fresh):
-            at, kind, *told = json.loads(line)
-            yield round(max(at - self._began, 0.0), 3), kind, told
+            fresh = (_packed(self._fresh),) if self._fresh else ()
+            return Capture(self.head, self._began, (*self._packed, *fresh), self.full)
 
     def _keep(self, kind: str, *told: Any) -> None:
         with self._lock:
@@ -125,11 +112,43 @@ class Recorder:
                 self._pack()
 
     def _pack(self) -> None:
-        self._packed.append(zlib.compress("\n".join(self._fresh).encode(), 1))
+        self._packed.append(_packed(self._fresh))
         self._fresh.clear()
         self._fresh_size = 0
         self._size += len(self._packed[-1])
         self.full = self._size > _LARGEST
+
+
+def _packed(lines: Iterable[str]) -> bytes:
+    return zlib.compress("\n".join(lines).encode(), 1)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Capture:
+    """What a run received and sent, up to some moment.
+
+    Attributes:
+        head: What is known of the turn; empty if it never began.
+        began: When it began, by the clock of the recorder.
+        blocks: The lines, packed.
+        full: There was more than can be kept.
+    """
+
+    head: Line
+    began: float
+    blocks: tuple[bytes, ...]
+    full: bool
+
+    def __repr__(self) -> str:
+        size = sum(map(len, self.blocks))
+        return f"<Capture of {size:,} bytes{', incomplete' if self.full else ''}>"
+
+    def items(self) -> Iterator[tuple[float, str, list[Any]]]:
+        """The seconds since the turn began, the kind, and the values of every line."""
+        for block in self.blocks:
+            for line in zlib.decompress(block).decode().split("\n"):
+                at, kind, *told = json.loads(line)
+                yield round(max(at - self.began, 0.0), 3), kind, told
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +167,9 @@ class Recording:
 
     def __repr__(self) -> str:
         end = " (its end is missing)" if self.cut else ""
-        return f"<Recording of {self.label}: {self.text[:60]!r}, {self.duration:.1f} s{end}>"
+        return (
+            f"<Recording of {self.label}: {shorten(self.text, 60)!r}, {self.duration:.1f} s{end}>"
+        )
 
     @property
     def text(self) -> str:

@@ -17,7 +17,9 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, TypeVar
 
-from ..client.client import Client, Stream
+from ..client.client import Client
+from ..client.stream import Stream
+from ..core.formatting import in_one_line
 from ..core.limits import Limits
 from ..core.model import LogEntry, Message, Session
 from ..core.retry_safety import (
@@ -26,6 +28,7 @@ from ..core.retry_safety import (
     SafetyLevel,
     assess_turn,
     assess_unanswered_request,
+    of_match,
 )
 from ..core.turn import Turn
 from ..dialects.base import Prompt, SessionOptions
@@ -41,12 +44,12 @@ from ..errors import (
 from ..recording.format import Recorder
 from .correlate import (
     DELIVERY,
+    SHORT,
     AdmittedInput,
     ChildSession,
     Correlation,
     CorrelationStatus,
     Invocation,
-    abbreviate,
     admitted_inputs,
     agent_was_busy,
     correlate,
@@ -54,9 +57,11 @@ from .correlate import (
     is_admitted,
     subagent_source,
 )
+from .deliver import send_in_thread
+from .follow import open_stream
 from .lookup import choose_command, resolve_model_and_agent
 from .metadata import load_records, save_record, with_records
-from .run import Run, open_stream, send_in_thread
+from .run import Run
 from .store import add_session_ceiling, is_busy
 
 Thing = TypeVar("Thing", "AdmittedInput", "ChildSession")
@@ -117,10 +122,7 @@ class CommandReceipt:
         """Whether it can be given again, as far as that is known."""
         if self.turn is not None:
             return assess_turn(self.turn)
-        if self.status == "matched":
-            return RetrySafety("running", "inspect", self.evidence)
-        safety: SafetyLevel = "inspect" if self.status == "ambiguous" else "unknown"
-        return RetrySafety("unknown", safety, self.evidence)
+        return of_match(self.status, self.evidence)
 
     @property
     def resend_safety(self) -> SafetyLevel:
@@ -236,7 +238,7 @@ def _new_id(prefix: str) -> str:
 
 
 def _title(name: str, text: str) -> str:
-    return f"/{name} {abbreviate(text)}".rstrip()
+    return f"/{name} {in_one_line(text, SHORT)}".rstrip()
 
 
 def _give_named(
@@ -246,7 +248,11 @@ def _give_named(
     name = prompt.command or ""
     if isolated:
         title = _title(name, prompt.text)
-        session = client.fork(session) if fork else client.create(title, session.directory)
+        session = (
+            client.run(client.dialect.fork(session))
+            if fork
+            else client.create(title, session.directory)
+        )
     run = Run(client, session, prompt, queued=busy)
     return Dispatched(_named(session, prompt.id, name), session, run)
 
@@ -259,9 +265,10 @@ def _named(session: Session, prompt: str, name: str) -> CommandReceipt:
 def _own_session(client: Client, session: Session, invocation: Invocation, fork: bool) -> Session:
     """A session for one command; a fork gets to know of it when it is noted."""
     if fork:
-        made, rules = client.fork(session), client.session(session.id).rules
+        made, rules = client.run(client.dialect.fork(session)), client.session(session.id).rules
         if rules != made.rules:
-            client.set_rules(made, rules)  # what is forbidden there is forbidden here
+            # What is forbidden there is forbidden here.
+            client.run(client.dialect.set_rules(made, rules))
         return made
     own = replace(session, id=invocation.id)
     metadata = with_records({}, _KIND, {invocation.id: _record(own, invocation)})
@@ -276,7 +283,7 @@ def _give_unnamed(
     if invocation.id != session.id:  # a session of that id was made with it
         save_record(client, session, _KIND, invocation.id, _record(session, invocation), _MOST)
     before = client.log_entries(session)
-    seen = _Seen(before, frozenset(c.id for c in client.children(session)))
+    seen = _Seen(before, frozenset(c.id for c in client.run(client.dialect.children(session))))
     recorder = Recorder()
     stream = open_stream(client, session.directory, recorder.frame)
     with _told_if_stopped(invocation), ExitStack() as held:  # a second one may hit the closing
@@ -356,7 +363,7 @@ def _post(client: Client, session: Session, invocation: Invocation, prompt: Prom
     answered: list[bool] = []
 
     def send() -> None:
-        client.command(session, prompt)
+        client.run(client.dialect.command(session, prompt))
         answered.append(True)
 
     # In a thread, so that an interrupt needn't wait for what the command runs first.
@@ -396,7 +403,7 @@ def _look(
     deadline = time.monotonic() + (0 if answered else _LATE)
     while True:
         since = client.log_entries(session, seen.after)
-        new = [c for c in client.children(session) if c.id not in seen.children]
+        new = [c for c in client.run(client.dialect.children(session)) if c.id not in seen.children]
         children = [_child(client, c) for c in new]
         found = correlate(
             invocation,
@@ -567,7 +574,7 @@ def _recover_named(client: Client, invocation: str, places: Iterator[Session]) -
     for session in places:
         message: Message | None = None
         with suppress(NotFoundError):
-            message = client.message(session, invocation)
+            message = client.run(client.dialect.message(session, invocation))
         if message is not None:
             run = Run(client, session, Prompt(message.id, message.text), running=True, queued=True)
             return Dispatched(_named(session, invocation, ""), session, run)
@@ -584,7 +591,7 @@ def _recover(
     """What was concluded then; else what can be concluded now."""
     began = next((e for e in entries if invocation.id in _noted(session, e.metadata)), None)
     since = [e for e in entries if began is None or e.seq > began.seq]
-    below = [c for c in client.children(session) if _younger(c, began)]
+    below = [c for c in client.run(client.dialect.children(session)) if _younger(c, began)]
     inputs, children = admitted_inputs(since), [_child(client, c) for c in below]
     if record.get("inputs") or record.get("children"):
         found = Correlation(

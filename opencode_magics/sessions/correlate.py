@@ -11,11 +11,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ..core.formatting import in_one_line
 from ..core.model import LogEntry
 
 CorrelationStatus = Literal["matched", "none", "ambiguous"]
 
 DELIVERY: Literal["queue"] = "queue"  # so that it shares no turn with what is there already
+SHORT = 41  # characters of a command's arguments in one line
 _TELLING = 8  # characters from which on arguments are not in another text by chance
 _ADMITTED = ("user", "compaction", "synthetic")
 
@@ -175,13 +177,7 @@ def _unclear(found: Sequence[AdmittedInput | ChildSession], why: str) -> Correla
 def _described(found: AdmittedInput | ChildSession) -> str:
     if isinstance(found, ChildSession):
         return f"session {found.id} below ({found.title})"
-    return f"{found.id} ({found.kind}: {abbreviate(found.text)})"
-
-
-def abbreviate(text: str) -> str:
-    """The beginning of a text in one line."""
-    line = " ".join(text.split())
-    return f"{line[:40]}…" if len(line) > 41 else line
+    return f"{found.id} ({found.kind}: {in_one_line(found.text, SHORT)})"
 
 
 def _sign(asked: Invocation, found: AdmittedInput | ChildSession) -> str:

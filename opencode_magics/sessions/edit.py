@@ -15,7 +15,7 @@ from ..client.client import Client, optional
 from ..core.formatting import format_usd
 from ..core.limits import Limits
 from ..core.model import Message, ModelRef, Session
-from ..core.retry_safety import RetrySafety
+from ..core.retry_safety import of_running_request
 from ..errors import SessionBusyError, TurnInterrupted, UnknownNameError
 from .lookup import choose_model, default_model
 from .store import add_session_ceiling, archive_tree
@@ -87,7 +87,7 @@ def fork(client: Client, session: Session, before: str | None = None) -> EditRes
     messages = client.messages(session)
     at = find_prompt(messages, before).id if before else None
     expected = next((n for n, m in enumerate(messages) if m.id == at), len(messages))
-    made = client.fork(session, at)
+    made = client.run(client.dialect.fork(session, at))
     copied = len(client.messages(made))
     which = f"the first {expected} messages" if at else f"all {expected} messages"
     what = f"a fork of {session.id} with {which}"
@@ -114,7 +114,7 @@ def revert(
     messages = client.messages(session)
     prompt = find_prompt(messages, reference)
     back = messages[[m.id for m in messages].index(prompt.id) :]
-    told = client.revert(session, prompt.id, files=files)
+    told = client.run(client.dialect.revert(session, prompt.id, files=files))
     now = client.session(session.id)
     lost = sorted({d.file for d in told or (d for m in back for d in m.diffs)})
     touched = f" and {', '.join(lost)}" if lost else "; no changed file is known"
@@ -134,7 +134,7 @@ def unrevert(client: Client, session: Session) -> EditResult:
     before = client.session(session.id)
     if before.revert is None:
         return EditResult(before, "nothing was taken back, so nothing came back")
-    client.unrevert(session)
+    client.run(client.dialect.unrevert(session))
     now = client.session(session.id)
     back = now.revert is None and _has(client, session, before.revert)
     return EditResult(now, f"what was from {before.revert} on is back", back)
@@ -153,7 +153,7 @@ def commit(client: Client, session: Session) -> EditResult:
     before = client.session(session.id)
     if before.revert is None:
         return EditResult(before, "nothing was taken back, so nothing is gone")
-    client.commit_revert(session)
+    client.run(client.dialect.commit_revert(session))
     now = client.session(session.id)
     gone = now.revert is None and not _has(client, session, before.revert)
     return EditResult(now, "what was taken back is gone for good", gone)
@@ -180,8 +180,8 @@ def compact(
     chosen = _model(client, session, model)
     known = {m.id for m in client.messages(session)}
     with _goes_on(session):
-        if client.compact(session, chosen) is not None:
-            client.wait(session)
+        if client.run(client.dialect.compact(session, chosen)) is not None:
+            client.run(client.dialect.wait(session))
     new = [m for m in client.messages(session) if m.id not in known]
     summary = next((m for m in new if m.summary), None)
     done = summary is not None and summary.error is None and summary.finish is not None
@@ -202,7 +202,7 @@ def _goes_on(session: Session) -> Iterator[None]:
         stopped = TurnInterrupted(
             f"Stopped waiting; the server goes on summing up {session.id}, and %oc_abort stops it."
         )
-        stopped.resend = RetrySafety("running", "inspect", ("the request was written",))
+        stopped.resend = of_running_request()
         raise stopped from None
 
 
@@ -220,7 +220,7 @@ def _model(client: Client, session: Session, name: str | None) -> ModelRef:
 def rename(client: Client, session: Session, title: str) -> EditResult:
     """Give a session another title."""
     before = client.session(session.id).title
-    client.rename(session, title)
+    client.run(client.dialect.rename(session, title))
     now = client.session(session.id)
     undo = f"%oc_rename -s {session.id} -- {before}" if before else ""
     return EditResult(now, f"renamed from {before!r} to {now.title!r}", now.title == title, undo)
@@ -241,10 +241,10 @@ def share(client: Client, session: Session, *, undo: bool = False) -> EditResult
     yes to an undo of what was never public, and where sharing is turned off.
     """
     if undo:
-        client.unshare(session)
+        client.run(client.dialect.unshare(session))
         told = "not public any more, says the server; open its address to be sure"
         return EditResult(client.session(session.id), told, confirmed=False)
-    address = client.share(session)
+    address = client.run(client.dialect.share(session))
     what = f"public at {address}" if address else "to be public"
     back = f"%oc_share --undo {session.id}"
     return EditResult(client.session(session.id), what, address is not None, back)

@@ -15,8 +15,8 @@ from typing import Literal
 
 from ..client.client import Client
 from ..core.model import Message, Session
+from ..core.outcome import is_at_rest, is_tool_completed
 from ..errors import NotFoundError, OpenCodeError, UnsupportedOperation
-from .status import last_turn_finished
 from .store import (
     STOP_TIMEOUT,
     abort_until_idle,
@@ -122,7 +122,7 @@ def _stop(client: Client, session: Session, within: float, rejected: list[str]) 
     newest = _newest(client, session)
     if newest is None and not busy:
         return StopResult(session, "not_found", evidence="the server has no such session")
-    was_idle = not busy and last_turn_finished(newest)
+    was_idle = not busy and is_at_rest(newest)
     if not was_idle and not abort_until_idle(client, session, tree, within):
         why = f"not seen idle within {within:.0f} s, though the server was asked again and again"
         return StopResult(session, "unconfirmed", evidence=why)
@@ -145,7 +145,7 @@ def _stop(client: Client, session: Session, within: float, rejected: list[str]) 
 def _parked(client: Client, session: Session) -> str:
     """What a session's inbox (2.x) still has: it is not stopped with a turn, but runs later."""
     try:
-        waits = len(client.inbox(session))
+        waits = len(client.run(client.dialect.inbox(session)))
     except (NotFoundError, UnsupportedOperation):
         return ""
     except OpenCodeError as error:
@@ -174,7 +174,7 @@ def _tree(client: Client, session: Session) -> Callable[[], frozenset[str]]:
 def _newest(client: Client, session: Session) -> tuple[Message, ...] | None:
     """The newest messages; None if the session doesn't exist."""
     try:
-        return client.latest_messages(session, _NEWEST)
+        return client.run(client.dialect.latest_messages(session, _NEWEST))
     except NotFoundError:
         return None
 
@@ -191,7 +191,7 @@ def _kept(newest: tuple[Message, ...] | None) -> str:
     answer = next((m for m in reversed(newest) if m.role == "assistant"), None)
     if answer is None:
         return "nothing was answered yet"
-    done = sum(t.status == "completed" for t in answer.tools)
+    done = sum(map(is_tool_completed, answer.tools))
     tools = f", {len(answer.tools)} tool calls ({done} completed)" if answer.tools else ""
     return f"kept {len(answer.text)} characters of its last message{tools}"
 
@@ -274,7 +274,7 @@ def _away(client: Client, session: Session, result: EndResult) -> EndResult:
         done = archive_tree(client, session, int(time.time() * 1000)).archived is not None
     else:
         with suppress(NotFoundError):  # somebody else did it in this moment
-            client.delete(session)
+            client.run(client.dialect.delete(session))
         done = _newest(client, session) is None and _is_gone(client, session)
     if not done:
         return _unproved(result, f"the server took the {result.action}, but it shows no effect")

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..client.client import Client, Connected, Disconnected, StreamProblem
+from ..client.client import Client
+from ..client.stream import Connected, Disconnected, StreamProblem
 from ..core.events import (
     Event,
     MessageChanged,
@@ -45,7 +46,8 @@ from ..core.model import (
     ToolCall,
     Usage,
 )
-from ..dialects.base import Dialect, decode_frame
+from ..dialects.base import Dialect
+from ..dialects.jsonwire import decode_frame
 from ..errors import OpenCodeError, StreamError
 
 _TICK = 0.1

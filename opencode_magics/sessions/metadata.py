@@ -30,7 +30,11 @@ def save_record(
     known = load_records(now.metadata, kind)
     known.pop(name, None)
     latest = dict([*known.items(), (name, value)][-most:])
-    client.set_metadata(session, {**now.metadata, **with_records(now.metadata, kind, latest)})
+    client.run(
+        client.dialect.set_metadata(
+            session, {**now.metadata, **with_records(now.metadata, kind, latest)}
+        )
+    )
 
 
 def with_records(

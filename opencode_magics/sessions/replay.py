@@ -1,8 +1,7 @@
 """Plays recorded turns again as they were: no server, no network.
 
-A `Replay` is a `Run` whose server is a recording. Frames go through the dialect that they were
-spoken in, reads of the store through its flows, and everything through the same fold; only the
-clock is its own.
+A `Replay` reads the lines of a recording by a clock of its own. Frames go through the dialect that
+sent them, reads of the store through its operations, and everything through the same fold as live.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from textwrap import shorten
 from typing import Any, get_args
 
-from ..client.client import Client, Tap
+from ..client.client import Client
+from ..client.transport import FrameStream
 from ..core.events import (
     Event,
     PartDelta,
@@ -22,66 +21,89 @@ from ..core.events import (
     RequestReplied,
     TurnEnded,
 )
-from ..core.model import Decision, Failure, Outcome, Permission, Question, Server, Session
-from ..core.turn import Turn, advance_all, as_replay
-from ..dialects import base
-from ..dialects.base import Prompt, Reply, Request
+from ..core.fold import advance_all
+from ..core.formatting import in_one_line
+from ..core.model import REPLIES, Decision, Failure, Outcome, Permission, Question, Server, Session
+from ..core.turn import Turn, as_replay
+from ..dialects import jsonwire
+from ..dialects.base import Reply, Request
 from ..errors import OpenCodeError, RecordingError
-from ..recording.format import Line, Recording
-from .run import TICK, Run
+from ..recording.format import Line, Recorder, Recording
+from .answer import in_words
+from .follow import TICK, RunningShells, ancestors
+from .progress import Progress
 from .store import read_store
 
 LONGEST_WAIT = 5.0  # seconds that a replay waits for an answer which took a person longer
 LONGEST_SILENCE = 60.0  # seconds in which nothing comes, of a tool that took longer
 _SOON = 2.0  # seconds in which the reply to a request stands after what led to it
-_PEOPLES = ("once", "always", "reject", "answered", "dismissed")
 
 
-class RecordedClient(Client):
-    """A client whose server is a recording: it answers what was asked then, and reaches nothing."""
+class RecordedTransport:
+    """A transport whose server is a recording: it repeats the replies of that time.
 
-    def __init__(self, recording: Recording) -> None:
-        head = recording.head
-        super().__init__("http://recording.invalid", directory=head["session"]["directory"])
-        self.close()  # whatever would still be sent fails
-        dialect = base.for_generation(head["generation"])
-        server = Server(head["generation"], str(head.get("server", "")))
-        self.__dict__["_detected"] = (server, dialect)
+    Args:
+        recording: The recording.
+        clock: Returns the position in the recording, in its seconds.
+    """
+
+    url = "http://recording.invalid"
+
+    def __init__(self, recording: Recording, clock: Callable[[], float] = lambda: math.inf) -> None:
+        self._clock = clock
         self._replies: dict[str, list[tuple[float, int, bytes]]] = {}
         for line in recording.lines:
             if isinstance(line.get("reply"), str):
                 text = line.get("text")
-                body = text.encode() if isinstance(text, str) else base.dumps(line.get("body"))
+                body = text.encode() if isinstance(text, str) else jsonwire.dumps(line.get("body"))
                 status = line.get("status")
-                told = float(line["t"]), status if isinstance(status, int) else 200, body
-                self._replies.setdefault(line["reply"], []).append(told)
-        self.clock: Callable[[], float] = lambda: math.inf
+                reply = float(line["t"]), status if isinstance(status, int) else 200, body
+                self._replies.setdefault(line["reply"], []).append(reply)
 
-    def with_tap(self, tap: Tap) -> Client:
-        """Itself: nothing of a recording is recorded."""
-        return self
-
-    def _send(self, request: Request) -> Reply:
-        """What was answered last, else what will be in a moment."""
-        now, told = self.clock(), self._replies.get(request.address, [])
-        known = [reply for reply in told if reply[0] <= now]
-        soon = [reply for reply in told if now < reply[0] <= now + _SOON]
+    def send(self, request: Request) -> Reply:
+        """Return the last reply before now, else the one that follows in a moment."""
+        now, replies = self._clock(), self._replies.get(request.address, [])
+        known = [reply for reply in replies if reply[0] <= now]
+        soon = [reply for reply in replies if now < reply[0] <= now + _SOON]
         if request.method != "GET" or not (known or soon):
-            raise RecordingError(f"The recording doesn't say what the server answers: {request}.")
+            raise RecordingError(f"The recording has no reply to {request}.")
         _, status, body = known[-1] if known else soon[0]
         return Reply(request, status, {}, body)
 
+    def stream(self, request: Request, silence: float) -> FrameStream:
+        """Refuse: a replay reads the frames itself, at their times."""
+        raise RecordingError(f"The recording has no stream {request}.")
 
-class Replay(Run):
-    """A recorded turn, played again: iterate for its states, as with any `Run`.
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def recorded_client(recording: Recording, clock: Callable[[], float]) -> Client:
+    """Return a client whose server is a recording."""
+    head = recording.head
+    return Client(
+        RecordedTransport.url,
+        directory=head["session"]["directory"],
+        transport=RecordedTransport(recording, clock),
+        server=Server(head["generation"], str(head.get("server", ""))),
+    )
+
+
+class Replay:
+    """A recorded turn, played again: iterate for its states, as with a `Run`.
 
     Args:
         recording: What is played.
         speed: How many times as fast as it was; infinity plays it at once.
         interactive: Wait for a person's own answer where there was one, by `decide`, `answer` or
-            `dismiss`. What comes of it is as recorded.
+            `dismiss`. What follows is as recorded.
 
     Where a person took long to answer, a replay takes 5 s; where a tool did, a minute.
+
+    Attributes:
+        turn: The latest state of the turn.
+        note: The state of the connection then, in a sentence; "" if all was well.
+        differences: Sentences about answers that were others in the recording.
 
     Raises:
         RecordingError: Nothing of this package speaks the recording's dialect.
@@ -96,31 +118,35 @@ class Replay(Run):
     def __init__(
         self, recording: Recording, speed: float = 1.0, *, interactive: bool = False
     ) -> None:
-        told, prompt = recording.head["session"], recording.head["prompt"]
-        session = Session(told["id"], str(told.get("title", "")), told["directory"])
-        archive = RecordedClient(recording)
-        asked = Prompt(prompt["id"], recording.text, agent=prompt.get("agent"))
-        queued = bool(recording.head.get("queued"))
-        super().__init__(archive, session, asked, running=True, queued=queued)
-        assert isinstance(self.client, RecordedClient)
-        self.client.clock = self._now
+        head = recording.head["session"]
         self.recording = recording
         self.speed = speed
         self.interactive = interactive
         self.differences: list[str] = []
-        prompt_line = shorten(recording.text, 200, placeholder=" …")
-        told_by = f"Replay of a turn of {recording.label}: {prompt_line or '(no text)'}"
-        self.turn = as_replay(self.turn, told_by)
+        self._session = Session(head["id"], str(head.get("title", "")), head["directory"])
+        self._client = recorded_client(recording, self._now)
         self._lines = recording.lines
         self._next = 0
-        self._at = 0.0  # where in the recording we are, in its seconds
-        self._clock = time.monotonic()
-        self._answered: set[str] = set()
-        self._answers = {
-            line["answer"]: line
-            for line in recording.lines
-            if _is_answer(line) and line["given"] in _PEOPLES
-        }
+        self._at = 0.0  # the position in the recording, in its seconds
+        self._wall = time.monotonic()
+        self._progress = Progress(_first_state(recording), Recorder(), self._now)
+        self._shells = RunningShells(self._client, self._session, self._progress)
+        self._recorded = RecordedAnswers(recording.lines)
+
+    @property
+    def turn(self) -> Turn:
+        """The latest state of the turn."""
+        return self._progress.turn
+
+    @property
+    def note(self) -> str:
+        """The state of the connection then, or how an answer differs; "" if all was well."""
+        return self._progress.note
+
+    @property
+    def always_scope(self) -> str:
+        """How far an "always" reached on that server, in words."""
+        return self._client.dialect.always_scope
 
     @property
     def over(self) -> bool:
@@ -130,33 +156,29 @@ class Replay(Run):
     @property
     def waiting(self) -> tuple[Permission | Question, ...]:
         """What a person answered then, and nobody has answered now."""
-        if not self.interactive:
+        if not self.interactive or self.turn.outcome != "running":
             return ()
-        open_ = self._answers.keys() - self._answered
-        return tuple(r for r in self.turn.waiting if r.id in open_)
+        return tuple(r for r in self.turn.waiting if r.id in self._recorded.open)
 
     @property
     def progress(self) -> str:
-        """How far it is, in seconds of the recording."""
+        """The position, in seconds of the recording."""
         return f"{self._at:.1f} of {self.recording.duration:.1f} s"
 
     def start(self) -> None:
-        """Begin: nothing is sent."""
-        self._clock = time.monotonic()
-
-    def close(self) -> None:
-        """Nothing is to be closed."""
+        """Start the clock."""
+        self._wall = time.monotonic()
 
     def __iter__(self) -> Iterator[Turn]:
         self.start()
         while not self.over:
-            self._listen(TICK)
+            self.listen(TICK)
             yield self.turn
         self._conclude()
         yield self.turn
 
     def step(self, look: Callable[[Turn], object]) -> Turn:
-        """Play until what a look at the turn finds is something else, or all is over."""
+        """Play until `look(turn)` changes, or the recording ends."""
         before = look(self.turn)
         while not self.over and look(self.turn) == before:
             if not self._play(self._lines[self._next : self._next + 1]):
@@ -168,38 +190,34 @@ class Replay(Run):
     def leave(self, reason: str) -> Turn:
         """Stop playing: how the turn went on is not shown."""
         self._next = len(self._lines)
-        return self._end("unknown", Failure("Left", reason))
-
-    def abort(self, why: str = "") -> Turn:
-        """Stop playing: there is nothing else to stop."""
-        return self.leave("the replay was stopped")
-
-    def _now(self) -> float:
-        return self._at
+        return self._progress.end("unknown", Failure("Left", reason))
 
     def _conclude(self) -> None:
         if self.turn.outcome == "running":
-            self._fold([TurnEnded("unknown", Failure("RecordingEnds", "the recording ends here"))])
+            self._progress.end("unknown", Failure("RecordingEnds", "the recording ends here"))
 
     # -- the clock -------------------------------------------------------------------------------
 
-    def _listen(self, wait: float) -> None:
-        """Wait a little, then play what is due."""
+    def listen(self, wait: float) -> None:
+        """Wait at most `wait` seconds, then play what is due."""
         line_at = self._time_of(self._next)
         self._cut_silence(line_at)
         if not math.isinf(self.speed):
             time.sleep(max(0.0, min(wait, (line_at - self._at) / self.speed)))
-        passed = time.monotonic() - self._clock
-        self._clock += passed
+        passed = time.monotonic() - self._wall
+        self._wall += passed
         reached = math.inf if math.isinf(self.speed) else self._at + passed * self.speed
         end = self._next
         while end < len(self._lines) and self._time_of(end) <= reached:
             end += 1
         if not self._play(self._lines[self._next : end]):
-            time.sleep(wait)  # an answer is waited for, and meanwhile no time passes
-            self._clock = time.monotonic()
+            time.sleep(wait)  # an answer is waited for, and the clock stands still
+            self._wall = time.monotonic()
         elif not math.isinf(reached):
             self._at = max(self._at, min(reached, self._time_of(self._next)))
+
+    def _now(self) -> float:
+        return self._at
 
     def _cut_silence(self, until: float) -> None:
         longest = LONGEST_WAIT if self.turn.waiting else LONGEST_SILENCE
@@ -208,92 +226,87 @@ class Replay(Run):
     def _time_of(self, n: int) -> float:
         return float(self._lines[min(n, len(self._lines) - 1)]["t"])
 
-    # -- what happened -----------------------------------------------------------------------------
+    # -- what happened ---------------------------------------------------------------------------
 
     def _play(self, lines: Sequence[Line]) -> bool:
-        """Fold some lines, each at its own time; False if one of them has to wait for an answer."""
+        """Fold lines, each at its own time; False at one that has to wait for an answer."""
         deltas: list[Event] = []
         for line in lines:
-            said = self._said(line)
-            if said and all(isinstance(event, PartDelta) for event in said):
-                deltas += said  # thousands, which are folded at once
+            events = self._events(line)
+            if events and all(isinstance(event, PartDelta) for event in events):
+                deltas += events  # thousands; folded together
             else:
-                self._fold(deltas)
+                self._progress.add(deltas)
                 deltas = []
-                if self.interactive and self._unanswered(said):
+                if self.interactive and self._settles_open(events):
                     return False
                 self._at = max(self._at, float(line["t"]))
-                self._fold([e for event in said for e in (*self._line_of(event), event)])
+                self._progress.add([e for event in events for e in (*self._above(event), event)])
                 if "reply" in line:
-                    self._read_shells()
+                    self._shells.read()
             self._next += 1
-        self._fold(deltas)
+        self._progress.add(deltas)
         return True
 
-    def _said(self, line: Line) -> list[Event]:
-        """What a line says."""
+    def _events(self, line: Line) -> list[Event]:
+        """The events that a line stands for."""
         match line:
             case {"frame": frame}:
-                said = self._heard_in(lambda: list(self.client.dialect.events(frame)))
-                return [self._as_given(event) for event in said]
+                events = self._read(lambda: list(self._client.dialect.events(frame)))
+                return [self._recorded.in_place_of(event) for event in events]
             case {"read": True}:
                 self._at = max(self._at, float(line["t"]))
-                return self._heard_in(lambda: [read_store(self.client, self.session, self.turn)])
+                return self._read(lambda: [read_store(self._client, self._session, self.turn)])
             case _ if _is_answer(line):
                 return [_reply(line)]
-            case {"end": str(told)}:
-                return [TurnEnded(_outcome(told), _failure(line.get("failure")))]
+            case {"end": str(outcome)}:
+                return [TurnEnded(_outcome(outcome), _failure(line.get("failure")))]
             case {"note": str(note)}:
-                self.note = note
+                self._progress.note = note
         return []
 
-    def _as_given(self, event: Event) -> Event:
-        """What was answered here, as it was: the stream tells of it earlier, and less."""
-        line = self._answers.get(event.request) if isinstance(event, RequestReplied) else None
-        return event if line is None else _reply(line)
-
-    def _heard_in(self, read: Callable[[], list[Event]]) -> list[Event]:
+    def _read(self, read: Callable[[], list[Event]]) -> list[Event]:
         try:
             return read()
         except OpenCodeError as error:
-            self.note = error.what
+            self._progress.note = error.what
             return []
 
-    def _line_of(self, event: Event) -> list[Event]:
-        """The sessions above a subagent that asks, where the stream didn't tell of them."""
-        return self._ancestry(event) if isinstance(event, PermissionAsked | QuestionAsked) else []
+    def _above(self, event: Event) -> list[Event]:
+        """The sessions above a subagent that asks, where the stream didn't announce them."""
+        if not isinstance(event, PermissionAsked | QuestionAsked):
+            return []
+        return ancestors(self._client, self._progress, event, set())
 
-    def _unanswered(self, events: Iterable[Event]) -> bool:
-        """Whether these would settle what a person answered then, and nobody has answered now."""
-        open_ = self._answers.keys() - self._answered
-        if not open_ or not any(isinstance(e, RequestReplied) for e in events):
+    def _settles_open(self, events: Iterable[Event]) -> bool:
+        """Whether these settle what a person answered then, and nobody has answered now."""
+        if not self._recorded.open or not any(isinstance(e, RequestReplied) for e in events):
             return False
         after = advance_all(self.turn, events).settled_requests
-        return any(s.request.id in open_ for s in after[len(self.turn.settled_requests) :])
+        new = after[len(self.turn.settled_requests) :]
+        return any(s.request.id in self._recorded.open for s in new)
 
-    # -- answering ---------------------------------------------------------------------------------
+    # -- answering -------------------------------------------------------------------------------
 
     def decide(
         self, permission: Permission, decision: Decision, message: str = "", by: str = ""
     ) -> bool:
-        """Take an answer, and say so if it was another one then."""
-        return self._given(permission, decision, message)
+        """Take an answer, and note it if it differences from the recorded one."""
+        return self._answered(permission, decision, message)
 
     def answer(self, question: Question, answers: Sequence[Sequence[str]]) -> bool:
-        """Take an answer, and say so if it was another one then."""
-        told = "; ".join(", ".join(a) or "no answer" for a in answers)
-        return self._given(question, "answered", told)
+        """Take an answer, and note it if it differences from the recorded one."""
+        return self._answered(question, "answered", in_words(answers))
 
     def dismiss(self, question: Question, by: str = "") -> bool:
-        """Take that nothing is answered, and say so if something was then."""
-        return self._given(question, "dismissed", "")
+        """Take a dismissal, and note it if the question was answered in the recording."""
+        return self._answered(question, "dismissed", "")
 
-    def _given(self, request: Permission | Question, reply: str, message: str) -> bool:
-        self._answered.add(request.id)
-        line = self._answers.get(request.id)
+    def _answered(self, request: Permission | Question, reply: str, message: str) -> bool:
+        line = self._recorded.answered(request)
         if line is None:
             return False
-        self._at = max(self._at, float(line["t"]))  # it is not waited for twice
+        self._at = max(self._at, float(line["t"]))  # the recorded wait is not waited for as well
         then = str(line["given"]), str(line.get("message", ""))
         same = then == (reply, message) if reply == "answered" else then[0] == reply
         if not same:
@@ -301,8 +314,40 @@ class Replay(Run):
                 f"You answered {_words(reply, message)}; in the recording it was "
                 f"{_words(*then)}, and the replay goes on with that."
             )
-            self.note = self.differences[-1]
+            self._progress.note = self.differences[-1]
         return True
+
+
+class RecordedAnswers:
+    """The answers that people gave in a recording, and which of them were given again."""
+
+    def __init__(self, lines: Iterable[Line]) -> None:
+        self._lines = {
+            line["answer"]: line for line in lines if _is_answer(line) and line["given"] in REPLIES
+        }
+        self._answered: set[str] = set()
+
+    @property
+    def open(self) -> frozenset[str]:
+        """Ids of the requests that were answered then and not yet now."""
+        return frozenset(self._lines.keys() - self._answered)
+
+    def answered(self, request: Permission | Question) -> Line | None:
+        """Mark a request as answered; its recorded answer, if there is one."""
+        self._answered.add(request.id)
+        return self._lines.get(request.id)
+
+    def in_place_of(self, event: Event) -> Event:
+        """Replace the stream's report of an answer, which says less, by the recorded answer."""
+        line = self._lines.get(event.request) if isinstance(event, RequestReplied) else None
+        return event if line is None else _reply(line)
+
+
+def _first_state(recording: Recording) -> Turn:
+    head = recording.head
+    text = in_one_line(recording.text, 200) or "(no text)"
+    turn = Turn(head["session"]["id"], head["prompt"]["id"], queued=bool(head.get("queued")))
+    return as_replay(turn, f"Replay of a turn of {recording.label}: {text}")
 
 
 def _is_answer(line: Line) -> bool:

@@ -16,6 +16,7 @@ from typing import Literal
 
 from ..client.client import Client
 from ..core.model import Message, Permission, Question, Session, Status
+from ..core.outcome import is_at_rest
 from ..errors import NotFoundError, OpenCodeError, StatusError
 from .lookup import same_directory
 from .store import descendants, waiting_or_known_requests
@@ -76,15 +77,6 @@ class SessionReading:
     def answer(self) -> Message | None:
         """The newest answer, None if there is none among the newest messages."""
         return next((m for m in reversed(self.newest or ()) if m.role == "assistant"), None)
-
-
-def last_turn_finished(newest: Sequence[Message] | None) -> bool:
-    """Whether the newest messages leave nothing open: none, or a finished answer as the last."""
-    if newest is None:
-        return False
-    said = [m for m in newest if m.role in ("user", "assistant")]
-    last = said[-1] if said else None
-    return last is None or (last.completed is not None and last.finish != "tool-calls")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +180,7 @@ def _at_rest(reading: SessionReading, asked: str) -> tuple[State, str]:
     answer, quiet = reading.answer, f"{asked} does not list it"
     if reading.requests:  # 1.18.33 leaves them in its lists after an abort
         quiet += f", and {_ids(reading.requests)} is left from a turn that is over"
-    if last_turn_finished(reading.newest):
+    if is_at_rest(reading.newest):
         return "idle", quiet
     if reading.looks < 2:
         return "unknown", f"{quiet}, once; its last turn has no end yet"
@@ -309,7 +301,7 @@ class _Retries:
         unlogged = False
         for key in (k for k, s in busy.items() if s.name == "busy"):
             try:
-                found[key] = client.pending_retry(Session(key))
+                found[key] = client.run(client.dialect.pending_retry(Session(key)))
             except OpenCodeError:  # that it works is known
                 unlogged = True
         known = {k: s for k, s in found.items() if s is not None}
@@ -323,7 +315,7 @@ def _newest(client: Client, session: Session) -> tuple[Message, ...] | None:
     1.18.33 answers 400 for good once a prompt had a JSON schema as its format.
     """
     try:
-        return client.latest_messages(session, _NEWEST)
+        return client.run(client.dialect.latest_messages(session, _NEWEST))
     except NotFoundError:
         raise
     except StatusError as error:

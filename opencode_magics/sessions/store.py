@@ -13,10 +13,11 @@ from dataclasses import replace
 
 from ..client.client import Client, log_warning, optional
 from ..core.events import StoreSnapshot
+from ..core.fold import advance
 from ..core.limits import Ceiling, Limits
 from ..core.model import Permission, Question, SavedRule, Session, Status, total_usage
 from ..core.rules import Rulebook
-from ..core.turn import Turn, advance
+from ..core.turn import Turn
 from ..errors import (
     CostLimitError,
     NotFoundError,
@@ -55,7 +56,7 @@ def read_store(
         below,
         tuple(p for p in permissions if p.session in tree),
         tuple(q for q in questions if q.session in tree),
-        client.turn_diffs(session, turn.prompt) if over else (),
+        client.run(client.dialect.turn_diffs(session, turn.prompt)) if over else (),
     )
 
 
@@ -74,7 +75,7 @@ def descendants(
     `above` are those in whose line a session stands: none is below itself, whatever a server says.
     """
     line = (*above, session.id)
-    for child in client.children(session):
+    for child in client.run(client.dialect.children(session)):
         if (child.updated or since) >= since and child.id not in line:
             yield child
             yield from descendants(client, child, since, line)
@@ -90,7 +91,7 @@ def session_rules(client: Client, session: Session) -> Rulebook:
     agent = next((a.rules for a in client.agents(session.directory) if a.name == name), None)
     saved: tuple[SavedRule, ...] = ()
     with suppress(UnsupportedOperation):
-        saved = optional(client.saved_rules, saved)
+        saved = optional(lambda: client.run(client.dialect.saved_rules()), saved)
     own = client.session(session.id)
     return Rulebook(agent, own.rules, tuple(s for s in saved if s.project in ("", own.project)))
 
@@ -201,11 +202,11 @@ def iter_rejected(client: Client, directory: str, tree: frozenset[str]) -> Itera
     permissions, questions = waiting_requests(client, directory)
     for permission in (p for p in permissions if p.session in tree):
         with suppress(NotFoundError):
-            client.reply(permission, directory, "reject")
+            client.run(client.dialect.reply(permission, directory, "reject"))
         yield permission.id
     for question in (q for q in questions if q.session in tree):
         with suppress(NotFoundError):
-            client.dismiss(question, directory)
+            client.run(client.dialect.dismiss(question, directory))
         yield question.id
 
 
@@ -245,5 +246,5 @@ def archive_tree(client: Client, session: Session, at: int | None) -> Session:
     lowest come first, so that what is cut short leaves none of them alone.
     """
     for one in (*reversed(tuple(descendants(client, session, 0))), session):
-        client.archive(one, at)
+        client.run(client.dialect.archive(one, at))
     return client.session(session.id)

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ..client.client import Client, optional
-from ..core.events import StoreSnapshot, TurnEnded
-from ..core.model import Failure, Message, Session, Status
-from ..core.turn import Turn, advance
+from ..core.events import StoreSnapshot
+from ..core.fold import advance
+from ..core.model import Message, Session, Status
+from ..core.outcome import STATUS_UNKNOWN, of_overtaken
+from ..core.turn import Turn
 from .store import descendants
 
 
@@ -25,11 +27,6 @@ class Transcript:
 
 
 _IDLE = Status("idle")
-_HALF_DONE = TurnEnded(
-    "interrupted",
-    Failure("HalfDone", "another prompt was answered, and this answer never finished"),
-)
-_UNSEEN = TurnEnded("unknown", Failure("StatusUnknown", "the server doesn't tell whether it works"))
 
 
 def read_transcript(client: Client, session: Session, last: int | None = None) -> Transcript:
@@ -51,9 +48,9 @@ def read_transcript(client: Client, session: Session, last: int | None = None) -
         state = status if last_one else _IDLE
         reread = StoreSnapshot(session.id, state, within, _of_turn(within, below))
         turn = advance(Turn(session.id, messages[at].id), reread)
-        if turn.outcome == "running" and _answered(messages[at + len(within) :]):
-            turn = advance(turn, _HALF_DONE)
-        turns.append(advance(turn, _UNSEEN) if last_one and busy is None else turn)
+        if ended := of_overtaken(turn.outcome, messages[at + len(within) :]):
+            turn = advance(turn, ended)
+        turns.append(advance(turn, STATUS_UNKNOWN) if last_one and busy is None else turn)
     return Transcript(session, tuple(turns), len(prompts) - len(shown))
 
 

@@ -150,10 +150,12 @@ def serve(text: str, deltas: int, pace: float) -> ThreadingHTTPServer:
 
 def draw(url: str) -> float:
     """Our way; gives the CPU time in seconds."""
-    from opencode_magics.client.client import Client, Connected, Disconnected, StreamProblem
+    from opencode_magics.client.client import Client
+    from opencode_magics.client.stream import Connected, Disconnected, StreamProblem
     from opencode_magics.core.events import StatusChanged, StoreSnapshot
+    from opencode_magics.core.fold import advance, advance_all
     from opencode_magics.core.model import Status
-    from opencode_magics.core.turn import Turn, advance, advance_all
+    from opencode_magics.core.turn import Turn
     from opencode_magics.notebook.live import LiveCell
 
     began = time.process_time()
@@ -210,8 +212,9 @@ def simply_print(url: str) -> float:
 def tool_calls(url: str) -> float:
     """The longest drawing of a turn that calls 500 tools, one after the other; seconds."""
     from opencode_magics.core.events import MessageChanged, PartChanged
+    from opencode_magics.core.fold import advance
     from opencode_magics.core.model import Message, ToolCall
-    from opencode_magics.core.turn import Turn, advance
+    from opencode_magics.core.turn import Turn
     from opencode_magics.notebook.live import LiveCell
 
     view = LiveCell()

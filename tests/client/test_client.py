@@ -20,16 +20,11 @@ from support.fake_server import (
     v2_routes,
 )
 
-from opencode_magics.client.client import (
-    Client,
-    Connected,
-    Disconnected,
-    StreamProblem,
-    is_loopback,
-    parse_url,
-)
+from opencode_magics.client.client import Client
+from opencode_magics.client.stream import Connected, Disconnected, StreamProblem
+from opencode_magics.client.transport import is_loopback, parse_url
 from opencode_magics.core.model import Session
-from opencode_magics.dialects import base
+from opencode_magics.dialects import jsonwire
 from opencode_magics.dialects.base import Prompt, Request
 from opencode_magics.errors import (
     AuthenticationError,
@@ -184,6 +179,18 @@ def test_a_user_in_the_address_goes_with_the_password():
             client.check()
         basic = httpx.BasicAuth("ana", "hunter2")._auth_header
         assert {s.headers["authorization"] for s in fake.seen} == {basic}
+
+
+def test_a_redirect_is_not_followed_with_the_password():
+    with FakeServer(v1_routes()) as elsewhere:
+        routes = {"GET /session/ses_root01": (302, {"location": f"{elsewhere.url}/session"}, b"")}
+        with (
+            FakeServer(v1_routes() | routes) as fake,
+            Client(fake.url, password="hunter2") as client,
+            pytest.raises(StatusError),
+        ):
+            client.session("ses_root01")
+        assert elsewhere.seen == []
 
 
 @pytest.mark.parametrize("password", ["hunter2", 'se"cr\\et9', "geh\teim-\u00fc"])
@@ -368,17 +375,17 @@ def test_a_frame_that_cannot_be_read_breaks_nothing():
             heard += stream.take(60)
         stream.close()
         assert [type(h).__name__ for h in heard] == [
-            "Opened",
-            "Unusable",
-            "Unusable",
+            "Connected",
+            "StreamProblem",
+            "StreamProblem",
             "StatusChanged",
         ]
 
 
 @pytest.mark.parametrize("data", ["{nonsense", "[" * 100_000, ""], ids=lambda d: d[:9])
 def test_a_frame_that_is_no_json_is_said(data):
-    with pytest.raises(StreamError, match="no JSON"):
-        base.decode_frame(data)
+    with pytest.raises(StreamError, match="not JSON"):
+        jsonwire.decode_frame(data)
 
 
 def test_closing_ends_the_reader_at_once():

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import textwrap
@@ -105,6 +106,26 @@ def test_the_password_is_in_no_repr_and_on_no_command_line(tmp_path: Path) -> No
     shown = repr(server) + str(server._process.args)
     server.stop()
     assert server.password not in shown
+
+
+def test_a_server_listens_on_this_machine_only(tmp_path: Path) -> None:
+    server = start(command=program(tmp_path, HEALTHY))
+    arguments = list(server._process.args)
+    server.stop()
+    assert arguments[arguments.index("--hostname") + 1] == "127.0.0.1"
+
+
+def test_only_its_owner_can_read_the_password_of_a_server_that_is_left_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    server = start(command=program(tmp_path, HEALTHY), keep=True)
+    (file,) = (tmp_path / "state" / "opencode_magics").iterdir()
+    mode, written = stat.S_IMODE(file.stat().st_mode), file.read_text()
+    server.stop()
+    assert mode == 0o600
+    assert server.password in written
+    assert server.password not in file.read_text()
 
 
 def test_a_missing_program_says_how_to_install_it() -> None:

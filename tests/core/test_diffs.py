@@ -283,7 +283,7 @@ def server() -> Iterator[FakeServer]:
 
 def diffs(fake: FakeServer, message: str | None = None) -> Diff:
     with Client(fake.url) as client:
-        return client.diffs(ROOT, message)
+        return client.run(client.dialect.diffs(ROOT, message))
 
 
 def test_g5_01_an_empty_total_is_merged_from_the_prompts(server: FakeServer) -> None:

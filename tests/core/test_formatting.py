@@ -9,7 +9,14 @@ import pytest
 from support.sample_turns import answer, turn
 
 import opencode_magics
-from opencode_magics.core.formatting import format_usd, pluralize, seconds_between
+from opencode_magics.core.formatting import (
+    format_usd,
+    in_one_line,
+    pluralize,
+    seconds_between,
+    shorten,
+    without_middle,
+)
 from opencode_magics.core.model import Usage
 
 
@@ -56,7 +63,7 @@ def test_dollars_are_written_in_one_place() -> None:
     """And along an axis, where all have the same digits."""
     package = Path(opencode_magics.__file__).parent
     places = [p for p in package.rglob("*.py") if re.search(r"\$\{", p.read_text("utf-8"))]
-    assert {p.name for p in places} == {"figures.py"}
+    assert {p.name for p in places} == {"formatting.py"}
 
 
 def test_a_count_has_its_noun() -> None:
@@ -70,3 +77,23 @@ def test_a_clock_that_ran_backwards_tells_nothing(
     start: int | None, end: int | None, seconds: float | None
 ) -> None:
     assert seconds_between(start, end) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "shown"),
+    [("", 0, ""), ("abc", 3, "abc"), ("abcd", 3, "ab…"), ("a bcd", 3, "a…"), ("ab", 0, "…")],
+)
+def test_a_text_is_cut_to_a_limit_and_shows_it(text: str, limit: int, shown: str) -> None:
+    assert shorten(text, limit) == shown
+
+
+def test_a_text_in_one_line_has_single_spaces() -> None:
+    assert in_one_line("  a\n\tb  c\n", 5) == "a b c"
+    assert in_one_line("a\nb c", 4) == "a b…"
+
+
+def test_a_long_text_says_how_much_of_its_middle_is_left_out() -> None:
+    short = without_middle("a" * 8 + "b" * 90 + "c" * 2, 10)
+    assert short == "aaaaaaaa\n… 90 characters left out …\ncc"
+    assert without_middle("a" * 10, 10) == "a" * 10
+    assert without_middle("a" * 12, 10, "[{} more]") == "aaaaaaaa\n[2 more]\naa"

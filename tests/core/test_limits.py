@@ -95,9 +95,9 @@ def test_a_sum_says_whether_it_is_the_whole() -> None:
 
 def test_what_a_ceiling_could_not_see_is_said(client: Client, session: Session) -> None:
     run = prepare(client, session, "hi", limits=CHEAP)
-    run.turn = steps(0.002, None)
+    run._progress.turn = steps(0.002, None)
     assert _about_cost(run) == "Some of its cost is unknown, and max_cost missed it."
-    run.turn = steps(0.002, 0.001)
+    run._progress.turn = steps(0.002, 0.001)
     assert _about_cost(run) == ""
 
 

@@ -200,17 +200,21 @@ def test_a_form_with_every_kind_of_field_is_filled_in(client: Client, session: S
     (question,) = [q for q in client.questions() if q.session == session.id]
     assert [i.kind for i in question.items] == ["string", "integer", "number", "boolean", "string"]
     with pytest.raises(InvalidAnswer, match="name: at least 2 characters"):
-        client.answer(question, session.directory, [["x"], [], [], [], []])
-    client.answer(question, session.directory, [["Ada"], ["36"], ["0.5"], ["Yes"], ["A", "own"]])
+        client.run(client.dialect.answer(question, session.directory, [["x"], [], [], [], []]))
+    client.run(
+        client.dialect.answer(
+            question, session.directory, [["Ada"], ["36"], ["0.5"], ["Yes"], ["A", "own"]]
+        )
+    )
     assert [q for q in client.questions() if q.session == session.id] == []
 
 
 def test_what_only_the_server_finds_wrong_is_told(client: Client, session: Session) -> None:
     client.run(_posted(session, [{"key": "name", "type": "string", "pattern": "(?<a>x)"}]))
     (question,) = [q for q in client.questions() if q.session == session.id]
-    client.dismiss(question, session.directory)
+    client.run(client.dialect.dismiss(question, session.directory))
     with pytest.raises(StatusError, match="Form not found"):
-        client.dismiss(question, session.directory)
+        client.run(client.dialect.dismiss(question, session.directory))
 
 
 def _posted(session: Session, fields: list[dict[str, Any]]) -> Any:

@@ -18,6 +18,7 @@ from support.ipython_shell import Shell
 from opencode_magics.client.client import Client
 from opencode_magics.core import retry_safety
 from opencode_magics.core.events import TurnEnded
+from opencode_magics.core.fold import advance
 from opencode_magics.core.model import (
     Attachment,
     FileDiff,
@@ -27,7 +28,8 @@ from opencode_magics.core.model import (
     StepStart,
     ToolCall,
 )
-from opencode_magics.core.turn import Turn, advance
+from opencode_magics.core.turn import Turn
+from opencode_magics.dialects.base import Request
 from opencode_magics.errors import (
     OpenCodeError,
     ServerConnectionError,
@@ -114,7 +116,7 @@ def test_every_write_that_fails_says_how_it_stands(answer: Any, state: str, safe
     routes = v1_routes() | {"POST /session/ses_root01/fork": answer}
     with FakeServer(routes) as fake, Client(fake.url) as client:
         with pytest.raises((ServerConnectionError, StatusError)) as caught:
-            client.fork(ROOT)
+            client.run(client.dialect.fork(ROOT))
         assert len(fake.asked("POST /session/ses_root01/fork")) == 1
     found = caught.value.resend
     assert found is not None
@@ -126,7 +128,7 @@ def test_every_write_that_fails_says_how_it_stands(answer: Any, state: str, safe
     ("route", "write"),
     [
         ("POST /session", lambda c: c.create("title")),
-        ("POST /session/ses_root01/fork", lambda c: c.fork(ROOT)),
+        ("POST /session/ses_root01/fork", lambda c: c.run(c.dialect.fork(ROOT))),
     ],
 )
 def test_a_write_whose_answer_cannot_be_read_may_have_been_done(
@@ -293,7 +295,8 @@ def test_a_command_that_a_person_ran_since_changes_no_answer(
     shell.run("%oc_prompt --once #text 3")
     root = "/api/session" if generation == "2.x" else "/session"
     body = {"agent": "build", "command": "echo hi"}
-    client._http.post(f"{client.url}{root}/{session.id}/shell", json=body).raise_for_status()
+    reply = client.transport.send(Request("POST", f"{root}/{session.id}/shell", body=body))
+    assert reply.status < 300
     (turn,) = transcript.read_transcript(client, session).turns
     assert (turn.outcome, turn.text) == ("succeeded", "word0 word1 word2")
     with attach(client, session) as run:

@@ -19,6 +19,7 @@ from opencode_magics.core.events import (
     TurnEnded,
     coalesce,
 )
+from opencode_magics.core.fold import advance, advance_all, judge_idle_turn
 from opencode_magics.core.model import (
     Failure,
     Message,
@@ -32,7 +33,7 @@ from opencode_magics.core.model import (
     ToolCall,
     Usage,
 )
-from opencode_magics.core.turn import Turn, advance, advance_all, judge_idle_turn
+from opencode_magics.core.turn import Turn
 
 OUTCOMES = {
     "abort_hang": "aborted",
@@ -401,11 +402,11 @@ def test_g1_18_a_provider_error_is_a_failure_that_names_it():
 
 def test_g1_19_the_answer_of_an_earlier_prompt_is_not_mine():
     stored = case("http_queued_prompt_answer.json")
-    from opencode_magics.dialects.v1 import _message_with_parts
+    from opencode_magics.dialects.v1_shapes import message_with_parts
 
     wire = stored["GET /session/ses_root01/message"]
     messages = tuple(
-        replace(_message_with_parts(m | {"parts": []}), session="ses_root01", created=n)
+        replace(message_with_parts(m | {"parts": []}), session="ses_root01", created=n)
         for n, m in enumerate(wire)
     )
     turn = advance(

@@ -16,14 +16,16 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from support.fake_server import DISCONNECT, FakeServer, answers_in_turn, v2_routes
+from support.fake_server import DISCONNECT, answers_in_turn, v2_routes
 from support.recorded_flows import DATA, V2_FLOWS, case, transcript
+from support.transport import CannedTransport
 from support.wire import reply_of, run
 
 from opencode_magics import history
 from opencode_magics.client.client import Client
 from opencode_magics.core import columns
 from opencode_magics.core.events import PermissionAsked, StoreSnapshot
+from opencode_magics.core.fold import advance, advance_all
 from opencode_magics.core.model import (
     Attachment,
     Message,
@@ -35,9 +37,10 @@ from opencode_magics.core.model import (
     Text,
     Usage,
 )
-from opencode_magics.core.turn import Turn, advance, advance_all
+from opencode_magics.core.turn import Turn
 from opencode_magics.dialects import v2_shapes as shapes
-from opencode_magics.dialects.base import Prompt, Reply, Request, decode
+from opencode_magics.dialects.base import Prompt, Reply, Request
+from opencode_magics.dialects.jsonwire import decode
 from opencode_magics.dialects.v2 import V2
 from opencode_magics.errors import (
     OpenCodeError,
@@ -434,7 +437,11 @@ def test_g1_12_a_session_is_made_where_it_was_asked_for() -> None:
     assert request.body == {"title": "a title", "location": {"directory": "/work/p"}}
     elsewhere = {"data": {"id": "ses_x", "location": {"directory": "/home/srv"}}}
     wrong = pytest.raises(UnknownNameError, match="/home/srv instead of /work/p")
-    with FakeServer(v2_routes(create=elsewhere)) as fake, Client(fake.url) as client, wrong:
+    with (
+        CannedTransport(v2_routes(create=elsewhere)) as fake,
+        Client(fake.url, transport=fake) as client,
+        wrong,
+    ):
         create_session(client, "title", "/work/p")
 
 
@@ -478,7 +485,10 @@ def test_that_archived_sessions_can_not_be_listed_is_said_where_the_server_could
         refused = (status, {}, b'{"_tag": "UnknownError"}')
         return refused if "archived" in seen.query else {"data": [], "cursor": {}}
 
-    with FakeServer(v2_routes(sessions=listed)) as fake, Client(fake.url) as client:
+    with (
+        CannedTransport(v2_routes(sessions=listed)) as fake,
+        Client(fake.url, transport=fake) as client,
+    ):
         if status == 400:
             assert client.sessions(everywhere=True) == ()
         else:
@@ -486,8 +496,8 @@ def test_that_archived_sessions_can_not_be_listed_is_said_where_the_server_could
                 client.sessions(everywhere=True)
 
 
-def played(fake: FakeServer) -> Turn:
-    with Client(fake.url, directory="/work/p") as client:
+def played(fake: CannedTransport) -> Turn:
+    with Client(fake.url, transport=fake, directory="/work/p") as client:
         with Run(client, ROOT, Prompt("msg_u1", "hi")) as turn:
             turn.start()
             end = time.monotonic() + 120
@@ -498,21 +508,21 @@ def played(fake: FakeServer) -> Turn:
 
 def test_g1_05_a_prompt_that_arrived_before_the_connection_broke_is_followed() -> None:
     routes = v2_routes(prompt=DISCONNECT, message=rows(USER, ANSWER)) | {ONE: {"data": USER}}
-    with FakeServer(routes) as fake:
+    with CannedTransport(routes) as fake:
         assert played(fake).text == "done"
         assert len(fake.asked(POST)) == 1
 
 
 def test_g1_05_a_prompt_that_may_have_been_lost_is_not_sent_again() -> None:
     inbox = {"GET /api/session/ses_root01/inbox": {"data": []}}
-    with FakeServer(v2_routes(prompt=DISCONNECT) | {ONE: MISSING} | inbox) as fake:
+    with CannedTransport(v2_routes(prompt=DISCONNECT) | {ONE: MISSING} | inbox) as fake:
         with pytest.raises(TurnError, match="not known whether"):
             played(fake)
         assert len(fake.asked(POST)) == 1
 
 
 def test_g1_06_what_happened_in_a_gap_is_read_from_the_store() -> None:
-    with FakeServer(
+    with CannedTransport(
         v2_routes(message=rows(USER, ANSWER)), [[b": heartbeat\n\n", DISCONNECT], []]
     ) as fake:
         began = time.monotonic()
@@ -525,7 +535,7 @@ def test_g1_36_a_list_of_the_active_that_lags_behind_the_end_is_waited_for() -> 
     active = answers_in_turn(busy, busy, busy, {"data": {}})
     over = b'data: {"type":"session.idle","data":{"sessionID":"ses_root01"}}\n\n'
     routes = v2_routes(message=rows(USER, ANSWER), active=active)
-    with FakeServer(routes, [[over, DISCONNECT], []]) as fake:
+    with CannedTransport(routes, [[over, DISCONNECT], []]) as fake:
         assert played(fake).outcome == "succeeded"
         assert len(fake.asked("GET /api/session/active")) >= 4
 
@@ -571,8 +581,8 @@ def test_g2_21_a_message_that_is_being_written_is_no_final_one() -> None:
 def test_a_route_that_is_missing_is_no_empty_answer() -> None:
     routes = v2_routes() | {"GET /api/model": (404, {}, b"")}
     with (
-        FakeServer(routes) as fake,
-        Client(fake.url, directory="/work/p") as client,
+        CannedTransport(routes) as fake,
+        Client(fake.url, transport=fake, directory="/work/p") as client,
         pytest.raises(StatusError),
     ):
         client.models()
@@ -591,24 +601,33 @@ EVERYTHING: dict[str, Any] = {
     "too deep": (200, {"content-type": "application/json"}, b"[" * 100_000),
     "bytes": (200, {"content-type": "application/json"}, b"\xff\xfe{"),
 }
-OF_A_DIRECTORY = ["sessions", "permissions", "questions", "statuses", "models", "prices", "agents"]
-OF_A_DIRECTORY += ["commands", "skills", "mcp", "integrations", "saved_rules"]
-OF_A_SESSION = ["children", "messages", "transcript", "inbox", "instructions", "diffs", "delete"]
-OF_A_SESSION += ["fork", "interrupt", "retry"]
-CALLS: dict[str, Any] = {name: operator.methodcaller(name) for name in OF_A_DIRECTORY}
-CALLS |= {name: operator.methodcaller(name, ROOT) for name in OF_A_SESSION}
+VERBS = ["sessions", "permissions", "questions", "statuses", "models", "agents", "commands"]
+OF_A_DIRECTORY = ["prices", "skills", "mcp", "integrations"]
+OF_A_SESSION = ["children", "inbox", "instructions", "diffs", "delete", "fork", "retry"]
+
+
+def operation(name: str, *args: Any) -> Any:
+    """A call of an operation that the client has no method for."""
+    return lambda c: c.run(getattr(c.dialect, name)(*args))
+
+
+CALLS: dict[str, Any] = {name: operator.methodcaller(name) for name in VERBS}
+CALLS |= {name: operator.methodcaller(name, ROOT) for name in ("messages", "readable_messages")}
+CALLS |= {name: operation(name, "/work/p") for name in OF_A_DIRECTORY}
+CALLS |= {name: operation(name, ROOT) for name in OF_A_SESSION}
 CALLS |= {
+    "saved_rules": operation("saved_rules"),
     "session": lambda c: c.session(ROOT.id),
     "prompt": lambda c: c.prompt(ROOT, Prompt("msg_1", "hi")),
-    "revert": lambda c: c.revert(ROOT, "msg_1"),
-    "compact": lambda c: c.compact(ROOT, ModelRef("a", "b")),
-    "shell_output": lambda c: c.shell_output("sh_1"),
+    "revert": lambda c: c.run(c.dialect.revert(ROOT, "msg_1")),
+    "compact": lambda c: c.run(c.dialect.compact(ROOT, ModelRef("a", "b"))),
+    "shell_output": lambda c: c.run(c.dialect.shell_output(c.directory, "sh_1")),
     "usage": lambda c: history.usage(c, "model", cache=False),
     "history": lambda c: history.messages(c, [ROOT], cache=False),
     "status": lambda c: status.read_states(c, [ROOT]),
     "rules": lambda c: store.session_rules(c, ROOT),
     "attach": lambda c: attach(c, ROOT),
-    "show": lambda c: transcripts.read(c, ROOT),
+    "show": lambda c: transcripts.read_transcript(c, ROOT),
 }
 
 
@@ -625,8 +644,8 @@ class Always(dict[str, Any]):
 
 @pytest.mark.parametrize("answer", EVERYTHING)
 def test_whatever_a_server_answers_a_call_fails_with_a_sentence_or_not_at_all(answer: str) -> None:
-    fake = FakeServer(Always(EVERYTHING[answer]))
-    with fake, Client(fake.url, directory="/work/p") as client:
+    fake = CannedTransport(Always(EVERYTHING[answer]))
+    with fake, Client(fake.url, transport=fake, directory="/work/p") as client:
         for call in CALLS.values():
             with suppress(OpenCodeError):
                 call(client)
@@ -640,11 +659,11 @@ NONSENSE = [True, [], {"data": True}, {"data": {"id": 7}}, {"data": {"payload": 
 def test_a_prompt_whose_receipt_is_nonsense_is_followed_if_it_is_there(nonsense: Any) -> None:
     found = v2_routes(prompt=nonsense, message=rows(USER, ANSWER)) | {ONE: {"data": USER}}
     over = b'data: {"type":"session.execution.succeeded","data":{"sessionID":"ses_root01"}}\n\n'
-    with FakeServer(found, [[over]]) as fake:
+    with CannedTransport(found, [[over]]) as fake:
         assert played(fake).text == "done"
         assert len(fake.asked(POST)) == 1
     inbox = {"GET /api/session/ses_root01/inbox": {"data": []}}
-    with FakeServer(v2_routes(prompt=nonsense) | {ONE: MISSING} | inbox) as fake:
+    with CannedTransport(v2_routes(prompt=nonsense) | {ONE: MISSING} | inbox) as fake:
         with pytest.raises(TurnError, match="not known whether"):
             played(fake)
         assert len(fake.asked(POST)) == 1
@@ -696,7 +715,10 @@ def spoilt_for(use: str, bad: Any, *stored: Any) -> Iterator[Client]:
     done |= {route: bad for route, uses in ASIDE.items() if use in uses}
     ended = b'{"type":"session.execution.succeeded","data":{"sessionID":"ses_root01"}}'
     over = [b"data: " + ended + b"\n\n"]
-    with FakeServer(done, [over]) as fake, Client(fake.url, directory="/work/p") as client:
+    with (
+        CannedTransport(done, [over]) as fake,
+        Client(fake.url, transport=fake, directory="/work/p") as client,
+    ):
         yield client
 
 
@@ -737,5 +759,5 @@ def test_a_session_is_shown_without_its_status_and_log(bad: Any) -> None:
     stopped = ANSWER | {"finish": "error", "error": {"type": "aborted", "message": "x"}}
     end = {"id": "msg_z", "type": "idle", "outcome": "interrupted", "time": {"created": 9}}
     with spoilt_for("show", bad, USER, stopped, end) as client:
-        (turn,) = transcripts.read(client, ROOT).turns
+        (turn,) = transcripts.read_transcript(client, ROOT).turns
     assert (turn.text, turn.outcome) == ("done", "unknown")

@@ -19,18 +19,12 @@ from opencode_magics.core.model import (
     Session,
     Usage,
 )
-from opencode_magics.dialects.base import (
-    Prompt,
-    Reply,
-    Request,
-    clean_text,
-    decode_list,
-    detect,
-    dumps,
-    error_from_reply,
-    loads,
-)
-from opencode_magics.dialects.v1 import V1, _message_with_parts, _session
+from opencode_magics.dialects import v1_shapes
+from opencode_magics.dialects.base import Prompt, Reply, Request
+from opencode_magics.dialects.detect import detect
+from opencode_magics.dialects.jsonwire import clean_text, decode_list, dumps, loads
+from opencode_magics.dialects.replies import error_from_reply
+from opencode_magics.dialects.v1 import V1
 from opencode_magics.errors import (
     AuthenticationError,
     NotFoundError,
@@ -150,7 +144,7 @@ def test_a_web_page_is_no_answer():
 
 def test_g1_29_half_a_surrogate_pair_is_mended_both_ways():
     (wire,) = case("messages_lone_surrogate.json")
-    text = _message_with_parts(wire).text
+    text = v1_shapes.message_with_parts(wire).text
     assert text == "bad \ufffd half, good \U0001f600, nul \0"
     assert json.loads(dumps({"text": "bad \ud83d"}))["text"] == "bad \ufffd"
     assert loads('"\\ud83d\\ude00"') == "\U0001f600"
@@ -284,19 +278,21 @@ def test_zeros_that_hold_the_place_are_unknown():
         "cost": 0,
         "tokens": {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}},
     }
-    assert _message_with_parts(assistant("m", "p", **zeros)).usage is None
+    assert v1_shapes.message_with_parts(assistant("m", "p", **zeros)).usage is None
     free = zeros | {"tokens": zeros["tokens"] | {"input": 5}}
-    assert _message_with_parts(assistant("m", "p", **free)).usage == Usage(5, 0, 0, 0, 0, 0)
+    assert v1_shapes.message_with_parts(assistant("m", "p", **free)).usage == Usage(
+        5, 0, 0, 0, 0, 0
+    )
 
 
 def test_missing_counts_are_unknown_not_zero():
     """G2-06: tokens without a cache, a cost of null."""
     part = assistant("m", "p", cost=None, tokens={"input": 9007199254740993, "output": 1})
-    assert _message_with_parts(part).usage == Usage(9007199254740993, 1)
+    assert v1_shapes.message_with_parts(part).usage == Usage(9007199254740993, 1)
 
 
 def test_an_unarchived_session_is_not_archived():
-    assert _session({"id": "s", "time": {"created": 1, "archived": 0}}).archived is None
+    assert v1_shapes.session({"id": "s", "time": {"created": 1, "archived": 0}}).archived is None
 
 
 @pytest.mark.parametrize(
@@ -315,5 +311,5 @@ def test_an_unarchived_session_is_not_archived():
 def test_edits_are_found_in_every_shape_of_a_tools_report(meta, diffs):
     state = {"status": "completed", "metadata": meta}
     part = {"id": "t", "type": "tool", "tool": "edit", "callID": "c", "state": state}
-    message = _message_with_parts({"info": user("m")["info"], "parts": [part]})
+    message = v1_shapes.message_with_parts({"info": user("m")["info"], "parts": [part]})
     assert message.tools[0].diffs == diffs

@@ -471,7 +471,7 @@ def worked(shell: Shell, client: Client, request: pytest.FixtureRequest) -> Sequ
     title = request.node.name
     shell.run(f'%oc_prompt --title "{title}" --permission once #task #bash echo hi')
     origin = shell.run("%oc_session").value
-    forked = client.fork(origin)
+    forked = client.run(client.dialect.fork(origin))
     made = {origin.id, forked.id}
     shell.run(f"%oc_prompt --session {forked.id} #text 3")
     return [s for s in client.sessions() if s.id in made or s.parent in made]

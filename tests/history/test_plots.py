@@ -442,7 +442,7 @@ def test_help_and_page_tell_every_column_of_spans(name: str) -> None:
     column = SPANS[name]
     told = (Path(__file__).parents[2] / "notebooks" / "columns.md").read_text(encoding="utf-8")
     assert f"{name} ({column.dtype}): {column.about}" in str(history.spans.__doc__)
-    assert f"| spans | `{name}` | {column.dtype} | {column.about} |" in told
+    assert f"| `{name}` | {column.dtype} | {column.about} |" in told
 
 
 # -- everywhere the same ---------------------------------------------------------------------------
@@ -462,7 +462,8 @@ assert "matplotlib.pyplot" not in sys.modules
 
 def test_no_global_state_is_used_or_changed() -> None:
     """Neither `pyplot` nor its list of figures nor its settings."""
-    path = [str(Path(history.__file__).parents[2]), str(Path(__file__).parent)]
+    here = Path(__file__).parent
+    path = [str(Path(history.__file__).parents[2]), str(here), str(here.parent)]
     subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}\n{ALONE}"], check=True
     )

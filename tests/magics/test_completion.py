@@ -96,7 +96,7 @@ def titled(shell: Shell, client: Client) -> Iterator[Shell]:
         shell.run(f"%oc_new {title}")
     yield shell
     for tracked in completer(shell).state.tracked.values():
-        client.delete(tracked.session)
+        client.run(client.dialect.delete(tracked.session))
 
 
 def test_options_are_completed(shell: Shell) -> None:

@@ -158,7 +158,7 @@ def stage(theatre: Shell, world: Practice | Simulator) -> Shell:
     with Client(world.url, directory=str(world.directory), password=world.password) as client:
         for session in client.sessions():
             if session.parent is None:  # subagents go with it
-                client.delete(session)
+                client.run(client.dialect.delete(session))
     theatre.run("%reset -f\n%reload_ext opencode_magics\n%oc_connect;\n%oc_new Fix the login page;")
     theatre.run("%oc_prompt --permission once #edit")
     return theatre

@@ -18,7 +18,8 @@ from support.ipython_shell import Shell
 
 from opencode_magics import history
 from opencode_magics.client import server
-from opencode_magics.client.client import DEFAULT_USER, Client
+from opencode_magics.client.client import Client
+from opencode_magics.client.password import DEFAULT_USER
 from opencode_magics.core.turn import Turn
 from opencode_magics.history.sums import exact_sum
 from opencode_magics.practice.world import Practice
@@ -142,7 +143,7 @@ def test_a_subagent_is_below_its_parent(shell: Shell, client: Client) -> None:
     session = current(shell)
     found = history.usage(client, cache=False).set_index("session").loc[session]
     assert found["subagents"] == 1
-    (child,) = client.children(client.session(session))
+    (child,) = client.run(client.dialect.children(client.session(session)))
     assert found["cost_inclusive"] == exact_sum([found["cost"], child.usage.cost])
     sessions = shell.run("%oc_sessions").value.set_index("id")
     assert [*sessions.loc[child.id, ["parent", "root", "depth"]]] == [session, session, 1]

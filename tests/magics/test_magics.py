@@ -618,7 +618,7 @@ def test_files_go_along_with_their_content(
     line = f'--file "{tmp_path}/with space.md" --file {tmp_path}/dot.png --title x'
     turn = ask(shell, line)
     assert turn.outcome == "succeeded"
-    prompt = client.message(client.session(turn.session), turn.prompt)
+    prompt = client.run(client.dialect.message(client.session(turn.session), turn.prompt))
     files = [p for p in prompt.parts if isinstance(p, Attachment)]
     assert [(f.mime, f.filename) for f in files] == [
         ("text/plain", "with space.md"),

@@ -19,6 +19,7 @@ from support.sample_turns import (
     turn,
 )
 
+from opencode_magics.core.fold import advance, advance_all
 from opencode_magics.core.model import (
     Compaction,
     Failure,
@@ -30,7 +31,7 @@ from opencode_magics.core.model import (
     StepStart,
     Text,
 )
-from opencode_magics.core.turn import Retry, SettledRequest, Turn, advance, advance_all
+from opencode_magics.core.turn import Retry, SettledRequest, Turn
 from opencode_magics.notebook.blocks import Block, Changes, Note, Recap, RequestState, blocks
 
 

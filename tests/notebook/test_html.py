@@ -20,6 +20,7 @@ from support.sample_turns import (
     turn,
 )
 
+from opencode_magics.core.fold import advance, advance_all
 from opencode_magics.core.model import (
     Failure,
     FileDiff,
@@ -32,7 +33,7 @@ from opencode_magics.core.model import (
     Session,
     Text,
 )
-from opencode_magics.core.turn import Retry, Turn, advance, advance_all
+from opencode_magics.core.turn import Retry, Turn
 from opencode_magics.notebook import html, text
 
 VOID = {"br", "hr"}

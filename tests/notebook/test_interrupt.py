@@ -215,10 +215,12 @@ def test_an_interrupt_stops_subagents_as_well(
     kernel: Kernel, client: Client, session: Session
 ) -> None:
     prompt = kernel.send("%%oc_prompt -o turn\n#task #slow 400 .1")
-    until(lambda: any(c.id in client.statuses() for c in client.children(session)))
+    until(
+        lambda: any(c.id in client.statuses() for c in client.run(client.dialect.children(session)))
+    )
     kernel.interrupt()
     assert kernel.reply(prompt)["ename"] == "TurnInterrupted"
-    tree = {session.id, *(c.id for c in client.children(session))}
+    tree = {session.id, *(c.id for c in client.run(client.dialect.children(session)))}
     assert len(tree) == 2
     assert not tree & client.statuses().keys()
     assert kernel.run("print(turn.outcome)") == "aborted"

@@ -14,8 +14,9 @@ from support.sample_turns import EDIT, answer, permission, running, says, tool, 
 from traitlets.config import Config
 
 from opencode_magics.core.events import PartDelta
+from opencode_magics.core.fold import advance, advance_all
 from opencode_magics.core.model import Reasoning, Text
-from opencode_magics.core.turn import SettledRequest, Turn, advance, advance_all
+from opencode_magics.core.turn import SettledRequest, Turn
 from opencode_magics.notebook import live, text
 from opencode_magics.notebook.live import LiveCell, view
 

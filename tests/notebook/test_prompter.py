@@ -70,7 +70,7 @@ class Cell:
         permissions = tuple(r for r in requests if isinstance(r, Permission))
         questions = tuple(r for r in requests if isinstance(r, Question))
         asked = {"permissions": permissions, "questions": questions}
-        self.run.turn = replace(self.run.turn, **asked, **told)
+        self.run._progress.turn = replace(self.run.turn, **asked, **told)
 
     def step(self) -> None:
         """What a cell does again and again."""
@@ -82,7 +82,7 @@ class Cell:
         said = Message(
             "msg_a1", ROOT.id, "assistant", 1, parent="msg_u1", parts=(Text("p1", text),)
         )
-        self.run.turn = replace(self.run.turn, log=(said,))
+        self.run._progress.turn = replace(self.run.turn, log=(said,))
 
     @property
     def sent(self) -> list[tuple[str, Any]]:
@@ -116,7 +116,7 @@ def cell(
         Client(server.url, directory=ROOT.directory) as client,
     ):
         run = Run(client, ROOT, Prompt("msg_u1", "hi"))
-        run.turn = Turn(ROOT.id, "msg_u1")
+        run._progress.turn = Turn(ROOT.id, "msg_u1")
         view = view or LiveCell(min_interval=0.0)
         desk = Prompter(run, view, person, **told)
         yield Cell(run, view, desk, front, server, written)
@@ -341,7 +341,7 @@ def test_a_turn_that_is_over_asks_nothing(front: FrontEnd) -> None:
     with cell(front) as running:
         running.waits(push())
         running.step()
-        running.run.turn = replace(running.run.turn, verdict="aborted")
+        running.run._progress.turn = replace(running.run.turn, verdict="aborted")
         running.step()
         assert front.asks == {}
 

@@ -19,6 +19,7 @@ from support.sample_turns import (
     turn,
 )
 
+from opencode_magics.core.fold import advance
 from opencode_magics.core.model import (
     Failure,
     Option,
@@ -29,7 +30,7 @@ from opencode_magics.core.model import (
     StepStart,
     Text,
 )
-from opencode_magics.core.turn import Retry, SettledRequest, Turn, advance
+from opencode_magics.core.turn import Retry, SettledRequest, Turn
 from opencode_magics.notebook.text import TextView, render, request, session
 
 

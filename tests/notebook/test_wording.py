@@ -130,13 +130,6 @@ def test_a_line_is_cut_and_shows_it() -> None:
     assert wording.first_line("\n  only\n") == "only"
 
 
-def test_a_long_text_says_how_much_is_left_out() -> None:
-    short = wording.shorten("a" * 30_000)
-    assert "… 10,000 characters left out …" in short
-    assert len(short) < 20_100
-    assert wording.shorten("a" * 20_000) == "a" * 20_000
-
-
 def test_a_permission_is_told_as_a_line() -> None:
     asked = permission()
     assert wording.request_line(RequestState(asked)) == "Waiting for permission: bash 'git push'"

@@ -18,8 +18,9 @@ from opencode_magics import history
 from opencode_magics.client import server
 from opencode_magics.client.client import Client
 from opencode_magics.core.events import MessageChanged, PermissionAsked, PromptDelivered
+from opencode_magics.core.fold import advance
 from opencode_magics.core.model import InboxItem, ModelRef, Rule, Session
-from opencode_magics.core.turn import Turn, advance
+from opencode_magics.core.turn import Turn
 from opencode_magics.dialects.base import Prompt, Request, SessionOptions
 from opencode_magics.errors import (
     AuthenticationError,
@@ -172,7 +173,7 @@ def test_the_first_prompt_of_an_id_counts(client: Client, session: Session) -> N
     client.prompt(session, first)
     with pytest.raises(OpenCodeError, match="holds another text"):
         client.prompt(session, other)
-    client.wait(session)
+    client.run(client.dialect.wait(session))
     texts = [m.text for m in client.messages(session) if m.role == "user"]
     assert texts == ["#text 2"]
     with pytest.raises(SessionBusyError):
@@ -181,21 +182,21 @@ def test_the_first_prompt_of_an_id_counts(client: Client, session: Session) -> N
 
 def test_a_prompt_that_only_waits_wakes_nobody(client: Client, session: Session) -> None:
     client.prompt(session, Prompt("msg_0002", "#text 2", resume=False))
-    (item,) = client.inbox(session)
+    (item,) = client.run(client.dialect.inbox(session))
     assert item == InboxItem("msg_0002", session.id, "user", "steer", "#text 2", item.created)
-    assert client.message(session, "msg_0002").queued
+    assert client.run(client.dialect.message(session, "msg_0002")).queued
     assert session.id not in client.statuses()
-    assert client.cancel(session, "msg_0002")
-    assert client.inbox(session) == ()
+    assert client.run(client.dialect.cancel(session, "msg_0002"))
+    assert client.run(client.dialect.inbox(session)) == ()
     with pytest.raises(NotFoundError):
-        client.message(session, "msg_0002")
+        client.run(client.dialect.message(session, "msg_0002"))
 
 
 def test_what_is_delivered_cannot_be_cancelled(client: Client, session: Session) -> None:
     turn = prompted(client, session, "#text 2")
-    assert not client.cancel(session, turn.prompt)
+    assert not client.run(client.dialect.cancel(session, turn.prompt))
     with pytest.raises(SessionBusyError):
-        client.set_delivery(session, turn.prompt, "steer")
+        client.run(client.dialect.set_delivery(session, turn.prompt, "steer"))
 
 
 def test_a_cancelled_prompt_ends_its_turn(client: Client, session: Session) -> None:
@@ -204,7 +205,7 @@ def test_a_cancelled_prompt_ends_its_turn(client: Client, session: Session) -> N
         wait_until_busy(client, session)
         with prepare(client, session, "#text 2", queue=True) as second:
             second.start()
-            assert client.cancel(session, second.turn.prompt)
+            assert client.run(client.dialect.cancel(session, second.turn.prompt))
             turn = finish(second)
         assert (turn.outcome, turn.failure and turn.failure.name) == ("aborted", "Cancelled")
         assert first.abort().outcome == "aborted"
@@ -271,22 +272,27 @@ def test_what_is_parked_after_an_abort_runs_with_the_next_prompt(
         wait_until_busy(client, session)
         client.prompt(session, Prompt("msg_0005", "#text 2", delivery="queue"))
         assert first.abort().outcome == "aborted"
-    assert [i.id for i in client.inbox(session)] == ["msg_0005"]
+    assert [i.id for i in client.run(client.dialect.inbox(session))] == ["msg_0005"]
     assert prompted(client, session, "#text 3").text == "word0 word1 word2"
-    client.wait(session)
-    assert client.inbox(session) == ()
+    client.run(client.dialect.wait(session))
+    assert client.run(client.dialect.inbox(session)) == ()
 
 
 def test_an_interrupt_can_go_on_with_what_steers(client: Client, session: Session) -> None:
-    assert client.interrupt(session) is False
+    def interrupted() -> bool:
+        path = f"/api/session/{session.id}/interrupt"
+        reply = client.transport.send(Request("POST", path, {"resume": "true"}, {}))
+        return bool(reply.json()["interrupted"])
+
+    assert not interrupted()
     with prepare(client, session, "#slow 400 .1") as first:
         first.start()
         until(lambda: next(iter(first)).text)
         client.prompt(session, Prompt("msg_0008", "#text 2", delivery="steer"))
-        assert client.interrupt(session) is True
+        assert interrupted()
         finish(first)
-    client.wait(session)
-    assert client.inbox(session) == ()
+    client.run(client.dialect.wait(session))
+    assert client.run(client.dialect.inbox(session)) == ()
     assert client.messages(session)[-2].text == "word0 word1"
 
 
@@ -313,7 +319,7 @@ def test_an_abort_takes_back_what_was_asked(client: Client, session: Session) ->
 def test_a_model_or_agent_that_there_is_not_fails_at_the_next_turn(
     client: Client, session: Session
 ) -> None:
-    client.switch(session, agent="nobody")
+    client.run(client.dialect.switch(session, agent="nobody"))
     with Run(client, client.session(session.id), Prompt("msg_0007", "#text 2")) as run:
         run.start()
         turn = finish(run)
@@ -420,7 +426,7 @@ def test_g1_15_a_second_answer_does_nothing(client: Client, session: Session) ->
     with prepare(client, session, "#bash sleep 1") as run:
         run.start()
         permission = until(lambda: next(iter(run)).permissions)[0]
-        client.reply(permission, session.directory, "once")
+        client.run(client.dialect.reply(permission, session.directory, "once"))
         assert run.decide(permission, "reject") is False
         assert "elsewhere" in run.turn.settled_requests[0].reply
         assert advance(run.turn, PermissionAsked(permission)).waiting == ()
@@ -433,8 +439,8 @@ def test_g1_02_what_a_subagent_of_a_subagent_asks_is_seen_and_answered(
     with prepare(client, session, "#task #task #bash touch deep") as run:
         run.start()
         (asked,) = until(lambda: next(iter(run)).permissions)
-        (parent,) = client.children(session)
-        assert [s.id for s in client.children(parent)] == [asked.session]
+        (parent,) = client.run(client.dialect.children(session))
+        assert [s.id for s in client.run(client.dialect.children(parent))] == [asked.session]
         assert status.read_states(client, [session])[0].state == "waiting_for_permission"
         turn = finish(run)
     assert (turn.outcome, [s.reply for s in turn.settled_requests]) == ("succeeded", ["once"])
@@ -443,10 +449,10 @@ def test_g1_02_what_a_subagent_of_a_subagent_asks_is_seen_and_answered(
 def test_g1_07_an_empty_execution_is_nobodys_turn(client: Client, session: Session) -> None:
     """A prompt that is sent once more wakes the session, which finds nothing to do."""
     client.prompt(session, Prompt("msg_0009", "#text 2"))
-    client.wait(session)
+    client.run(client.dialect.wait(session))
     with prepare(client, session, "#slow 10 .1") as run:
         client.prompt(session, Prompt("msg_0009", "#text 2"))
-        client.wait(session)
+        client.run(client.dialect.wait(session))
         run.start()
         assert finish(run).text.startswith("slow0")
     assert len(run.turn.answers) == 1
@@ -624,7 +630,7 @@ def test_sessions_of_a_project_come_over_all_pages(client: Client) -> None:
 def test_a_long_list_is_read_to_its_end(client: Client, session: Session) -> None:
     for n in range(205):  # in pages of 200
         client.prompt(session, Prompt(f"msg_{n:04}l", "#empty", resume=n == 204))
-    client.wait(session)
+    client.run(client.dialect.wait(session))
     users = [m for m in client.messages(session) if m.role == "user"]
     assert len(users) == 205
 
@@ -643,24 +649,24 @@ def test_a_session_is_made_with_all_that_one_can_have(client: Client, session: S
     assert (made.model, made.metadata) == (options.model, {"notebook": "tour"})
     assert made.rules == options.rules
     assert client.create("again", options=options).title == "all of it"
-    client.set_metadata(made, {"other": 1})
+    client.run(client.dialect.set_metadata(made, {"other": 1}))
     assert client.session("ses_mine").metadata == {"other": 1}
-    assert [s.id for s in client.children(session)] == ["ses_mine"]
+    assert [s.id for s in client.run(client.dialect.children(session))] == ["ses_mine"]
     with pytest.raises(NotFoundError):
         client.create(options=SessionOptions(parent="ses_nowhere"))
 
 
 def test_an_archived_session_is_listed_and_says_so(client: Client, session: Session) -> None:
-    client.archive(session, 1)
+    client.run(client.dialect.archive(session, 1))
     assert next(s for s in client.sessions() if s.id == session.id).archived
-    client.archive(session, None)
+    client.run(client.dialect.archive(session, None))
     assert client.session(session.id).archived is None
 
 
 def test_a_fork_ends_before_its_message(client: Client, session: Session) -> None:
     prompted(client, session, "#text 2")
     second = prompted(client, session, "#text 3")
-    fork = client.fork(session, second.prompt)
+    fork = client.run(client.dialect.fork(session, second.prompt))
     assert (fork.forked_from, fork.forked_at) == (session.id, second.prompt)
     assert [m.text for m in client.messages(fork) if m.role == "user"] == ["#text 2"]
 
@@ -684,8 +690,8 @@ def test_a_revert_and_its_way_back(client: Client, session: Session, workspace: 
 
 def test_a_compaction_is_a_message_of_its_own_id(client: Client, session: Session) -> None:
     turn = prompted(client, session, "#text 2")
-    item = client.compact(session, ModelRef("practice", "scripted"))
-    client.wait(session)
+    item = client.run(client.dialect.compact(session, ModelRef("practice", "scripted")))
+    client.run(client.dialect.wait(session))
     summary = next(m for m in client.messages(session) if m.id == item)
     assert (summary.summary, summary.kind, summary.parent) == (True, "compaction", None)
     assert summary.usage
@@ -696,7 +702,7 @@ def test_a_session_is_renamed_and_deleted_with_its_children(client: Client) -> N
     dialect: Any = client.dialect
     session = create_session(client, "a parent")
     prompted(client, session, "#task #text 2")
-    (child,) = client.children(session)
+    (child,) = client.run(client.dialect.children(session))
     client.run(dialect.rename(session, "another title"))
     assert client.session(session.id).title == "another title"
     client.run(dialect.delete(session))
@@ -709,48 +715,54 @@ def test_what_changed_is_told_by_the_server_or_by_the_tools(
     client: Client, session: Session, workspace: Path, tmp_path: Path
 ) -> None:
     turn = prompted(client, session, "#edit")
-    assert client.diffs(session).source == "turns"
-    assert client.diffs(session, turn.prompt) == client.diffs(session, turn.answers[-1].id)
+    assert client.run(client.dialect.diffs(session)).source == "turns"
+    assert client.run(client.dialect.diffs(session, turn.prompt)) == client.run(
+        client.dialect.diffs(session, turn.answers[-1].id)
+    )
     (tmp_path / "notes.txt").write_text("hello one\n")
     outside = create_session(client, "outside of git", str(tmp_path))
     prompted(client, outside, "#edit")
-    assert client.diffs(outside).source == "tools"
+    assert client.run(client.dialect.diffs(outside)).source == "tools"
     with pytest.raises(NotFoundError):
-        client.diffs(session, "msg_nowhere")
+        client.run(client.dialect.diffs(session, "msg_nowhere"))
 
 
 # -- surroundings ----------------------------------------------------------------------------------
 
 
 def test_the_environment_of_shells_is_the_sessions(client: Client, session: Session) -> None:
-    client.set_environment(session, {"PARTY": "tonight"})
+    client.run(client.dialect.set_environment(session, {"PARTY": "tonight"}))
     turn = prompted(client, session, "#bash echo $PARTY")
     assert turn.tools[0].output == "tonight\n"
 
 
 def test_instructions_come_and_go(client: Client, session: Session) -> None:
-    client.put_instruction(session, "tone/of voice", {"be": "kind"})
-    assert client.instructions(session) == {"tone/of voice": {"be": "kind"}}
+    client.run(client.dialect.put_instruction(session, "tone/of voice", {"be": "kind"}))
+    assert client.run(client.dialect.instructions(session)) == {"tone/of voice": {"be": "kind"}}
     for _ in range(2):
-        client.delete_instruction(session, "tone/of voice")
-    assert client.instructions(session) == {}
+        client.run(client.dialect.delete_instruction(session, "tone/of voice"))
+    assert client.run(client.dialect.instructions(session)) == {}
 
 
 def test_mcp_servers_come_and_go(client: Client) -> None:
-    client.add_mcp("tools", {"type": "local", "command": ["tools"]})
-    assert ("tools", "connected") in [(m.name, m.status) for m in client.mcp()]
-    client.remove_mcp("tools")
-    assert "tools" not in [m.name for m in client.mcp()]
+    client.run(
+        client.dialect.add_mcp(client.directory, "tools", {"type": "local", "command": ["tools"]})
+    )
+    assert ("tools", "connected") in [
+        (m.name, m.status) for m in client.run(client.dialect.mcp(client.directory))
+    ]
+    client.run(client.dialect.remove_mcp(client.directory, "tools"))
+    assert "tools" not in [m.name for m in client.run(client.dialect.mcp(client.directory))]
     with pytest.raises(NotFoundError):
-        client.remove_mcp("tools")
+        client.run(client.dialect.remove_mcp(client.directory, "tools"))
 
 
 def test_what_a_directory_offers_is_listed(client: Client) -> None:
     assert {c.name for c in client.commands()} == {"explain", "review"}
-    assert [s.id for s in client.skills()] == ["party"]
-    assert [(i.id, i.connections) for i in client.integrations()] == [
-        ("practice", ("PRACTICE_KEY",))
-    ]
+    assert [s.id for s in client.run(client.dialect.skills(client.directory))] == ["party"]
+    assert [
+        (i.id, i.connections) for i in client.run(client.dialect.integrations(client.directory))
+    ] == [("practice", ("PRACTICE_KEY",))]
     assert [str(m.ref) for m in client.models() if m.default] == ["practice/scripted"]
     assert "reviewer" in {a.name for a in client.agents()}
     with pytest.raises(NotFoundError):
@@ -759,17 +771,17 @@ def test_what_a_directory_offers_is_listed(client: Client) -> None:
 
 def test_what_always_saved_can_be_taken_back(client: Client, session: Session) -> None:
     prompted(client, session, "#bash true x", "always")
-    saved = next(r for r in client.saved_rules() if r.resource == "true *")
+    saved = next(r for r in client.run(client.dialect.saved_rules()) if r.resource == "true *")
     assert saved.action == "shell"
     again = prompted(client, session, "#bash true y")
     assert again.settled_requests == ()
-    client.delete_saved_rule(saved.id)
-    assert saved not in client.saved_rules()
+    client.run(client.dialect.delete_saved_rule(saved.id))
+    assert saved not in client.run(client.dialect.saved_rules())
     assert len(prompted(client, session, "#bash true z").settled_requests) == 1
 
 
 def test_the_rules_of_a_session_come_last(client: Client, session: Session) -> None:
-    client.set_rules(session, [Rule("shell", "*", "deny")])
+    client.run(client.dialect.set_rules(session, [Rule("shell", "*", "deny")]))
     assert client.session(session.id).rules == (Rule("shell", "*", "deny"),)
     turn = prompted(client, session, "#bash echo hi")
     assert (turn.outcome, turn.tools[0].error) == ("succeeded", "Permission denied: shell")
@@ -785,11 +797,20 @@ def test_the_output_of_a_shell_is_read_by_bytes(
         run.decide(turn.permissions[0], "once")
         until(lambda: any(t.shell for t in next(iter(run)).tools))
         shell = next(t.shell for t in run.turn.tools)
-        first = until(lambda: (o := client.shell_output(shell)) and o.text and o)
+        first = until(
+            lambda: (
+                (o := client.run(client.dialect.shell_output(client.directory, shell)))
+                and o.text
+                and o
+            )
+        )
         assert (first.text, first.cursor) == ("é", 2)
         (workspace / "read").touch()
         finish(run)
-        assert client.shell_output(shell, first.cursor).text == "done\n"
+        assert (
+            client.run(client.dialect.shell_output(client.directory, shell, first.cursor)).text
+            == "done\n"
+        )
 
 
 # -- what 1.x has not ------------------------------------------------------------------------------
@@ -798,23 +819,22 @@ def test_the_output_of_a_shell_is_read_by_bytes(
 @pytest.mark.parametrize(
     "act",
     [
-        lambda c, s: c.inbox(s),
-        lambda c, s: c.cancel(s, "msg_1"),
-        lambda c, s: c.set_delivery(s, "msg_1", "steer"),
-        lambda c, s: c.wait(s),
-        lambda c, s: c.interrupt(s),
-        lambda c, s: c.switch(s, agent="plan"),
-        lambda c, s: c.set_environment(s, {}),
-        lambda c, s: c.instructions(s),
-        lambda c, s: c.put_instruction(s, "k", 1),
-        lambda c, s: c.delete_instruction(s, "k"),
-        lambda c, s: c.set_rules(s, []),
+        lambda c, s: c.run(c.dialect.inbox(s)),
+        lambda c, s: c.run(c.dialect.cancel(s, "msg_1")),
+        lambda c, s: c.run(c.dialect.set_delivery(s, "msg_1", "steer")),
+        lambda c, s: c.run(c.dialect.wait(s)),
+        lambda c, s: c.run(c.dialect.switch(s, agent="plan")),
+        lambda c, s: c.run(c.dialect.set_environment(s, {})),
+        lambda c, s: c.run(c.dialect.instructions(s)),
+        lambda c, s: c.run(c.dialect.put_instruction(s, "k", 1)),
+        lambda c, s: c.run(c.dialect.delete_instruction(s, "k")),
+        lambda c, s: c.run(c.dialect.set_rules(s, [])),
         lambda c, s: c.create("x", options=SessionOptions(parent=s.id)),
-        lambda c, s: c.saved_rules(),
-        lambda c, s: c.delete_saved_rule("psv_1"),
-        lambda c, s: c.remove_mcp("x"),
-        lambda c, s: c.integrations(),
-        lambda c, s: c.shell_output("sh_1"),
+        lambda c, s: c.run(c.dialect.saved_rules()),
+        lambda c, s: c.run(c.dialect.delete_saved_rule("psv_1")),
+        lambda c, s: c.run(c.dialect.remove_mcp(c.directory, "x")),
+        lambda c, s: c.run(c.dialect.integrations(c.directory)),
+        lambda c, s: c.run(c.dialect.shell_output(c.directory, "sh_1")),
         lambda c, s: list(c.log(s)),
         lambda c, s: prepare(c, s, "hi", steer=True),
     ],
@@ -823,7 +843,7 @@ def test_the_output_of_a_shell_is_read_by_bytes(
 def test_what_1x_has_not_names_both_generations(
     client: Client, session: Session, act: Callable[[Client, Session], Any]
 ) -> None:
-    with pytest.raises(UnsupportedOperation, match=r"OpenCode 1\.x has no .*2\.x has"):
+    with pytest.raises(UnsupportedOperation, match=r"OpenCode 1\.x doesn't support .*2\.x does"):
         act(client, session)
 
 

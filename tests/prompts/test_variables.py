@@ -177,7 +177,7 @@ def test_a_figure_goes_along_as_an_image(shell: Shell, client: Client) -> None:
     shell.run("%%oc_prompt -n -o turn --var fig\n#text 2")
     turn = shell.user_ns["turn"]
     assert turn.outcome == "succeeded"
-    prompt = client.message(client.session(turn.session), turn.prompt)
+    prompt = client.run(client.dialect.message(client.session(turn.session), turn.prompt))
     assert [p.mime for p in prompt.parts if isinstance(p, Attachment)] == ["image/png"]
 
 

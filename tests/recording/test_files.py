@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import resource
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.ipython_shell import Shell, is_short_error
 
 import opencode_magics
-from opencode_magics.core.turn import Turn
+from opencode_magics.core.turn import Turn, with_capture
 from opencode_magics.errors import RecordingError
 from opencode_magics.recording import files
 from opencode_magics.recording.files import load, make_recording, save
@@ -41,11 +43,16 @@ def delta(text: str, part: str = "prt_1", session: str = "ses_1") -> str:
 
 def heard(*frames: str, prompt: str = "hi") -> Turn:
     """A turn that was heard of by these frames."""
+    return with_capture(Turn("ses_1", "msg_1"), recorder_of(*frames, prompt=prompt).capture())
+
+
+def recorder_of(*frames: str, prompt: str = "hi") -> Recorder:
+    """The recorder of a turn that received these frames."""
     recorder = Recorder()
     recorder.begin({**HEAD, "prompt": {"id": "msg_1", "text": prompt}})
     for frame in frames:
         recorder.frame(frame)
-    return Turn("ses_1", "msg_1", recorder=recorder)
+    return recorder
 
 
 @contextmanager
@@ -114,7 +121,7 @@ def test_a_recording_that_fails_is_said_and_does_not_fail_the_turn(
     alone.run(f"%oc_record {path}")
     state = next(c for c in alone.configurables if type(c).__name__ == "OpenCodeMagics")
     path.mkdir()
-    done = Turn("ses_1", "msg_1", verdict="succeeded", recorder=heard().recorder)
+    done = replace(heard(), verdict="succeeded")
     alone.user_ns.update(state=state, turn=done)
     shown = alone.run("state.remember_turn(turn, 'kept')")
     assert "The turn is not recorded." in shown.text
@@ -130,10 +137,11 @@ def test_two_kernels_can_write_into_one_file(tmp_path: Path) -> None:
         "for n in range(20):\n"
         "    save(heard(*[delta('y' * 50_000)] * 4, prompt=sys.argv[3]), sys.argv[2], append=True)"
     )
-    here = str(Path(__file__).parent)
-    env = {**os.environ, "PYTHONPATH": str(Path(opencode_magics.__file__).parents[1])}
+    here = Path(__file__).parent
+    places = (Path(opencode_magics.__file__).parents[1], here.parent)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))}
     writers = [
-        subprocess.Popen([sys.executable, "-c", code, here, str(path), name], env=env)
+        subprocess.Popen([sys.executable, "-c", code, str(here), str(path), name], env=env)
         for name in "ab"
     ]
     assert [w.wait(240) for w in writers] == [0, 0]
@@ -159,10 +167,10 @@ def test_a_file_that_another_kernel_holds_is_given_up(
 
 def test_a_turn_keeps_no_more_than_so_much(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("opencode_magics.recording.format._LARGEST", 10_000)
-    turn = heard(*(delta(os.urandom(50_000).hex()) for _ in range(10)))
-    assert turn.recorder is not None
-    assert turn.recorder.full
-    assert len(list(turn.recorder.items())) < 10
+    capture = recorder_of(*(delta(os.urandom(50_000).hex()) for _ in range(10))).capture()
+    assert capture.full
+    assert len(list(capture.items())) < 10
+    turn = with_capture(Turn("ses_1", "msg_1"), capture)
     with pytest.raises(RecordingError, match="too long"):
         save(turn, tmp_path / "it.jsonl")
 
@@ -175,7 +183,7 @@ def test_replies_alone_fill_a_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(100):
         recorder.reply("GET /session/ses_1/message", 200, os.urandom(500).hex().encode())
     assert recorder.full
-    assert len(list(recorder.items())) < 50
+    assert len(list(recorder.capture().items())) < 50
 
 
 def test_what_is_packed_while_it_is_read_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,14 +202,28 @@ def test_what_is_packed_while_it_is_read_is_not_lost(monkeypatch: pytest.MonkeyP
 
     recorder.frame("1")
     recorder._packed = Packing()
-    assert [told for _, _, told in recorder.items()] == [["1"]]
+    assert [told for _, _, told in recorder.capture().items()] == [["1"]]
 
 
 def test_a_long_answer_is_kept_packed() -> None:
-    turn = heard(*(delta(f"word {n} ") for n in range(20_000)))
-    assert turn.recorder is not None
-    assert turn.recorder._size < 300_000
-    assert len(make_recording(turn).lines) == 20_001
+    capture = recorder_of(*(delta(f"word {n} ") for n in range(20_000))).capture()
+    assert sum(map(len, capture.blocks)) < 300_000
+    assert len(make_recording(with_capture(Turn("ses_1", "msg_1"), capture)).lines) == 20_001
+
+
+def test_a_capture_is_a_value_and_does_not_grow_with_its_recorder() -> None:
+    recorder = recorder_of(delta("a"))
+    capture = recorder.capture()
+    recorder.frame(delta("b"))
+    assert len(list(capture.items())) == 1
+    assert len(list(recorder.capture().items())) == 2
+    assert capture == pickle.loads(pickle.dumps(capture))
+
+
+def test_a_turn_with_a_capture_can_be_pickled_and_saved_again(tmp_path: Path) -> None:
+    turn = pickle.loads(pickle.dumps(heard(delta("x"), prompt="one")))
+    assert turn == heard(delta("x"))
+    assert [r.text for r in load(save(turn, tmp_path / "it.jsonl"))] == ["one"]
 
 
 def test_frames_that_say_nothing_are_not_kept() -> None:

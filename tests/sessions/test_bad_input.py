@@ -25,6 +25,7 @@ from support.ipython_shell import Shell, connect_to_practice, is_short_error
 
 from opencode_magics.client.client import Client
 from opencode_magics.core.turn import Turn
+from opencode_magics.dialects.base import Request
 from opencode_magics.errors import (
     NotFoundError,
     OpenCodeError,
@@ -122,7 +123,7 @@ def test_a_prompt_to_a_session_that_is_not_known_is_not_sent(shell: Shell) -> No
 
 def test_a_prompt_to_a_session_that_was_deleted_runs_nowhere(shell: Shell, client: Client) -> None:
     session = shell.run("%oc_new gone").value
-    client._http.delete(f"/session/{session.id}").raise_for_status()
+    assert client.transport.send(Request("DELETE", f"/session/{session.id}")).status == 200
     shown = shell.fails("%%oc_prompt -o turn\nhello")
     assert isinstance(shown.error, NotFoundError)
     assert is_short_error(shown), shown.text
@@ -227,7 +228,7 @@ def test_an_image_that_is_none_is_told_with_the_servers_reason(
 def test_a_server_that_is_killed_leaves_what_was_received(
     alone: Shell, opencode: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("opencode_magics.sessions.run._RESTART", 2.0)
+    monkeypatch.setattr("opencode_magics.sessions.follow._RESTART", 2.0)
     with Practice(command=opencode) as world:
         connect_to_practice(alone, world, monkeypatch)
         killer = threading.Thread(target=kill_when_it_writes, args=(world,))

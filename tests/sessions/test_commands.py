@@ -15,7 +15,8 @@ from IPython.core.error import UsageError
 from support.fake_server import DISCONNECT, FakeServer, ReceivedRequest, v2_routes
 from support.ipython_shell import Shell
 
-from opencode_magics.client.client import Client, Stream
+from opencode_magics.client.client import Client
+from opencode_magics.client.stream import Stream
 from opencode_magics.core.model import Command, Rule, Session
 from opencode_magics.core.turn import Turn
 from opencode_magics.dialects.base import Prompt, SessionOptions
@@ -338,7 +339,7 @@ def test_a_subtask_is_the_turn_of_the_session_below(client: Client, session: Ses
     assert given.receipt.children == (turn.session,)
     assert client.session(turn.session).parent == session.id
     assert turn.outcome == "succeeded"
-    client.wait(session)
+    client.run(client.dialect.wait(session))
     told = [m for m in client.messages(session) if m.kind == "synthetic"]
     assert turn.session in told[0].text
 
@@ -359,7 +360,7 @@ def test_a_command_that_admits_nothing_is_none(client: Client, session: Session)
 
 def test_the_mark_stands_behind_the_arguments(client: Client, session: Session) -> None:
     receipt = receipt_of(client, session, "explain", "x", mark=True)
-    client.wait(session)
+    client.run(client.dialect.wait(session))
     assert receipt.status == "matched"
     assert client.messages(session)[0].text == f"Explain x {receipt.invocation}"
 
@@ -409,7 +410,7 @@ def test_an_interrupt_says_how_to_find_it_again(
     assert caught.value.resend
     assert caught.value.resend.resend_safety == "unknown"
     invocation = str(caught.value).partition("--recover ")[2].split()[0]
-    client.wait(session)
+    client.run(client.dialect.wait(session))
     assert again(simulator, invocation).receipt.status == "matched"
 
 
@@ -460,7 +461,7 @@ def test_an_interrupt_while_the_log_is_read_does_not_say_that_nothing_was_sent(
 
 def test_what_a_session_forbids_its_fork_forbids(client: Client, session: Session) -> None:
     rules = (Rule("edit", "*", "deny"),)
-    client.set_rules(session, rules)
+    client.run(client.dialect.set_rules(session, rules))
     receipt = receipt_of(client, session, "tidy", "", isolated=True, fork=True)
     assert client.session(receipt.session).rules == rules
 
@@ -538,7 +539,7 @@ def test_what_was_given_before_and_is_answered_is_in_nobody_s_way(
     with notebook(simulator) as second:
         receipt_of(second, session, "ponder", "")
         receipt_of(second, session, "tidy", "")
-    client.wait(session)
+    client.run(client.dialect.wait(session))
     assert receipt_of(client, session, "explain", "greet.py").status == "matched"
 
 
@@ -548,7 +549,7 @@ def test_one_that_got_no_answer_may_still_arrive(
     simulator.cuts.append("before")
     assert receipt_of(client, session, "explain", "greet.py").status == "none"
     assert receipt_of(client, session, "explain", "greet.py").status == "ambiguous"
-    client.wait(session)
+    client.run(client.dialect.wait(session))
     monkeypatch.setattr(commands, "_OPEN", 0)
     assert receipt_of(client, session, "explain", "greet.py").status == "matched"
 
@@ -756,7 +757,7 @@ def test_a_lost_command_is_found_after_the_server_was_restarted(
 ) -> None:
     simulator.cuts.append("after")
     receipt = receipt_of(client, session, "explain", "greet.py #text 2", mark=True)
-    client.wait(session)
+    client.run(client.dialect.wait(session))
     simulator.restart()
     found = again(simulator, receipt.invocation)
     assert (found.receipt.status, found.receipt.inputs) == ("matched", receipt.inputs)
@@ -782,7 +783,7 @@ def test_what_comes_late_is_found_by_its_mark(
     receipt = receipt_of(client, session, "linger", "x", mark=True)
     assert receipt.status == "none"
     other(client, session.id, "Linger over x #slow 50 .1")
-    client.wait(session)
+    client.run(client.dialect.wait(session))
     assert again(simulator, receipt.invocation).receipt.status == "matched"
 
 
@@ -790,12 +791,12 @@ def test_metadata_that_another_client_replaced_is_found_in_the_log(
     client: Client, session: Session
 ) -> None:
     receipt = receipt_of(client, session, "explain", "greet.py")
-    client.set_metadata(session, {"theirs": 1})
+    client.run(client.dialect.set_metadata(session, {"theirs": 1}))
     assert commands.recover(client, receipt.invocation, [session]).receipt.inputs == receipt.inputs
 
 
 def test_what_others_keep_with_a_session_stays(client: Client, session: Session) -> None:
-    client.set_metadata(session, {"theirs": 1})
+    client.run(client.dialect.set_metadata(session, {"theirs": 1}))
     receipt_of(client, session, "explain", "greet.py")
     assert client.session(session.id).metadata["theirs"] == 1
 
@@ -804,8 +805,10 @@ def test_a_fork_does_not_answer_for_the_session_it_is_a_copy_of(
     client: Client, simulator: Simulator, session: Session
 ) -> None:
     receipt = receipt_of(client, session, "ponder", "")
-    copy = client.fork(session)
-    client.set_metadata(copy, client.session(session.id).metadata)  # some servers copy it
+    copy = client.run(client.dialect.fork(session))
+    client.run(
+        client.dialect.set_metadata(copy, client.session(session.id).metadata)
+    )  # some servers copy it
     other(client, copy.id, "Fix the tests")
     found = again(simulator, receipt.invocation)
     assert (found.receipt.session, found.receipt.status) == (session.id, "none")
@@ -826,7 +829,7 @@ def test_a_command_of_its_own_is_exact(
     client: Client, simulator: Simulator, session: Session, name: str, fork: bool
 ) -> None:
     other(client, session.id, "#text 1")
-    client.wait(session)
+    client.run(client.dialect.wait(session))
     given = commands.send_command(client, session, name, "x #text 2", isolated=True, fork=fork)
     assert given.receipt.status == "matched"
     assert given.session.id != session.id
@@ -870,7 +873,7 @@ def test_a_session_that_is_deleted_while_its_command_is_run_tells_nothing(
 ) -> None:
     def deletes(target: str, now: Cut) -> None:
         if now == when:
-            client.delete(Session(target))
+            client.run(client.dialect.delete(Session(target)))
 
     simulator.meanwhile = deletes
     with pytest.raises(ServerConnectionError, match="sent once") as caught:
@@ -884,7 +887,7 @@ def test_a_session_that_is_deleted_while_its_command_is_followed_has_not_succeed
     client: Client, session: Session
 ) -> None:
     given = commands.send_command(client, session, "explain", "greet.py #slow 50 .1")
-    client.delete(session)
+    client.run(client.dialect.delete(session))
     outcome = played(given).outcome
     assert outcome in ("aborted", "interrupted", "unknown"), outcome
 
@@ -894,15 +897,15 @@ def test_a_deleted_session_hears_no_more_of_its_command_s_subagent(
 ) -> None:
     given = commands.send_command(client, session, "review", "greet.py")
     played(given)
-    client.delete(session)
+    client.run(client.dialect.delete(session))
     assert commands.follow_subagent_result(client, given) is None
 
 
 def test_one_that_was_deleted_meanwhile_is_unknown(client: Client, simulator: Simulator) -> None:
     place = Session("", directory=str(simulator.directory))
     receipt = receipt_of(client, place, "tidy", "", isolated=True)
-    client.wait(Session(receipt.session))
-    client.delete(Session(receipt.session))
+    client.run(client.dialect.wait(Session(receipt.session)))
+    client.run(client.dialect.delete(Session(receipt.session)))
     with pytest.raises(UnknownNameError):
         commands.recover(client, receipt.invocation)
     with pytest.raises(NotFoundError):

@@ -14,6 +14,7 @@ from support.ipython_shell import Shell, connect_to_practice
 
 from opencode_magics.client.client import Client
 from opencode_magics.core.model import Session
+from opencode_magics.dialects.base import Request
 from opencode_magics.errors import (
     SessionBusyError,
     StatusError,
@@ -122,7 +123,7 @@ def test_a_revert_is_made_final_by_the_next_prompt_on_1_x(shell: Shell, client: 
     shell.run("%oc_revert")
     with pytest.raises(UsageError, match="Add --yes"):
         shell.run("%oc_revert --commit")
-    with pytest.raises(UnsupportedOperation, match="no way to make a revert final"):
+    with pytest.raises(UnsupportedOperation, match="doesn't support making a revert final"):
         shell.run("%oc_revert --commit --yes")
     shell.run("%oc_prompt #text 5")
     assert len(client.messages(value(shell, "%oc_session"))) == 2
@@ -227,7 +228,9 @@ def test_a_session_is_public_at_its_address_and_nothing_shows_that_it_is_taken_b
 
 def world_says(world: Practice, session: Session) -> dict[str, Any]:
     with Client(world.url, directory=str(world.directory), password=world.password) as client:
-        found: dict[str, Any] = client._http.get(f"/session/{session.id}").json()
+        found: dict[str, Any] = client.transport.send(
+            Request("GET", f"/session/{session.id}")
+        ).json()
         return found
 
 

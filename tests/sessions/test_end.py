@@ -22,7 +22,7 @@ from support.ipython_shell import Shell
 
 from opencode_magics.client.client import Client
 from opencode_magics.core.model import Session
-from opencode_magics.dialects.base import Prompt
+from opencode_magics.dialects.base import Prompt, Request
 from opencode_magics.errors import NotFoundError, StatusError, TurnInterrupted
 from opencode_magics.sessions import end as ending
 from opencode_magics.sessions import status
@@ -268,8 +268,8 @@ def test_several_are_ended_in_one_frame_and_archived_as_configured(
     assert [*frame["status"]] == ["ended", "not_found", "ended"]
     assert [*frame["action"].dropna()] == ["archive", "archive"]
     assert client.session(first.id).archived is not None
-    client.delete(first)
-    client.delete(second)
+    client.run(client.dialect.delete(first))
+    client.run(client.dialect.delete(second))
 
 
 def test_what_could_not_be_ended_stays_tracked_and_says_so(
@@ -308,7 +308,7 @@ def test_a_title_that_two_have_names_none_also_when_the_other_is_ended(shell: Sh
 def test_a_session_is_ended_by_the_title_that_it_has_now(shell: Shell, client: Client) -> None:
     """Another kernel may have renamed it, and called another one so; %oc_status tells."""
     session = current(shell)
-    client.rename(session, "still needed")
+    client.run(client.dialect.rename(session, "still needed"))
     assert shell.run(f"%oc_end {session.title}").value.status == "not_found"
     assert shell.run("%oc_end still needed").value.status == "not_found"
     assert client.session(session.id).title == "still needed"
@@ -343,10 +343,8 @@ def test_an_abort_is_proved_and_the_session_works_on(shell: Shell, client: Clien
 def test_a_running_shell_is_stopped(shell: Shell, client: Client) -> None:
     session = current(shell)
     body = {"agent": "build", "command": "sleep 30"}
-    url = f"{client.url}/session/{session.id}/shell"
-    shell_run = threading.Thread(
-        target=lambda: client._http.post(url, json=body, timeout=120), daemon=True
-    )
+    request = Request("POST", f"/session/{session.id}/shell", body=body, timeout=120)
+    shell_run = threading.Thread(target=client.transport.send, args=[request], daemon=True)
     shell_run.start()
     until(shell, "running")
     result = shell.run("%oc_end").value

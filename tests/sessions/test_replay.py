@@ -23,8 +23,9 @@ from support.recorded_flows import DATA, V1_FLOWS, V2_FLOWS, flow, recording, tr
 from support.turns import live, played
 
 from opencode_magics.client.client import Client
+from opencode_magics.core.fold import advance, advance_all
 from opencode_magics.core.model import Permission, Question, Session
-from opencode_magics.core.turn import Turn, advance, advance_all
+from opencode_magics.core.turn import Turn
 from opencode_magics.dialects.base import Prompt
 from opencode_magics.errors import RecordingError, TurnInterrupted
 from opencode_magics.notebook import html
@@ -96,7 +97,7 @@ def test_a_turn_that_is_saved_is_played_as_it_was(
     assert found == turn, dumps(saved)
     assert found.settled_requests == turn.settled_requests
     assert found.failures == turn.failures
-    assert html.turn(replace(found, replayed="")) == html.turn(turn)
+    assert html.turn(replace(found, local=turn.local)) == html.turn(turn)
     assert not saved.cut
     assert saved.text == prompt
 
@@ -132,6 +133,21 @@ def test_an_aborted_turn_is_played_to_its_abort(
     assert turn.outcome == "aborted"
     (saved,) = load(save(turn, tmp_path / "turn.jsonl"))
     assert played(saved) == turn
+
+
+@both_generations
+@pytest.mark.usefixtures("workspace")
+def test_a_turn_that_still_runs_can_be_saved_once_nobody_follows_it(
+    client: Client, session: Session, tmp_path: Path
+) -> None:
+    with prepare(client, session, "#slow 400 .1") as run:
+        run.start()
+        next(turn for turn in run if turn.text)
+    turn = run.turn
+    assert turn.outcome == "running"
+    (saved,) = load(save(turn, tmp_path / "turn.jsonl"))
+    assert played(saved).text == turn.text
+    run.abort()
 
 
 @both_generations
@@ -431,7 +447,7 @@ def test_an_interrupt_stops_a_replay(alone: Shell, monkeypatch: pytest.MonkeyPat
     def interrupt(run: Replay, wait: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Replay, "_listen", interrupt)
+    monkeypatch.setattr(Replay, "listen", interrupt)
     shown = alone.fails(f"%oc_replay {RECORDINGS}/v1/text.jsonl")
     assert isinstance(shown.error, TurnInterrupted)
     assert "The replay is stopped" in shown.text

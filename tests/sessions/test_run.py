@@ -25,8 +25,9 @@ from support.turns import finish, prompted
 
 from opencode_magics.client.client import Client
 from opencode_magics.core.events import MessageChanged
+from opencode_magics.core.fold import advance
 from opencode_magics.core.model import Attachment, Message, Permission, Question, Session
-from opencode_magics.core.turn import Turn, advance
+from opencode_magics.core.turn import Turn
 from opencode_magics.dialects.base import Prompt, Request
 from opencode_magics.errors import (
     OpenCodeError,
@@ -37,9 +38,10 @@ from opencode_magics.errors import (
     UnknownNameError,
 )
 from opencode_magics.sessions import transcript
+from opencode_magics.sessions.follow import _await_opening
 from opencode_magics.sessions.lookup import create_session, find_session, same_directory
 from opencode_magics.sessions.polling import QUIET, PollingSchedule
-from opencode_magics.sessions.run import Run, _await_opening, attach, prepare
+from opencode_magics.sessions.run import Run, attach, prepare
 
 ROOT = Session("ses_root01", "root", "/work/p")
 SSE = "sse_v1_{}.sse"
@@ -223,7 +225,7 @@ def test_a_file_goes_along(client, session, tmp_path, generation):
     path = tmp_path / "note.txt"
     path.write_text("remember the milk")
     turn = prompted(client, session, "#text 2", files=(attachment(str(path)),))
-    stored = client.message(session, turn.prompt)
+    stored = client.run(client.dialect.message(session, turn.prompt))
     assert [p.filename for p in stored.parts if isinstance(p, Attachment)] == ["note.txt"]
     if generation == "1.x":  # what 2.x holds of it is no text of the prompt
         assert "remember the milk" in "".join(getattr(p, "text", "") for p in stored.parts)
@@ -375,7 +377,7 @@ def test_g1_15_a_request_that_was_answered_elsewhere_does_nothing_harmful():
     with FakeServer(v1_routes() | {"POST /permission/per_1/reply": gone}) as fake:
         client, run = running(fake)
         permission = Permission("per_1", "ses_root01", "bash", ("ls",))
-        run.turn = Turn("ses_root01", "msg_u1", permissions=(permission,))
+        run._progress.turn = Turn("ses_root01", "msg_u1", permissions=(permission,))
         with client:
             assert run.decide(permission, "once") is False
         assert run.turn.waiting == ()
@@ -390,7 +392,7 @@ def test_g4_06_a_reply_that_fails_can_be_given_again():
     with FakeServer(routes) as fake:
         client, run = running(fake)
         permission = Permission("per_1", "ses_root01", "bash", ("ls",))
-        run.turn = Turn("ses_root01", "msg_u1", permissions=(permission,))
+        run._progress.turn = Turn("ses_root01", "msg_u1", permissions=(permission,))
         with client:
             with pytest.raises(StatusError):
                 run.decide(permission, "once")
@@ -405,7 +407,7 @@ def test_a_reply_that_failed_while_the_request_went_away_claims_nothing(answer):
     with FakeServer(v1_routes(permission=[]) | {"POST /permission/per_1/reply": answer}) as fake:
         client, run = running(fake)
         permission = Permission("per_1", "ses_root01", "bash", ("ls",))
-        run.turn = Turn("ses_root01", "msg_u1", permissions=(permission,))
+        run._progress.turn = Turn("ses_root01", "msg_u1", permissions=(permission,))
         with client:
             assert run.decide(permission, "once") is False
         assert "perhaps" in run.turn.settled_requests[0].reply
@@ -434,7 +436,7 @@ def test_stopping_a_prompt_that_waits_stops_nobody_else_s_turn(removal, outcome,
         with Run(client, ROOT, Prompt("msg_u1", "hi"), running=True, queued=True) as run:
             if heard:
                 waits = Message("msg_u1", ROOT.id, "user", queued=True)
-                run.turn = advance(run.turn, MessageChanged(waits))
+                run._progress.turn = advance(run.turn, MessageChanged(waits))
             assert run.abort().outcome == outcome
         assert fake.asked(route)
         assert not fake.asked("POST /api/session/ses_root01/interrupt")
@@ -491,7 +493,9 @@ def test_an_end_that_was_never_told_is_found():
         client, run = running(fake)
         with client, run:
             run.start()
-            run._schedule = PollingSchedule(time.monotonic() - 60)  # nothing was heard for a minute
+            run._follower._schedule = PollingSchedule(
+                time.monotonic() - 60
+            )  # nothing was heard for a minute
             assert finish(run).outcome == "succeeded"
 
 
@@ -536,7 +540,7 @@ def test_an_idle_session_without_the_prompt_is_unknown():
 
 
 def test_a_server_that_goes_away_leaves_what_was_received(monkeypatch):
-    monkeypatch.setattr("opencode_magics.sessions.run._RESTART", 1.0)
+    monkeypatch.setattr("opencode_magics.sessions.follow._RESTART", 1.0)
     opening = assistant("msg_a1", "msg_u1")["info"] | {"time": {"created": 2}, "finish": None}
     frames = [
         frame("message.updated", info=user("msg_u1")["info"]),
@@ -606,7 +610,7 @@ def test_a_dismissal_names_who_dismissed():
     with FakeServer(v1_routes() | {"POST /question/que_1/reject": True}) as fake:
         client, run = running(fake)
         question = Question("que_1", "ses_root01", ())
-        run.turn = Turn("ses_root01", "msg_u1", questions=(question,))
+        run._progress.turn = Turn("ses_root01", "msg_u1", questions=(question,))
         with client:
             run.dismiss(question, by="nobody can answer here")
         assert run.turn.settled_requests[0].message == "nobody can answer here"
@@ -722,7 +726,7 @@ def test_a_queued_turn_answers_none_of_the_requests_before_it(client, session, w
         with prepare(client, session, "#text 2", queue=True) as second:
             second.start()
             second.confirm_stored()
-            second._fold([second.reread()])
+            second.reread()
             assert second.turn.waiting == ()
             first.decide(first.turn.waiting[0], "reject")
             assert not (workspace / "theirs").exists()

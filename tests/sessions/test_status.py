@@ -29,7 +29,7 @@ from support.ipython_shell import Shell, until, wait_until_busy
 from opencode_magics import tables
 from opencode_magics.client.client import Client
 from opencode_magics.core.model import Message, Permission, Question, Session, Status
-from opencode_magics.dialects.base import Prompt
+from opencode_magics.dialects.base import Prompt, Request
 from opencode_magics.sessions import status
 from opencode_magics.sessions.status import SessionReading, SessionState, derive_state
 from opencode_magics.sessions.store import reject_requests
@@ -304,8 +304,8 @@ def test_a_busy_shell_is_running_until_it_is_done(
 ) -> None:
     done = workspace / "done"
     body = {"agent": "build", "command": "until [ -e done ]; do sleep .1; done"}
-    url = f"{client.url}/session/{session.id}/shell"
-    shell = threading.Thread(target=lambda: client._http.post(url, json=body, timeout=120))
+    request = Request("POST", f"/session/{session.id}/shell", body=body, timeout=120)
+    shell = threading.Thread(target=client.transport.send, args=[request])
     shell.start()
     until(lambda: state_of(client, session) == "running")
     assert status.wait(client, [session], "all", 0.2).reason == "deadline"
@@ -321,7 +321,7 @@ def test_a_pending_permission_is_told_also_of_a_subagent(
     session = sent("#bash touch made")
     until(lambda: state_of(client, session) == "waiting_for_permission")
     (permission,) = (p for p in client.permissions() if p.session == session.id)
-    client.reply(permission, session.directory, "once")
+    client.run(client.dialect.reply(permission, session.directory, "once"))
     until(lambda: state_of(client, session) == "idle")
     sent("#task #bash touch more")
     until(lambda: state_of(client, session) == "waiting_for_permission")
@@ -345,8 +345,8 @@ def test_a_question_in_a_grandchild_is_told_of_its_grandparent(
 def below(client: Client, parent: Session) -> Session:
     """A new session below another one."""
     body = {"parentID": parent.id, "title": "below"}
-    made = client._http.post("/session", params={"directory": parent.directory}, json=body)
-    return client.session(made.json()["id"])
+    request = Request("POST", "/session", {"directory": parent.directory}, body)
+    return client.session(client.transport.send(request).json()["id"])
 
 
 @both_generations

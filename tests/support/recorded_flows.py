@@ -10,13 +10,14 @@ from typing import Any
 
 import httpx_sse
 
-from opencode_magics.client.client import StreamItem, _decoded
+from opencode_magics.client.stream import StreamItem, decode_items
 from opencode_magics.core.events import Event, StoreSnapshot
 from opencode_magics.core.model import Status
 from opencode_magics.core.turn import Turn
+from opencode_magics.dialects import v1_shapes
 from opencode_magics.dialects import v2_shapes as shapes
-from opencode_magics.dialects.base import loads
-from opencode_magics.dialects.v1 import V1, _message_with_parts, _session
+from opencode_magics.dialects.jsonwire import loads
+from opencode_magics.dialects.v1 import V1
 from opencode_magics.dialects.v2 import V2
 from opencode_magics.recording.files import load
 from opencode_magics.recording.format import Recording
@@ -60,8 +61,8 @@ def flow(name: str) -> Flow:
     stored = StoreSnapshot(
         session,
         Status("idle"),
-        tuple(_message_with_parts(m) for m in body(turn, f"/session/{session}/message")),
-        tuple(_session(c) for c in body(turn, f"/session/{session}/children")),
+        tuple(v1_shapes.message_with_parts(m) for m in body(turn, f"/session/{session}/message")),
+        tuple(v1_shapes.session(c) for c in body(turn, f"/session/{session}/children")),
     )
     return Flow(tuple(events(raw)), stored, Turn(session, turn.head["prompt"]["id"]), raw)
 
@@ -110,7 +111,7 @@ def events_in(chunks: list[bytes]) -> Iterator[StreamItem]:
 
     response = httpx.Response(200, headers={"content-type": "text/event-stream"}, content=chunks)
     for sse in httpx_sse.EventSource(response).iter_sse():
-        yield from _decoded(V1(), sse.data, lambda place: True)
+        yield from decode_items(V1(), sse.data, lambda place: True)
 
 
 def case(name: str) -> Any:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 
-from opencode_magics.dialects.base import (
-    Reply,
-    Request,
-    error_from_reply,
-)
+from opencode_magics.dialects.base import Reply, Request
+from opencode_magics.dialects.replies import error_from_reply
 
 PAGE = Reply(Request("GET", "/"), 200, {"content-type": "text/html"}, b"<!doctype html>")
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from ...client.client import DEFAULT_USER, Secret
+from ...client.password import DEFAULT_USER, Secret
 from ..model import QuietHandler, QuietServer
 from ..workspace import COMMANDS, PRICES
 from ..world import World

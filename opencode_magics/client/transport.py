@@ -1,0 +1,381 @@
+"""The way to a server: a request goes out, one reply or a stream of frames comes back.
+
+A `Client` needs no more of it than `Transport`, so a recording or a test can take the server's
+place. `HTTPTransport` is the real one, and the only code of this package that talks to a server
+(besides `server`, which waits for one to start). It repeats a request that only reads; any other
+is sent once.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, Protocol
+
+import httpx
+import httpx_sse
+
+from ..core import retry_safety
+from ..dialects.base import Reply, Request
+from ..dialects.jsonwire import dumps
+from ..dialects.replies import error_from_reply
+from ..errors import ServerConnectionError, StreamError, TurnInterrupted
+from .password import DEFAULT_USER, PasswordMask, Secret
+
+DEFAULT_PORT = 4096
+
+_RETRY_WAITS = (0.2, 0.6)  # seconds before a GET is tried again
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+_CONNECT = 10.0  # seconds that a connection may take
+
+
+class FrameStream(Protocol):
+    """The frames of an open event stream."""
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the text of each frame until the stream ends or is closed.
+
+        Raises:
+            StreamLost: The connection broke.
+        """
+
+    def close(self) -> None:
+        """End the iteration at once. Any thread may call this, repeatedly."""
+
+
+class Transport(Protocol):
+    """Carries requests to one server. Safe to use from several threads."""
+
+    url: str
+
+    def send(self, request: Request) -> Reply:
+        """Return the reply to a request, whatever its HTTP status.
+
+        Raises:
+            ServerConnectionError: There is no answer.
+        """
+
+    def stream(self, request: Request, silence: float) -> FrameStream:
+        """Open an event stream; the request's timeout is how long the server may take for that.
+
+        Args:
+            request: The request that opens it.
+            silence: Seconds without a frame after which the stream is dead.
+
+        Raises:
+            StatusError: The server refuses it.
+            StreamError: The answer is not an event stream.
+            StreamLost: There is no answer.
+        """
+
+    def close(self) -> None:
+        """Release the connections; nothing can be sent afterwards."""
+
+
+class StreamLost(ServerConnectionError):  # noqa: N818 - a state of the stream
+    """An event stream that broke, or that the server didn't open.
+
+    Attributes:
+        reason: The cause in a few words.
+        refused: Whether nothing listens at the address any more.
+        closed: Whether the transport was closed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        request: Request,
+        reason: str,
+        *,
+        refused: bool = False,
+        closed: bool = False,
+    ) -> None:
+        what = f"The connection to {url} broke during {request} ({reason})."
+        super().__init__(what, "Is the server still running?")
+        self.reason = reason
+        self.refused = refused
+        self.closed = closed
+
+
+class HTTPTransport:
+    """A transport over HTTP.
+
+    Args:
+        url: The server's address, as a person types it.
+        password: For HTTP basic authentication; one in the address will do as well.
+        user: The user name that goes with it, unless the address names one.
+
+    Raises:
+        ServerConnectionError: The address, or a proxy of the environment, can't be used.
+    """
+
+    def __init__(self, url: str, *, password: str | None = None, user: str = DEFAULT_USER) -> None:
+        parsed = parse_url(url)
+        user = parsed.username or user
+        if parsed.password and not password:
+            password = Secret(parsed.password)
+        parsed = parsed.copy_with(username=None, password=None)
+        self.url = str(parsed).rstrip("/")
+        self._mask = PasswordMask(user, password)
+        auth = httpx.BasicAuth(user, password) if password else None
+        self._http = _http(parsed, auth, local=is_loopback(parsed.host))
+
+    def close(self) -> None:
+        """Release the connections; nothing can be sent afterwards."""
+        self._http.close()
+
+    def send(self, request: Request) -> Reply:
+        """Send a request once; a GET up to three times, since reading twice changes nothing."""
+        waits = _RETRY_WAITS if request.method == "GET" else ()
+        for wait in (*waits, None):
+            try:
+                response = self._http.send(self._build(request, request.timeout))
+            except httpx.RequestError as error:
+                # A server that did not answer in time won't do so the next time.
+                if wait is None or isinstance(error, httpx.TimeoutException):
+                    raise self._unreachable(request, error) from error
+            except KeyboardInterrupt:
+                # Frames of httpcore have the password among their variables (%xmode Verbose).
+                raise _interrupted(request) from None
+            else:
+                if wait is None or response.status_code not in (502, 503, 504):
+                    return self._reply(request, response)
+            time.sleep(wait)
+        raise AssertionError("the last round returns or raises")
+
+    def stream(self, request: Request, silence: float) -> FrameStream:
+        """Open an event stream.
+
+        Its head comes soon or never: a request that reaches 1.18.33 as it begins to listen is
+        never answered. Between frames there may be silence.
+        """
+        built = self._build(request, request.timeout)
+        built.headers["accept"] = "text/event-stream"
+        try:
+            response = self._http.send(built, stream=True)
+            try:
+                self._check_stream(request, response)
+            except BaseException:
+                response.close()
+                raise
+        except (httpx.HTTPError, RuntimeError) as error:
+            raise self._lost(request, error) from error
+        built.extensions["timeout"]["read"] = silence
+        return _HTTPFrames(self, request, response)
+
+    def _check_stream(self, request: Request, response: httpx.Response) -> None:
+        if response.status_code != 200:
+            response.read()
+            raise error_from_reply(self._reply(request, response))
+        kind = response.headers.get("content-type", "no content type")
+        if "text/event-stream" not in kind:
+            raise StreamError(
+                f"{request} answered {kind} where an event stream was expected.",
+                "Does a proxy stand between? It has to let event streams through.",
+            )
+
+    def _build(self, request: Request, timeout: float) -> httpx.Request:
+        return self._http.build_request(
+            request.method,
+            request.path,
+            params={k: v for k, v in request.query.items() if v is not None},
+            content=None if request.body is None else dumps(request.body),
+            headers={} if request.body is None else {"content-type": "application/json"},
+            timeout=httpx.Timeout(timeout, connect=_CONNECT),
+        )
+
+    def _reply(self, request: Request, response: httpx.Response) -> Reply:
+        headers = {k.lower(): v for k, v in response.headers.items()}
+        return Reply(request, response.status_code, headers, self._mask(response.content))
+
+    def _lost(self, request: Request, error: Exception) -> Exception:
+        """The error to raise for a stream that broke; a fault of our own stays as it is."""
+        if isinstance(error, httpx.HTTPError):
+            refused = "refused" in str(error).lower()
+            return StreamLost(self.url, request, _reason(error), refused=refused)
+        if self._http.is_closed:
+            return StreamLost(self.url, request, "the client was closed", closed=True)
+        return error
+
+    def _unreachable(self, request: Request, error: httpx.RequestError) -> ServerConnectionError:
+        sent = not isinstance(error, _NOT_SENT)
+        if sent:
+            what = f"The connection to {self.url} broke during {request} ({_reason(error)})."
+            todo = "Is the server still running?"
+        else:
+            what = f"No server answers at {self.url} ({_reason(error)})."
+            todo = (
+                "Start one with %oc_start, or `opencode serve` in a terminal; "
+                "another address goes to %oc_connect URL."
+            )
+        unreachable = ServerConnectionError(what, todo, sent=sent)
+        if request.method != "GET":
+            unreachable.resend = retry_safety.assess_unanswered_request(str(request), sent=sent)
+        return unreachable
+
+
+class _HTTPFrames:
+    """The frames of an open HTTP response."""
+
+    def __init__(
+        self, transport: HTTPTransport, request: Request, response: httpx.Response
+    ) -> None:
+        self._transport = transport
+        self._request = request
+        self._response = response
+        self._socket = response.extensions["network_stream"].get_extra_info("socket")
+        self._closed = threading.Event()
+        self._begun = False
+
+    def __iter__(self) -> Iterator[str]:
+        self._begun = True
+        try:
+            for sse in httpx_sse.EventSource(self._response).iter_sse():
+                if self._closed.is_set():
+                    return
+                yield self._transport._mask.text(sse.data)
+        except (httpx.HTTPError, RuntimeError) as error:
+            if not self._closed.is_set():
+                raise self._transport._lost(self._request, error) from error
+        finally:
+            self._socket = None
+            self._response.close()
+
+    def close(self) -> None:
+        """Shut the socket down.
+
+        Closing the HTTP client instead took 9 s to end a read that was under way (httpx 0.28.1).
+        """
+        self._closed.set()
+        held = self._socket  # the reader tested_releases it at any time
+        if held is not None:
+            with suppress(OSError):
+                held.shutdown(socket.SHUT_RDWR)
+        if not self._begun:
+            self._response.close()
+
+
+class RecordingTransport:
+    """A transport around another one that also hands over each reply to a read.
+
+    Args:
+        transport: The way to the server.
+        keep: Called with a request's address, and the HTTP status and the body of its reply.
+    """
+
+    def __init__(self, transport: Transport, keep: Callable[[str, int, bytes], None]) -> None:
+        self.url = transport.url
+        self._transport = transport
+        self._keep = keep
+
+    def send(self, request: Request) -> Reply:
+        """Send a request, and hand over the reply if it is a read."""
+        reply = self._transport.send(request)
+        if request.method == "GET":
+            self._keep(request.address, reply.status, reply.body)
+        return reply
+
+    def stream(self, request: Request, silence: float) -> FrameStream:
+        """Open an event stream; its frames are not handed over: `Stream` has a tap."""
+        return self._transport.stream(request, silence)
+
+    def close(self) -> None:
+        """Close the other transport."""
+        self._transport.close()
+
+
+def _interrupted(request: Request) -> KeyboardInterrupt:
+    """The interrupt to raise when a person stops a request: it says what may have been sent."""
+    if request.method == "GET":
+        return KeyboardInterrupt()
+    resend = retry_safety.assess_unanswered_request(str(request), sent=True)
+    stopped = TurnInterrupted(f"Stopped before the server said that it was done. {resend}")
+    stopped.resend = resend
+    return stopped
+
+
+def _http(url: httpx.URL, auth: httpx.Auth | None, *, local: bool) -> httpx.Client:
+    """Return an HTTP client: to this machine without proxy and compression, else by environment."""
+    headers = {"accept-encoding": "identity"} if local else {}
+    try:
+        return httpx.Client(
+            base_url=url,
+            auth=auth,
+            headers=headers,
+            trust_env=not local,
+            verify=url.scheme == "https",  # loading certificates takes 25 ms
+        )
+    except (httpx.InvalidURL, ValueError) as error:
+        # httpx 0.28.1 can't read "[::1]" or "fd12::/64" in NO_PROXY.
+        raise ServerConnectionError(
+            f"The proxy settings of this environment can't be read: {error}.",
+            "Look at HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.",
+            sent=False,
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """Return the message of a transport error, or its class if it has none."""
+    text: Any = str(error)
+    return text or type(error).__name__
+
+
+# -- addresses -------------------------------------------------------------------------------------
+
+
+def parse_url(text: str) -> httpx.URL:
+    """Parse the address of a server; a bare host gets http and port 4096.
+
+    Raises:
+        ServerConnectionError: It is not the address of a server.
+    """
+    text = text.strip()
+    if "://" not in text:
+        text = _with_scheme(text)
+    try:
+        url = httpx.URL(text)
+    except (httpx.InvalidURL, ValueError) as error:
+        # The wrong part may be a password: one with a slash in it is taken for a port.
+        why = "it can't be read" if "@" in text else str(error)
+        raise _bad_url(text, why) from (None if "@" in text else error)
+    if url.port is not None and not 0 < url.port < 65536:
+        raise _bad_url(text, "its port is out of range")
+    if url.scheme not in ("http", "https") or not url.host:
+        raise _bad_url(text, "it needs http:// or https:// and a host")
+    if url.query or url.fragment:
+        raise _bad_url(text, "leave out what follows ? or #")
+    return url.copy_with(path=url.path.rstrip("/") + "/")
+
+
+def _with_scheme(host: str) -> str:
+    """Turn a bare host, host:port or IPv6 address into a URL."""
+    bare, slash, path = host.partition("/")
+    with suppress(ValueError):
+        if ipaddress.ip_address(bare.strip("[]")).version == 6:
+            bare = f"[{bare.strip('[]')}]"
+    has_port = bare.rpartition(":")[2].isdigit() and not bare.endswith("]")
+    return f"http://{bare}{'' if has_port else f':{DEFAULT_PORT}'}{slash}{path}"
+
+
+def _bad_url(text: str, why: str) -> ServerConnectionError:
+    # A password may come before an @, so only the rest is shown.
+    shown = text.rpartition("@")[2]
+    return ServerConnectionError(
+        f"{shown!r} is no address of a server: {why}.",
+        "Write it like http://127.0.0.1:4096",
+        sent=False,
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, judged by its name alone."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    with suppress(ValueError):
+        address = ipaddress.ip_address(host.strip("[]"))
+        return address.is_loopback or address.is_unspecified
+    return False

@@ -1,0 +1,306 @@
+"""Follows a turn: takes what the stream says, and reads the store where that isn't enough.
+
+The stream doesn't repeat what was missed while it was down, and doesn't say that a turn is over.
+So after every gap, whenever the session is idle and after a long silence, the store is read and
+compared; `polling` decides when.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..client.client import Client
+from ..client.stream import Connected, Disconnected, Stream, StreamProblem
+from ..core.events import (
+    Event,
+    PartChanged,
+    PermissionAsked,
+    QuestionAsked,
+    SessionChanged,
+    SessionFailed,
+    StatusChanged,
+    StoreSnapshot,
+)
+from ..core.fold import judge_idle_turn
+from ..core.model import Failure, Session, Status
+from ..dialects.base import logger
+from ..errors import NotFoundError, OpenCodeError, ServerConnectionError
+from .polling import PollingSchedule
+from .progress import Progress
+from .store import read_store
+
+TICK = 0.05  # seconds between two states of a quiet turn
+
+_OPEN_WITHIN = 15.0  # a cold directory takes up to 6 s on 1.18.33
+_RESTART = 20.0  # how long a server that nothing listens for may take to restart
+_OUTAGE = 120.0  # any other loss of the stream
+_SHELLS_EVERY = 0.5
+
+
+class Follower:
+    """Keeps the turn of a `Progress` up to date.
+
+    Args:
+        client: The server.
+        session: The session that the turn runs in.
+        progress: The turn.
+        stream: An open stream, so that nothing of the turn is missed; else `open` opens one.
+    """
+
+    def __init__(
+        self, client: Client, session: Session, progress: Progress, stream: Stream | None = None
+    ) -> None:
+        self._client = client
+        self._session = session
+        self._progress = progress
+        self._stream = stream
+        self._lost: Disconnected | None = None  # why the stream is down, while it is
+        self._schedule = PollingSchedule(time.monotonic())
+        self._strangers: set[str] = set()
+        self._warned: set[str] = set()
+        self._shells = RunningShells(client, session, progress)
+
+    def open(self) -> None:
+        """Open the stream, unless it is open.
+
+        Raises:
+            ServerConnectionError: It can't be opened within 15 s.
+        """
+        if self._stream is None:
+            tap = self._progress.recorder.frame
+            self._stream = open_stream(self._client, self._session.directory, tap)
+
+    def close(self) -> None:
+        """Stop listening. The turn itself goes on."""
+        if self._stream is not None:
+            self._stream.close()
+
+    def listen(self, wait: float) -> None:
+        """Take what arrives within `wait` seconds, fold it, and read the store if that is due."""
+        assert self._stream is not None, "open() comes first"
+        self._stream.sessions = self._progress.turn.tree
+        batch: list[Event] = []
+        for item in self._stream.take(wait):
+            match item:
+                case Connected():
+                    self._lost, self._progress.note = None, ""
+                    self._schedule = self._schedule.stream_opened(time.monotonic())
+                case Disconnected():
+                    self._lost = item
+                    self._out_of_touch(f"Connection lost ({item.reason}); trying again.")
+                case StreamProblem(error, fatal):
+                    self._unusable(error, fatal)
+                case PermissionAsked() | QuestionAsked():
+                    self._progress.add(batch)
+                    batch = [*self._ancestors(item), item]
+                case event:
+                    self._schedule = self._schedule.event_received()
+                    self._watch(event)
+                    batch.append(event)
+        self._progress.add(batch)
+        self._stream.sessions = self._progress.turn.tree
+        self._shells.read()
+        self._poll_if_due()
+        self._give_up_if_lost()
+        self._progress.recorder.note(self._progress.note)
+        if self._progress.turn.outcome != "running":
+            self._progress.attach_capture()
+
+    def poll_now(self) -> None:
+        """Have the store read at the next opportunity."""
+        self._schedule = self._schedule.due_now(time.monotonic())
+
+    def reread(self) -> StoreSnapshot:
+        """Read the store. If the session is idle without an answer, read it twice."""
+        found = read_store(self._client, self._session, self._progress.turn, self._warn_once)
+        answered = any(m.parent == self._progress.turn.prompt for m in found.messages)
+        if found.status.name == "idle" and not answered:
+            time.sleep(0.25)
+            found = read_store(self._client, self._session, self._progress.turn, self._warn_once)
+        self._progress.recorder.read()
+        return found
+
+    def _out_of_touch(self, note: str) -> None:
+        self._progress.note = note
+        self._schedule = self._schedule.contact_lost(time.monotonic())
+
+    def _watch(self, event: Event) -> None:
+        """Poll when the session may have ended the turn; don't while it is busy.
+
+        A failure may be all that is ever sent about a prompt: 1.18.33 accepts one with an image
+        that can't be decoded, and reports only that.
+        """
+        match event:
+            case SessionFailed(session=self._session.id):
+                self.poll_now()
+            case StatusChanged(self._session.id, Status(name="idle")):
+                self.poll_now()
+            case StatusChanged(self._session.id):
+                self._schedule = self._schedule.session_busy()
+
+    def _unusable(self, error: OpenCodeError, fatal: bool) -> None:
+        if fatal:
+            self._progress.end("unknown", Failure(type(error).__name__, error.what))
+        else:
+            self._progress.note = error.what
+            self.poll_now()
+
+    def _ancestors(self, asked: PermissionAsked | QuestionAsked) -> list[Event]:
+        return ancestors(self._client, self._progress, asked, self._strangers)
+
+    def _poll_if_due(self) -> None:
+        now = time.monotonic()
+        if self._progress.changed > self._schedule.changed:
+            self._schedule = self._schedule.turn_changed(self._progress.changed)
+        self._schedule = self._schedule.tick(now)
+        if not self._schedule.is_due(now):
+            return
+        try:
+            found = self.reread()
+        except NotFoundError as error:
+            self._progress.end("interrupted", Failure("SessionGone", error.what))
+            return
+        except OpenCodeError as error:
+            self._out_of_touch(error.what)
+        else:
+            self._schedule = self._schedule.store_read()
+            self._progress.add([found])
+            self._judge(found)
+        # Without a stream the store is the only source.
+        status = self._progress.turn.status
+        idle = status is not None and status.name == "idle"
+        self._schedule = self._schedule.polled(time.monotonic(), idle or self._lost is not None)
+
+    def _judge(self, found: StoreSnapshot) -> None:
+        """End a turn whose session is idle and that nothing will continue."""
+        now = time.monotonic()
+        idle = found.status.name == "idle" and self._progress.turn.outcome == "running"
+        self._schedule = self._schedule.idle_observed(now, idle)
+        if ended := judge_idle_turn(self._progress.turn, self._schedule.idle_for(now)):
+            self._progress.add([ended])
+
+    def _give_up_if_lost(self) -> None:
+        refused = self._lost is not None and self._lost.refused and self._client.local
+        patience = _RESTART if refused else _OUTAGE
+        if self._schedule.has_timed_out(time.monotonic(), patience):
+            reason = f"no connection for {patience:.0f} s ({self._progress.note})"
+            self._progress.end("unknown", Failure("ConnectionLost", reason))
+
+    def _warn_once(self, what: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
+            logger.warning("%s", what)
+
+
+class RunningShells:
+    """Reads what running commands print: 2.x doesn't send it, but returns it on request."""
+
+    def __init__(self, client: Client, session: Session, progress: Progress) -> None:
+        self._client = client
+        self._session = session
+        self._progress = progress
+        self._read_at = 0.0
+        self._printed: dict[str, tuple[str, int]] = {}  # by call: text and bytes so far
+
+    def read(self) -> None:
+        """Add new output to the turn, at most every half second."""
+        running = [
+            (m.id, t)
+            for m in self._progress.turn.answers
+            for t in m.tools
+            if t.shell and t.status == "running"
+        ]
+        if not running or time.monotonic() - self._read_at < _SHELLS_EVERY:
+            return
+        self._read_at = time.monotonic()
+        for message, tool in running:
+            text, cursor = self._printed.get(tool.call, ("", 0))
+            try:
+                new = self._client.run(
+                    self._client.dialect.shell_output(
+                        self._session.directory, tool.shell or "", cursor
+                    )
+                )
+            except OpenCodeError:
+                continue  # the shell has ended; its result arrives as an event
+            if new.text:
+                self._printed[tool.call] = (text + new.text, new.cursor)
+                shown = replace(tool, tool="", output=text + new.text)
+                self._progress.add([PartChanged(self._session.id, message, shown)])
+
+
+def ancestors(
+    client: Client,
+    progress: Progress,
+    asked: PermissionAsked | QuestionAsked,
+    strangers: set[str],
+) -> list[Event]:
+    """Read the sessions between a subagent that asks and the turn's own session.
+
+    1.18.33 announces a subagent's session when it is created, but not one created before the
+    stream was opened.
+
+    Args:
+        client: The server.
+        progress: The turn.
+        asked: The request of a session that may not be in the turn's tree yet.
+        strangers: Sessions known not to belong to the turn; grows.
+
+    Returns:
+        The sessions as events, parents first; nothing if the asking session is no descendant.
+    """
+    request = asked.permission if isinstance(asked, PermissionAsked) else asked.question
+    line: list[Session] = []
+    current: str | None = request.session
+    while current and current not in progress.turn.tree:
+        if current in strangers or any(s.id == current for s in line):
+            return []
+        try:
+            line.append(client.session(current))
+        except OpenCodeError:
+            return []
+        current = line[-1].parent
+    if current is None:
+        strangers.update(s.id for s in line)
+        return []
+    return [SessionChanged(s) for s in reversed(line)]
+
+
+def open_stream(client: Client, directory: str, tap: Callable[[str], None] | None = None) -> Stream:
+    """Open the event stream of a directory.
+
+    Args:
+        client: The server.
+        directory: The directory.
+        tap: Receives the text of each frame.
+
+    Raises:
+        ServerConnectionError: The stream can't be opened within 15 s.
+    """
+    stream = client.stream(directory, tap)
+    try:
+        _await_opening(client, stream)
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+def _await_opening(client: Client, stream: Stream) -> None:
+    deadline = time.monotonic() + _OPEN_WITHIN
+    why = "no answer"
+    while time.monotonic() < deadline:
+        match stream.next(TICK):
+            case Connected():
+                return  # what follows is left for the follower
+            case Disconnected(reason):
+                why = reason
+            case StreamProblem(error, fatal=True):
+                raise error
+    raise ServerConnectionError(
+        f"The event stream of {client.url} could not be opened ({why}).",
+        "Is the server still running? %oc_connect asks it.",
+        sent=False,
+    )
