@@ -603,7 +603,7 @@ EVERYTHING: dict[str, Any] = {
 }
 VERBS = ["sessions", "permissions", "questions", "statuses", "models", "agents", "commands"]
 OF_A_DIRECTORY = ["prices", "skills", "mcp", "integrations"]
-OF_A_SESSION = ["children", "inbox", "instructions", "diffs", "delete", "fork", "retry"]
+OF_A_SESSION = ["children", "inbox", "instructions", "diffs", "delete", "fork", "pending_retry"]
 
 
 def operation(name: str, *args: Any) -> Any:
