@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ..core.model import Session
+    from ..prompts.ask import Notice, PromptRequest
     from ..sessions.commands import CommandReceipt, Dispatched
 
 
@@ -82,17 +83,17 @@ class CommandMagics(TurnMagics):
             receipt = %oc_command --isolated --fork review greet.py
             receipt
         """
-        options, text = self._read(line, cell)
+        options, name, text = self._read(line, cell)
         if options is None:
             return None
         if options.given:
             return self._given()
         if options.recover:
             return self._recover(options)
-        return self._give(options, text)
+        return self._give(options, name, text)
 
-    def _read(self, line: str, cell: str | None) -> tuple[Namespace | None, str]:
-        """The options, which have the command's name in them, and the arguments to send."""
+    def _read(self, line: str, cell: str | None) -> tuple[Namespace | None, str, str]:
+        """The options, the command's name, and the arguments to send."""
         if cell is None:
             options, rest = split(self.oc_command, line, verbatim=True)
             name, _, text = rest.partition(" ")
@@ -100,7 +101,7 @@ class CommandMagics(TurnMagics):
             options, text = parse(self.oc_command, line), cell.removesuffix("\n")
             name = (options and options.name) or ""
         if options is None:
-            return None, ""
+            return None, "", ""
         if name == "%%oc_command":
             raise UsageError("%%oc_command has to be the first line of its cell.")
         found_again = options.recover or options.given
@@ -110,28 +111,28 @@ class CommandMagics(TurnMagics):
             raise UsageError("Name a command. For example: %oc_command review greet.py")
         check_prompt_options(options)
         _check_place(options)
-        options.name = name
-        return options, text
+        return options, name, text
 
-    def _give(self, options: Namespace, text: str) -> CommandReceipt:
+    def _give(self, options: Namespace, name: str, text: str) -> CommandReceipt:
         from ..notebook.interrupts import interruptible
         from ..sessions import commands
 
-        names = self._names(options)
+        request = self._prompt_request(options, text)
         with interruptible():
             try:
-                session = self._place(options, names)
                 given = commands.send_command(
                     self.state.client,
-                    session,
-                    options.name,
+                    self._place(options, request),
+                    name,
                     text,
+                    model=request.model,
+                    agent=request.agent,
+                    variant=request.variant,
                     queue=options.queue,
                     mark=options.mark,
                     isolated=options.isolated,
                     fork=options.fork,
-                    limits=self.state.limits,
-                    **names,
+                    limits=request.limits,
                 )
             except TurnInterrupted:
                 raise
@@ -139,22 +140,30 @@ class CommandMagics(TurnMagics):
                 raise TurnInterrupted("Stopped; the command had not been sent.") from None
         return self._shown(given, options)
 
-    def _place(self, options: Namespace, names: dict[str, str | None]) -> Session:
+    def _place(self, options: Namespace, request: PromptRequest) -> Session:
         """The session of a command; of an isolated one where it is to be."""
+        from ..prompts.ask import existing_session, session_for, unmade_session
+
+        client = self.state.client
         if not options.isolated:
-            return self._session(options, names)
+            return session_for(client, request, self._observer(options, request))
         if options.fork and not options.session:
             return self.state.require_session()
-        return self._old_session(options) or self._no_session()
+        return existing_session(client, request) or unmade_session(client, request)
 
     def _shown(self, given: Dispatched, options: Namespace) -> CommandReceipt:
         """The receipt, after the turn was played that it tells of."""
+        from ..prompts.ask import complete
         from ..sessions import commands
+
+        def observe(notice: Notice) -> None:
+            self._note(notice, options.out)
 
         self.state.track(given.session, "made" if options.isolated else "prompted")
         if given.run is None:
             return given.receipt
-        self._play(given.run, options)
+        runner = self._runner_of(options)
+        complete(given.run, runner, observe)
         if options.no_wait:
             return given.receipt
         turn = given.run.turn
@@ -162,7 +171,7 @@ class CommandMagics(TurnMagics):
             after := commands.follow_subagent_result(self.state.client, given)
         ):
             # The next cell would find the session at work.
-            self._play(after, options)
+            complete(after, runner, observe)
             self.state.remember_turn(turn, options.out)
         return commands.with_turn(given.receipt, turn)
 

@@ -229,10 +229,9 @@ class OpenCodeMagics(Configurable):
     @property
     def limits(self) -> Limits:
         """What stops a turn here."""
-        from ..core.limits import Ceiling, Limits
+        from ..core.limits import Limits
 
-        most = () if self.max_cost is None else (Ceiling("max_cost", self.max_cost),)
-        return Limits(most, self.max_session_cost, self.loop_guard)
+        return Limits.of(self.max_cost, self.max_session_cost, loop_guard=self.loop_guard)
 
     def remember_turn(self, turn: Turn, name: str | None) -> None:
         """Keep a turn as the last one, and in a variable if it has a name."""

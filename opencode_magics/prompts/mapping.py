@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from string import Formatter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..client.client import Client
 from ..core.columns import CATEGORY, COUNT, FLAG, NUMBER, TEXT, Column, Columns, frame_from_rows
 from ..core.formatting import in_one_line
-from ..core.limits import TotalCost, total_cost
+from ..core.limits import Ceiling, Limits, TotalCost, total_cost
 from ..core.model import total_usage
 from ..core.turn import Turn
 from ..dialects.jsonwire import clean_text
-from ..errors import OpenCodeError, UnfitAnswer, UnknownNameError
+from ..errors import OpenCodeError, TurnError, UnfitAnswer, UnknownNameError
+from .ask import Notice, Observer, PromptRequest, Sent, ask, ignore
+from .runner import TurnRunner
 from .schema import Schema
 
 if TYPE_CHECKING:
@@ -190,6 +193,106 @@ def _known(value: Any) -> Any:
     import pandas as pd
 
     return None if pd.api.types.is_scalar(value) and pd.isna(value) else value
+
+
+# -- asking ----------------------------------------------------------------------------------------
+
+
+class Rows:
+    """Have one row after the other answered, each in a session of its own or all in one.
+
+    Args:
+        client: The server.
+        request: What all rows have in common. Its `title` names the session, before the label of
+            the row if each has its own; `session` is for rows that share one.
+        runner: Makes the runner of a row from its label.
+        observer: Hears what was done on the way.
+        same_session: Ask all rows in one session.
+        max_cost: USD that all rows may cost together.
+
+    Attributes:
+        done: The results so far.
+        stopped: The limit that was passed, so that no further row was sent; "" if none.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        request: PromptRequest,
+        runner: Callable[[str], TurnRunner],
+        observer: Observer = ignore,
+        *,
+        same_session: bool = False,
+        max_cost: float | None = None,
+    ) -> None:
+        self._client = client
+        self._request = request
+        self._runner = runner
+        self._observer = observer
+        self._same_session = same_session
+        self._max_cost = max_cost
+        self._sent: list[Turn] = []
+        self.done: list[RowResult] = []
+        self.stopped = ""
+
+    @property
+    def spent(self) -> TotalCost | None:
+        """What was spent on the rows so far; None if nothing was sent."""
+        return total_cost(self._sent) if self._sent else None
+
+    def ask(self, labels: Sequence[str], prompts: Sequence[str]) -> Iterator[RowResult]:
+        """Ask for each row, until a limit is passed; yield each result when it is there.
+
+        Raises:
+            OpenCodeError: Something other than a turn that went wrong; its row is in `done`, too.
+        """
+        for label, prompt in zip(labels, prompts, strict=True):
+            limits = self._limits()
+            self.stopped = limits.already_exceeded()
+            if self.stopped:
+                return
+            self._ask(label, prompt, limits)
+            yield self.done[-1]
+
+    def results(self, table: pd.DataFrame, prompts: Sequence[str]) -> pd.DataFrame:
+        """Return the results under the index of the table, with rows that were not sent."""
+        unsent = [RowResult(prompt) for prompt in prompts[len(self.done) :]]
+        return results_frame(table, [*self.done, *unsent], self._request.schema)
+
+    def _limits(self) -> Limits:
+        limits = self._request.limits
+        if self._max_cost is None:
+            return limits
+        ceiling = Ceiling("--max-cost", self._max_cost, total_cost(self._sent).known or 0.0)
+        return replace(limits, ceilings=(*limits.ceilings, ceiling))
+
+    def _ask(self, label: str, prompt: str, limits: Limits) -> None:
+        """Ask for one row; its result is noted whatever happens, since it may have been paid."""
+        request, before = self._in_session(label), len(self._sent)
+        request = replace(request, text=prompt, limits=limits)
+        try:
+            turn = ask(self._client, request, self._runner(label), self._note)
+        except (KeyboardInterrupt, Exception) as error:
+            sent = tuple(self._sent[before:])
+            turns = getattr(error, "turns", None) or sent
+            self.done.append(failed_row(prompt, turns, error, recalled=bool(turns and not sent)))
+            if not isinstance(error, TurnError):
+                raise
+        else:
+            turns, recalled = (*turn.earlier, turn), len(self._sent) == before
+            self.done.append(RowResult(prompt, turns, turn.outcome, turn.value, recalled))
+
+    def _note(self, notice: Notice) -> None:
+        if isinstance(notice, Sent):
+            self._sent.append(notice.turn)
+        self._observer(notice)
+
+    def _in_session(self, label: str) -> PromptRequest:
+        """Return the request with the session of a row: its own, or the one that all share."""
+        if not self._same_session:
+            return replace(self._request, title=f"{self._request.title} {label}")
+        shared = next((r.turn.session for r in self.done if r.turn), self._request.session)
+        return replace(self._request, session=shared, title=None if shared else self._request.title)
 
 
 # -- results ---------------------------------------------------------------------------------------

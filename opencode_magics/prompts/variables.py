@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ..client.client import Client
 from ..core.formatting import in_one_line, shorten, without_middle
 from ..core.model import Attachment
 from ..errors import OpenCodeError, UnknownNameError
+from ..sessions.lookup import answering_model
+from .ask import PromptRequest, existing_session
 
 CHARACTER_LIMIT = 8_000  # characters per variable
 _ROWS = 5
@@ -100,6 +104,44 @@ def variable_context(
         )
     shown = without_middle(text, limit, _LEFT_OUT)
     return VariableContext(name, what, shown, max(0, len(text) - limit))
+
+
+def take_along(
+    client: Client, request: PromptRequest, described: list[VariableContext]
+) -> PromptRequest:
+    """Return a request whose prompt also has these variables, and their images as attachments.
+
+    Raises:
+        OpenCodeError: One is a figure, and the model that would answer takes no images.
+    """
+    images = tuple(d.image for d in described if d.image)
+    if images:
+        figure = next(d.name for d in described if d.image)
+        model = answering_model(client, existing_session(client, request), request.model)
+        if model is not None and model.images is False:
+            raise OpenCodeError(
+                f"--var {figure}: model {model.ref} takes no images.",
+                "Choose one that does (%oc_models says which), or give the numbers of the figure "
+                "instead.",
+            )
+    text = with_variables(request.text, described)
+    return replace(request, text=text, files=(*request.files, *images))
+
+
+def expand(text: str, names: Mapping[str, Any]) -> str:
+    """Return a text with every {{name}} replaced by the variable of that name.
+
+    Raises:
+        UnknownNameError: There is no such variable.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        name = found[1]
+        if name not in names:
+            raise UnknownNameError(f"--expand: the notebook has no variable {name!r}.")
+        return str(names[name])
+
+    return re.sub(r"\{\{\s*(\w+)\s*\}\}", value, text)
 
 
 def with_variables(text: str, described: list[VariableContext]) -> str:

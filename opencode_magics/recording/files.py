@@ -328,3 +328,18 @@ def load(path: str | os.PathLike[str]) -> tuple[Recording, ...]:
             return loads(lines, str(file), jsonwire.loads)
     except OSError as error:
         raise RecordingError(f"{file} can't be read: {error.strerror or error}.") from error
+
+
+def single(path: str | os.PathLike[str]) -> Recording:
+    """Read the recorded turn of a file that has one.
+
+    Raises:
+        RecordingError: It can't be read, as for `load`, or has several.
+    """
+    recordings = load(path)
+    if len(recordings) > 1:
+        raise RecordingError(
+            f"{os.fspath(path)} has {len(recordings)} recorded turns.",
+            "Choose one: opencode_magics.load(PATH)[0] is the first.",
+        )
+    return recordings[0]
