@@ -199,14 +199,14 @@ def _known(value: Any) -> Any:
 
 
 class Rows:
-    """Have one row after the other answered, each in a session of its own or all in one.
+    """Asks for one row after the other, each in a session of its own or all in one.
 
     Args:
         client: The server.
-        request: What all rows have in common. Its `title` names the session, before the label of
-            the row if each has its own; `session` is for rows that share one.
+        request: The settings that all rows share. Its `title` is the title of the session, before
+            the row's label if each row has its own; `session` is for rows that share one.
         runner: Makes the runner of a row from its label.
-        observer: Hears what was done on the way.
+        observer: Called with a notice of each step.
         same_session: Ask all rows in one session.
         max_cost: USD that all rows may cost together.
 
@@ -241,10 +241,10 @@ class Rows:
         return total_cost(self._sent) if self._sent else None
 
     def ask(self, labels: Sequence[str], prompts: Sequence[str]) -> Iterator[RowResult]:
-        """Ask for each row, until a limit is passed; yield each result when it is there.
+        """Ask for each row until a limit is passed, and yield each result when it is complete.
 
         Raises:
-            OpenCodeError: Something other than a turn that went wrong; its row is in `done`, too.
+            OpenCodeError: An error other than a failed turn; its row is in `done` as well.
         """
         for label, prompt in zip(labels, prompts, strict=True):
             limits = self._limits()
@@ -255,7 +255,7 @@ class Rows:
             yield self.done[-1]
 
     def results(self, table: pd.DataFrame, prompts: Sequence[str]) -> pd.DataFrame:
-        """Return the results under the index of the table, with rows that were not sent."""
+        """Return the results with the table's index, including rows that were not sent."""
         unsent = [RowResult(prompt) for prompt in prompts[len(self.done) :]]
         return results_frame(table, [*self.done, *unsent], self._request.schema)
 
@@ -267,7 +267,7 @@ class Rows:
         return replace(limits, ceilings=(*limits.ceilings, ceiling))
 
     def _ask(self, label: str, prompt: str, limits: Limits) -> None:
-        """Ask for one row; its result is noted whatever happens, since it may have been paid."""
+        """Ask for one row; record its result even after an error, since it may have cost money."""
         request, before = self._in_session(label), len(self._sent)
         request = replace(request, text=prompt, limits=limits)
         try:
@@ -288,7 +288,7 @@ class Rows:
         self._observer(notice)
 
     def _in_session(self, label: str) -> PromptRequest:
-        """Return the request with the session of a row: its own, or the one that all share."""
+        """Return the request with the session of a row: a new one, or the shared one."""
         if not self._same_session:
             return replace(self._request, title=f"{self._request.title} {label}")
         shared = next((r.turn.session for r in self.done if r.turn), self._request.session)

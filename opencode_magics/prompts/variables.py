@@ -109,10 +109,10 @@ def variable_context(
 def take_along(
     client: Client, request: PromptRequest, described: list[VariableContext]
 ) -> PromptRequest:
-    """Return a request whose prompt also has these variables, and their images as attachments.
+    """Add variables to a request: their sections to its prompt, their images to its files.
 
     Raises:
-        OpenCodeError: One is a figure, and the model that would answer takes no images.
+        OpenCodeError: One is a figure, but the answering model doesn't accept images.
     """
     images = tuple(d.image for d in described if d.image)
     if images:
@@ -135,8 +135,8 @@ def expand(text: str, names: Mapping[str, Any]) -> str:
         UnknownNameError: There is no such variable.
     """
 
-    def value(found: re.Match[str]) -> str:
-        name = found[1]
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
         if name not in names:
             raise UnknownNameError(f"--expand: the notebook has no variable {name!r}.")
         return str(names[name])
