@@ -1,8 +1,8 @@
-"""Answers to what a turn asks: permissions and questions.
+"""Answers to a turn's permissions and questions.
 
-An answer is a value; `send` delivers it. `Callbacks` finds answers for plain Python. Nothing is
-allowed that a person didn't allow, by a word or by a function of their own: anything else a
-function returns is an error.
+An answer is a value; `send` delivers it. `Callbacks` gets answers from functions, for plain Python.
+A permission is only allowed by the exact words; anything else that a function returns is an
+error.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def send(
         try:
             _send_once(run, request, answer)
             return
-        except (ServerConnectionError, StatusError):  # the request still waits
+        except (ServerConnectionError, StatusError):  # the request is still pending
             time.sleep(wait)
     _send_once(run, request, answer)
 
@@ -102,7 +102,7 @@ class Callbacks:
 
         Raises:
             AnswerNeeded: It is a permission, and the policy is "error".
-            InvalidAnswer: A function returned something that is no answer to this request.
+            InvalidAnswer: A function returned an invalid answer to this request.
         """
         if isinstance(request, Question):
             return self._question(request)
@@ -120,28 +120,30 @@ class Callbacks:
     def _question(self, question: Question) -> QuestionAnswer:
         if self.on_question is None:
             return QuestionAnswer(None, by="no on_question")
-        given = self.on_question(question)
-        if given is None:
+        returned = self.on_question(question)
+        if returned is None:
             return QuestionAnswer(None, by="on_question")
-        if not _is_list(given) or not all(isinstance(a, str) or _is_list(a, str) for a in given):
-            raise _invalid("on_question", given, "a list with the text of each answer, or None")
-        if len(given) != len(question.items):
+        if not _is_list(returned) or not all(
+            isinstance(a, str) or _is_list(a, str) for a in returned
+        ):
+            raise _invalid("on_question", returned, "a list with the text of each answer, or None")
+        if len(returned) != len(question.items):
             raise _invalid(
-                "on_question", given, f"{len(question.items)} answers, one for each item"
+                "on_question", returned, f"{len(question.items)} answers, one for each item"
             )
-        answers = tuple((a,) if isinstance(a, str) else tuple(a) for a in given)
+        answers = tuple((a,) if isinstance(a, str) else tuple(a) for a in returned)
         questions.check_answers(question, answers)
         return QuestionAnswer(answers)
 
 
 def _is_list(value: object, of: type = object) -> bool:
-    """Return whether a value is a list or a tuple of such things; a text is neither."""
+    """Tell whether a value is a list or a tuple with items of a type; a string is neither."""
     return isinstance(value, list | tuple) and all(isinstance(v, of) for v in value)
 
 
-def _decided(permission: Permission, given: object) -> PermissionAnswer:
-    """Return what a function decided; nothing but the exact words allows anything."""
-    match given:
+def _decided(permission: Permission, returned: object) -> PermissionAnswer:
+    """Convert the return value of a function; only the exact words allow anything."""
+    match returned:
         case "once" | "always" | "reject" as decision:
             return PermissionAnswer(decision, by="on_permission")
         case ("once" | "always" | "reject" as decision, ""):
@@ -151,8 +153,8 @@ def _decided(permission: Permission, given: object) -> PermissionAnswer:
         case _:
             expected = '"once", "always", "reject" or ("reject", message)'
             what = f"{expected} for {permission.action} {permission.subject!r}"
-            raise _invalid("on_permission", given, what)
+            raise _invalid("on_permission", returned, what)
 
 
-def _invalid(name: str, given: object, expected: str) -> InvalidAnswer:
-    return InvalidAnswer(f"{name} returned {given!r}; it has to return {expected}.")
+def _invalid(name: str, returned: object, expected: str) -> InvalidAnswer:
+    return InvalidAnswer(f"{name} returned {returned!r}; it must return {expected}.")

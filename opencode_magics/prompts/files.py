@@ -17,10 +17,10 @@ _LARGEST = 20_000_000  # bytes
 
 
 def attachment(path: str | os.PathLike[str]) -> Attachment:
-    """Read a file and make it ready to send; `~` is the home directory.
+    """Read a file as an attachment; `~` is the home directory.
 
     Raises:
-        OpenCodeError: The file can't be read, is too large, or is of a kind that no model takes.
+        OpenCodeError: The file can't be read, is too large, or is of a type that no model accepts.
     """
     name = os.fspath(path)
     file = Path(os.path.expanduser(name))

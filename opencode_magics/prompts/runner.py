@@ -1,8 +1,7 @@
-"""Follow a run to its end: show its states, have its requests answered, stop it on an interrupt.
+"""Follows a run to its end: shows its states, has its requests answered, stops on an interrupt.
 
-`follow` is the one loop, for cells and for plain Python. A `TurnRunner` is all that `ask` needs to
-know about where it runs: it takes a run that is ready, and returns its turn. `callback_runner`
-makes the one for plain Python.
+`follow` is the loop, for cells and for plain Python. `ask` takes a `TurnRunner`, which gets a
+prepared run and returns its turn. `callback_runner` makes the one for plain Python.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ def follow(
     attend: Callable[[], object],
     timeout: float | None = None,
 ) -> Turn:
-    """Send the prompt of a run and follow its turn to the end. The callback_runner closes the run.
+    """Send the prompt of a run and follow its turn to the end. The caller closes the run.
 
     Args:
         run: A prepared run.
         show: Takes every state of the turn, and a note about the connection.
-        attend: Called after each of them: answers what waits.
+        attend: Called after each state, to answer pending requests.
         timeout: Seconds after which to return while the turn goes on.
 
     Returns:
@@ -90,7 +89,7 @@ def _stop(run: Run, show: Callable[[Turn, str], object]) -> str:
 
 
 def dispatch(run: Run) -> Turn:
-    """Send the prompt of a run, see that the server has it, and leave the turn to run.
+    """Send the prompt of a run, confirm that the server has it, and leave the turn running.
 
     Raises:
         TurnError: It isn't known whether the server has the prompt.
@@ -148,7 +147,7 @@ def callback_runner(
         timeout: Seconds after which to return while the turn goes on.
 
     Raises:
-        ValueError: The timeout is no number of seconds.
+        ValueError: The timeout is not a number of seconds.
     """
     if timeout is not None and not timeout >= 0:  # NaN would never pass
         raise ValueError(f"timeout takes a number of seconds, not {timeout!r}")
@@ -173,14 +172,14 @@ def callback_runner(
 
         with run:
             follow(run, show, attend, timeout)
-        return run.turn  # with what was recorded of it
+        return run.turn  # with its recording attached
 
     return follow_run
 
 
 @contextmanager
 def _stops(run: Run) -> Iterator[None]:
-    """Stop the turn on the server if what is done here raises: nobody would answer it any more."""
+    """Stop the turn on the server if the block raises, since nobody would answer it any more."""
     try:
         yield
     except Exception:

@@ -437,7 +437,7 @@ def test_an_interrupt_while_the_receipt_is_noted_leaves_no_stream_open(
     closed: list[Stream] = []
     close = Stream.close
     monkeypatch.setattr(Stream, "close", lambda stream: (closed.append(stream), close(stream)))
-    monkeypatch.setattr(commands, "_note_found", interrupted)
+    monkeypatch.setattr(commands, "_save_conclusion", interrupted)
     with pytest.raises(TurnInterrupted, match="--recover cmd_"):
         commands.send_command(client, session, "explain", "greet.py #text 2", mark=True)
     assert len(closed) == 1
@@ -550,7 +550,7 @@ def test_one_that_got_no_answer_may_still_arrive(
     assert receipt_of(client, session, "explain", "greet.py").status == "none"
     assert receipt_of(client, session, "explain", "greet.py").status == "ambiguous"
     client.run(client.dialect.wait(session))
-    monkeypatch.setattr(commands, "_OPEN", 0)
+    monkeypatch.setattr(commands, "_IN_FLIGHT", 0)
     assert receipt_of(client, session, "explain", "greet.py").status == "matched"
 
 

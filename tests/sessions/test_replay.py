@@ -184,7 +184,7 @@ def test_a_turn_can_be_pickled_and_saved_after_that(
 
 
 def test_a_turn_that_nobody_followed_can_not_be_saved(tmp_path: Path) -> None:
-    with pytest.raises(RecordingError, match="Nobody listened"):
+    with pytest.raises(RecordingError, match="not followed live"):
         save(Turn("ses_1", "msg_1"), tmp_path / "turn.jsonl")
     with pytest.raises(RecordingError, match="is a replay"):
         save(played(recording("v1/text")), tmp_path / "turn.jsonl")
@@ -483,10 +483,10 @@ def test_a_file_that_is_no_recording_is_said(alone: Shell, name: str, tmp_path: 
     path.write_bytes(BAD[name])
     shown = alone.fails(f"%oc_replay {path}")
     assert isinstance(shown.error, RecordingError)
-    assert "is no recording" in shown.text
+    assert "is not a recording" in shown.text
     assert is_short_error(shown)
     if BAD[name].strip():
-        assert "is no recording" in alone.fails(f"%oc_record {path}").text
+        assert "is not a recording" in alone.fails(f"%oc_record {path}").text
         assert path.read_bytes() == BAD[name]
 
 
