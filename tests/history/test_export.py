@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from IPython.core.error import UsageError
 from support.generations import both_generations
-from support.histories import T0, asked, forks, many, said, serving, usage, wire_session
+from support.histories import T0, answer, forks, make_sessions, prompt, serving, usage, wire_session
 from support.ipython_shell import Shell, is_short_error
 from support.transport import CannedTransport
 
@@ -60,14 +60,14 @@ def files(path: Path) -> dict[str, tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_sums_by_day_model_and_session_are_those_of_usage(tmp_path: Path, format: str) -> None:
+def test_exported_sums_by_day_model_and_session_equal_usage(tmp_path: Path, format: str) -> None:
     """Over midnight, with a fork, a call that nobody knows the usage of, and two models."""
     sessions, messages, expected = forks()
     sessions.append(wire_session("ses_Z", time={"created": T0 + DAY}, cost=0.5))
     messages["ses_Z"] = [
-        asked("z0", "ses_Z", T0 + DAY),
-        said("z1", "ses_Z", T0 + DAY + 1, 0.5, modelID="m-2"),
-        said("z2", "ses_Z", T0 + 2 * DAY, None, time={"created": T0 + 2 * DAY}, finish=None),
+        prompt("z0", "ses_Z", T0 + DAY),
+        answer("z1", "ses_Z", T0 + DAY + 1, 0.5, modelID="m-2"),
+        answer("z2", "ses_Z", T0 + 2 * DAY, None, time={"created": T0 + 2 * DAY}, finish=None),
     ]
     with serving(sessions, messages) as (client, _):
         export(client, tmp_path, format=format)
@@ -113,8 +113,8 @@ RICH = {
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_every_value_comes_back_with_its_type(tmp_path: Path, format: str) -> None:
-    messages = [asked("m0", "ses_A", T0), said("m1", "ses_A", T0 + 7, parts=[RICH])]
+def test_exported_values_keep_their_types(tmp_path: Path, format: str) -> None:
+    messages = [prompt("m0", "ses_A", T0), answer("m1", "ses_A", T0 + 7, parts=[RICH])]
     with serving([wire_session("ses_A", title="a 'b' ü")], {"ses_A": messages}) as (client, _):
         export(client, tmp_path, format=format, source="lab")
     ((call, given, text, code, took, started, waited, day),) = ask(
@@ -134,11 +134,11 @@ def test_every_value_comes_back_with_its_type(tmp_path: Path, format: str) -> No
     assert (role, synthetic, error) == ("user", False, None)
 
 
-def test_a_column_has_its_type_where_it_is_empty_too(tmp_path: Path) -> None:
+def test_an_empty_column_keeps_its_type(tmp_path: Path) -> None:
     """Readers take the types of the first file for those of all."""
     one, two = (
-        said("m1", "ses_A", T0, None, tokens=None),
-        said("m2", "ses_A", T0 + DAY, parts=[RICH]),
+        answer("m1", "ses_A", T0, None, tokens=None),
+        answer("m2", "ses_A", T0 + DAY, parts=[RICH]),
     )
     with serving([wire_session("ses_A")], {"ses_A": [one, two]}) as (client, _):
         export(client, tmp_path)
@@ -155,15 +155,15 @@ def test_a_column_has_its_type_where_it_is_empty_too(tmp_path: Path) -> None:
         assert {*types.values()} <= plain
 
 
-def test_a_message_without_a_time_is_in_the_partition_of_no_day(tmp_path: Path) -> None:
-    messages = [said("m1", "ses_A", T0, time={}), said("m2", "ses_A", T0)]
+def test_a_message_without_a_time_is_in_the_null_partition(tmp_path: Path) -> None:
+    messages = [answer("m1", "ses_A", T0, time={}), answer("m2", "ses_A", T0)]
     with serving([wire_session("ses_A")], {"ses_A": messages}) as (client, _):
         export(client, tmp_path)
     rows = ask(tmp_path, "select message, day is null from {messages} order by 1")
     assert rows == [("m1", True), ("m2", False)]
 
 
-def test_who_may_read_the_files_is_what_this_persons_files_are_like(tmp_path: Path) -> None:
+def test_exported_files_have_the_users_default_permissions(tmp_path: Path) -> None:
     """In a shared folder others have to read them."""
     mine = tmp_path / "mine"
     mine.write_text("")
@@ -173,11 +173,11 @@ def test_who_may_read_the_files_is_what_this_persons_files_are_like(tmp_path: Pa
     assert row.stat().st_mode == mine.stat().st_mode
 
 
-def test_an_id_is_no_path(tmp_path: Path) -> None:
+def test_a_session_id_cannot_escape_the_folder(tmp_path: Path) -> None:
     evil = "../../../ses_A"
     with serving([], {}) as (client, fake):
         fake.routes["GET /session"] = [wire_session(evil)]
-        fake.routes["GET /session/..%2F..%2F..%2Fses_A/message"] = [said("m1", evil, T0)]
+        fake.routes["GET /session/..%2F..%2F..%2Fses_A/message"] = [answer("m1", evil, T0)]
         done = export(client, tmp_path / "out")
     written = [f.relative_to(tmp_path).parts for f in tmp_path.rglob("*") if f.is_file()]
     assert (done.written, done.warnings) == (len(written), [])
@@ -188,7 +188,7 @@ def test_an_id_is_no_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_what_did_not_change_is_neither_read_nor_written_again(tmp_path: Path, format: str) -> None:
+def test_unchanged_sessions_are_neither_read_nor_written_again(tmp_path: Path, format: str) -> None:
     sessions, messages, _ = forks()
     with serving(sessions, messages) as (client, fake):
         first = export(client, tmp_path, format=format)
@@ -201,7 +201,7 @@ def test_what_did_not_change_is_neither_read_nor_written_again(tmp_path: Path, f
     assert files(tmp_path) == before
 
 
-def test_a_refresh_reads_all_and_changes_no_content(tmp_path: Path) -> None:
+def test_a_refresh_reads_everything_and_changes_no_content(tmp_path: Path) -> None:
     sessions, messages, _ = forks()
     with serving(sessions, messages) as (client, _):
         export(client, tmp_path)
@@ -210,15 +210,15 @@ def test_a_refresh_reads_all_and_changes_no_content(tmp_path: Path) -> None:
     assert {name: body for name, (_, body) in files(tmp_path).items()} == before
 
 
-def test_a_session_that_went_on_is_written_again_and_no_other(tmp_path: Path) -> None:
-    sessions, messages = many(3)
+def test_only_the_session_that_continued_is_written_again(tmp_path: Path) -> None:
+    sessions, messages = make_sessions(3)
     with serving(sessions, messages) as (client, fake):
         export(client, tmp_path)
         before = files(tmp_path)
         sessions[1] |= {"cost": 0.03, "time": {"created": T0, "updated": T0 + 2 * DAY}}
         fake.routes["GET /session/ses_01/message"] = [
             *messages["ses_01"],
-            said("later", "ses_01", T0 + 2 * DAY, 0.02),
+            answer("later", "ses_01", T0 + 2 * DAY, 0.02),
         ]
         again = export(client, tmp_path)
     assert (again.unchanged, again.sessions) == (2, 3)
@@ -228,23 +228,23 @@ def test_a_session_that_went_on_is_written_again_and_no_other(tmp_path: Path) ->
     assert cost(tmp_path) == 0.05
 
 
-def test_a_message_that_was_unfinished_is_completed_by_the_next_export(tmp_path: Path) -> None:
+def test_the_next_export_completes_an_unfinished_message(tmp_path: Path) -> None:
     """Although the list of sessions says the same as before."""
-    half = said("m1", "ses_A", T0, None, time={"created": T0}, finish=None, tokens=None)
+    half = answer("m1", "ses_A", T0, None, time={"created": T0}, finish=None, tokens=None)
     with serving([wire_session("ses_A")], {"ses_A": [half]}) as (client, fake):
         export(client, tmp_path)
         assert ask(tmp_path, "select mark from {sessions}") == [(None,)]
         assert ask(tmp_path, "select outcome, cost from {messages}") == [("unfinished", None)]
-        fake.routes["GET /session/ses_A/message"] = [said("m1", "ses_A", T0, 0.5)]
+        fake.routes["GET /session/ses_A/message"] = [answer("m1", "ses_A", T0, 0.5)]
         assert export(client, tmp_path).unchanged == 0
         assert export(client, tmp_path).unchanged == 1
     assert ask(tmp_path, "select outcome, cost from {messages}") == [("succeeded", 0.5)]
 
 
-def test_messages_that_are_gone_go_from_the_export_too(tmp_path: Path) -> None:
+def test_deleted_messages_are_removed_from_the_export(tmp_path: Path) -> None:
     """As `usage` counts: what a session's messages cost is what is still there."""
     sessions = [wire_session("ses_A", cost=0.3)]
-    both = [said("m1", "ses_A", T0, 0.1), said("m2", "ses_A", T0 + DAY, 0.2)]
+    both = [answer("m1", "ses_A", T0, 0.1), answer("m2", "ses_A", T0 + DAY, 0.2)]
     with serving(sessions, {"ses_A": both}) as (client, fake):
         export(client, tmp_path)
         sessions[0]["cost"] = 0.1
@@ -253,8 +253,8 @@ def test_messages_that_are_gone_go_from_the_export_too(tmp_path: Path) -> None:
     assert cost(tmp_path) == 0.1
 
 
-def test_deleted_sessions_stay(tmp_path: Path) -> None:
-    sessions, messages = many(3)
+def test_deleted_sessions_stay_in_the_export(tmp_path: Path) -> None:
+    sessions, messages = make_sessions(3)
     with serving(sessions, messages) as (client, _):
         export(client, tmp_path)
     with serving(sessions[:1], messages) as (client, _):
@@ -262,9 +262,9 @@ def test_deleted_sessions_stay(tmp_path: Path) -> None:
     assert cost(tmp_path) == 0.03
 
 
-def test_two_machines_write_into_one_folder(tmp_path: Path) -> None:
+def test_two_machines_can_share_a_folder(tmp_path: Path) -> None:
     """One session that both know (imported) is there once, by whoever exported it last."""
-    sessions, messages = many(4)
+    sessions, messages = make_sessions(4)
     for at, (some, name) in enumerate([(sessions[:3], "one"), (sessions[2:], "two")] * 2):
         with serving(some, messages) as (client, _):
             done = export(client, tmp_path, source=name)
@@ -280,7 +280,7 @@ def test_two_machines_write_into_one_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("title", ["ses_P (fork #1)", "a new title"])
-def test_a_copy_is_marked_whichever_sessions_are_exported(tmp_path: Path, title: str) -> None:
+def test_copies_are_marked_whichever_sessions_are_exported(tmp_path: Path, title: str) -> None:
     """Exporting one of them later takes nothing back; the title of a fork may be anything."""
     sessions, messages, expected = forks()
     for session in sessions:
@@ -295,7 +295,7 @@ def test_a_copy_is_marked_whichever_sessions_are_exported(tmp_path: Path, title:
     assert told == [("ses_F1", "ses_P"), ("ses_F2", "ses_P")]
 
 
-def test_copies_can_be_told_by_their_key_alone(tmp_path: Path) -> None:
+def test_copies_can_be_recognized_by_their_key_alone(tmp_path: Path) -> None:
     """For what this server can't know: copies of messages of another machine."""
     sessions, messages, expected = forks()
     with serving(sessions, messages) as (client, _):
@@ -304,7 +304,7 @@ def test_copies_can_be_told_by_their_key_alone(tmp_path: Path) -> None:
     assert exact_sum(row[0] for row in ask(tmp_path, sql)) == expected["billed_total"]
 
 
-def test_an_original_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+def test_an_unreadable_original_is_a_warning(tmp_path: Path) -> None:
     sessions, messages, _ = forks()
     broken = (400, {}, json.dumps({"message": "Expected string"}).encode())
     with serving(sessions, messages | {"ses_P": broken}) as (client, _):
@@ -327,7 +327,7 @@ class InterruptingTransport(CannedTransport):
         return super().send(request)
 
 
-def test_forks_that_were_not_all_looked_for_are_no_answer() -> None:
+def test_an_interrupted_search_for_forks_returns_nothing() -> None:
     sessions, messages, _ = forks()
     with serving(sessions, messages) as (client, fake):
         transport = InterruptingTransport(fake.routes)
@@ -337,8 +337,8 @@ def test_forks_that_were_not_all_looked_for_are_no_answer() -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_an_interrupted_export_is_completed_by_the_next(tmp_path: Path, format: str) -> None:
-    sessions, messages = many(30)
+def test_the_next_export_completes_an_interrupted_one(tmp_path: Path, format: str) -> None:
+    sessions, messages = make_sessions(30)
     with serving(sessions, messages) as (client, fake):
         cache = history.Cache(tmp_path / "cache.db")
         history.messages(client, cache=cache)
@@ -359,10 +359,10 @@ def test_an_interrupted_export_is_completed_by_the_next(tmp_path: Path, format: 
         assert not [name for name in now if ".part" in name]
 
 
-def test_a_session_that_was_written_in_part_is_written_again(tmp_path: Path) -> None:
+def test_a_partly_written_session_is_written_again(tmp_path: Path) -> None:
     """Its own row comes last, so that nobody takes a part for the whole."""
     sessions = [wire_session("ses_A")]
-    with serving(sessions, {"ses_A": [said("m1", "ses_A", T0, parts=[RICH])]}) as (client, _):
+    with serving(sessions, {"ses_A": [answer("m1", "ses_A", T0, parts=[RICH])]}) as (client, _):
         (tmp_path / "parts").write_text("in the way")
         with pytest.raises(OSError, match="parts"):
             export(client, tmp_path)
@@ -374,16 +374,16 @@ def test_a_session_that_was_written_in_part_is_written_again(tmp_path: Path) -> 
     assert ask(tmp_path, "select count(*) from {tools}") == [(1,)]
 
 
-def test_a_refresh_that_was_interrupted_is_not_taken_for_done(tmp_path: Path) -> None:
+def test_an_interrupted_refresh_is_not_taken_for_complete(tmp_path: Path) -> None:
     """Although the list of sessions tells nothing new: a shell run isn't seen in it."""
-    before = [said("m1", "ses_A", T0, parts=[RICH])]
+    before = [answer("m1", "ses_A", T0, parts=[RICH])]
     with serving([wire_session("ses_A")], {"ses_A": before}) as (client, fake):
         export(client, tmp_path)
         (tools,) = tmp_path.glob("tools/*/*")
         tools.unlink()
         tools.mkdir()  # so that it can't be written
         more = [{**RICH, "id": "p2", "callID": "c2"}]
-        fake.routes["GET /session/ses_A/message"] = [*before, said("m2", "ses_A", T0, parts=more)]
+        fake.routes["GET /session/ses_A/message"] = [*before, answer("m2", "ses_A", T0, parts=more)]
         with pytest.raises(OSError, match="ses_A"):
             export(client, tmp_path, refresh=True)
         tools.rmdir()
@@ -393,9 +393,7 @@ def test_a_refresh_that_was_interrupted_is_not_taken_for_done(tmp_path: Path) ->
 
 @pytest.mark.parametrize("body", [b"", b"PAR1", b'{"mark": 5}', b"\xff"])
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_file_that_cannot_be_read_is_written_anew(
-    tmp_path: Path, body: bytes, format: str
-) -> None:
+def test_an_unreadable_file_is_written_again(tmp_path: Path, body: bytes, format: str) -> None:
     with serving([wire_session("ses_A")], {"ses_A": []}) as (client, _):
         export(client, tmp_path, format=format)
         (row,) = tmp_path.glob("sessions/*/*")
@@ -404,8 +402,8 @@ def test_a_file_that_cannot_be_read_is_written_anew(
         assert export(client, tmp_path, format=format).unchanged == 1
 
 
-def test_exports_at_the_same_time_leave_whole_files(tmp_path: Path) -> None:
-    sessions, messages = many(12)
+def test_simultaneous_exports_leave_complete_files(tmp_path: Path) -> None:
+    sessions, messages = make_sessions(12)
     with serving(sessions, messages) as (client, _):
         exporting = [threading.Thread(target=export, args=(client, tmp_path)) for _ in range(3)]
         for thread in exporting:
@@ -419,8 +417,8 @@ def test_exports_at_the_same_time_leave_whole_files(tmp_path: Path) -> None:
 # -- what can't be done ----------------------------------------------------------------------------
 
 
-def test_a_session_that_cannot_be_read_is_told_and_tried_again(tmp_path: Path) -> None:
-    sessions, messages = many(2)
+def test_an_unreadable_session_is_a_warning_and_is_tried_again(tmp_path: Path) -> None:
+    sessions, messages = make_sessions(2)
     broken = (400, {"content-type": "application/json"}, b'{"name":"BadRequest","data":{}}')
     with serving(sessions, messages | {"ses_01": broken}) as (client, fake):
         done = export(client, tmp_path)
@@ -431,14 +429,14 @@ def test_a_session_that_cannot_be_read_is_told_and_tried_again(tmp_path: Path) -
     assert cost(tmp_path) == 0.02
 
 
-def test_one_folder_takes_one_format(tmp_path: Path) -> None:
+def test_a_folder_contains_only_one_format(tmp_path: Path) -> None:
     with serving([wire_session("ses_A")], {}) as (client, _):
         export(client, tmp_path, format="jsonl")
         with pytest.raises(ValueError, match=r"has \.jsonl files: one folder takes one format"):
             export(client, tmp_path)
 
 
-def test_a_format_or_a_session_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_an_unknown_format_or_session_is_an_error(tmp_path: Path) -> None:
     with serving([], {}) as (client, fake):
         with pytest.raises(UnknownNameError, match="no format 'csv'"):
             export(client, tmp_path, format="csv")
@@ -450,7 +448,7 @@ def test_a_format_or_a_session_that_is_not_there_is_told(tmp_path: Path) -> None
     assert not [*tmp_path.iterdir()]
 
 
-def test_without_pyarrow_it_says_what_to_install(
+def test_without_pyarrow_the_error_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -478,7 +476,7 @@ def worked(shell: Shell, client: Client, request: pytest.FixtureRequest) -> Sequ
 
 @both_generations
 @pytest.mark.parametrize("format", FORMATS)
-def test_what_a_real_server_did_is_exported_with_its_magic(
+def test_the_magic_exports_a_real_servers_history(
     shell: Shell,
     client: Client,
     worked: Sequence[Session],
@@ -512,7 +510,7 @@ def test_what_a_real_server_did_is_exported_with_its_magic(
         ("out --all ses_1", "one of these"),
     ],
 )
-def test_what_cannot_be_meant_is_a_sentence(shell: Shell, line: str, told: str) -> None:
+def test_impossible_arguments_get_a_short_error(shell: Shell, line: str, told: str) -> None:
     failed = shell.fails(f"%oc_export {line}")
     assert isinstance(failed.error, UsageError)
     assert told in failed.text

@@ -112,7 +112,7 @@ def test_bars_are_the_first_key_and_their_parts_the_second() -> None:
     drawn(shown)
 
 
-def test_days_stand_on_a_time_axis_and_empty_ones_are_seen() -> None:
+def test_days_have_a_time_axis_with_gaps_for_empty_ones() -> None:
     frame = usage("day,model", call(T0, "m"), call(T0 + 3 * DAY, "m", cost=0.1))
     frame.attrs["tz"] = "Europe/Berlin"
     shown = history.chart(frame)
@@ -127,14 +127,14 @@ def test_days_stand_on_a_time_axis_and_empty_ones_are_seen() -> None:
     ("period", "step", "name"),
     [("week", 7 * DAY, "week of Dec 6"), ("month", 31 * DAY, "Nov")],
 )
-def test_weeks_and_months_too(period: str, step: int, name: str) -> None:
+def test_weeks_and_months_have_a_time_axis_too(period: str, step: int, name: str) -> None:
     first = T0 if period == "week" else int(datetime(2025, 10, 1).timestamp() * 1000)
     shown = history.chart(usage(period, call(first), call(first + step)))
     assert name in texts(shown)
     drawn(shown)
 
 
-def test_by_tool_calls_are_shown_for_no_cost_is_known() -> None:
+def test_usage_by_tool_is_drawn_as_calls() -> None:
     entry = UsageEntry(("bash",), "ses_1", calls=3, unknown=None)
     shown = history.chart(
         usage("tool", entry, UsageEntry(("read",), "ses_1", calls=5, unknown=None))
@@ -143,7 +143,7 @@ def test_by_tool_calls_are_shown_for_no_cost_is_known() -> None:
     assert {"Calls by tool", "8 calls in all", "5", "3"} <= {*texts(shown)}
 
 
-def test_what_is_unknown_is_said_and_has_no_bar() -> None:
+def test_unknown_costs_have_a_note_and_no_bar() -> None:
     shown = history.chart(
         usage("model", call("m", cost=1.0), call("n", cost=None), call("n", cost=None))
     )
@@ -154,45 +154,45 @@ def test_what_is_unknown_is_said_and_has_no_bar() -> None:
     assert "2 calls of unknown usage" in shown.alt
 
 
-def test_a_cost_of_nothing_is_not_unknown() -> None:
+def test_a_cost_of_0_is_not_unknown() -> None:
     shown = history.chart(usage("model", call("free", cost=0.0)))
     assert "$0" in texts(shown)
     assert "unknown" not in texts(shown)
 
 
-def test_copies_that_were_left_out_are_said() -> None:
+def test_a_note_counts_copies_left_out() -> None:
     shown = history.chart(usage("model", call("m"), call("m", cost=None, copies=4, calls=0)))
     assert "4 calls that forks copied left out." in texts(shown)
 
 
-def test_more_bars_than_can_be_read_are_told_in_words() -> None:
+def test_a_note_counts_bars_not_drawn() -> None:
     entries = [call(f"p{n}", cost=float(n)) for n in range(1, 31)]
     shown = history.chart(usage("project", *entries))
     assert labels(shown) == [f"p{n}" for n in range(30, 10, -1)]
     assert "10 bars more, of $55.00, not drawn." in texts(shown)
 
 
-def test_more_parts_than_colours_stand_together() -> None:
+def test_parts_without_a_color_of_their_own_are_merged() -> None:
     shown = history.chart(usage("day,model", *(call(T0, f"m{n}", cost=1.0) for n in range(12))))
     assert "all others" in texts(shown)
     assert len(colours(shown)) == 7
     assert max(b.get_y() + b.get_height() for b in bars(shown)) == 12
 
 
-def test_sessions_of_the_same_title_are_told_apart() -> None:
+def test_sessions_with_the_same_title_have_different_labels() -> None:
     frame = usage("session", call("ses_abcdef", cost=2.0), call("ses_uvwxyz"), call("ses_3"))
     frame.insert(1, "title", pd.array(["Practice", "Practice", "Work"], dtype="string"))
     assert labels(history.chart(frame)) == ["Practice …abcdef", "Practice …uvwxyz", "Work"]
 
 
-def test_what_has_no_date_is_said() -> None:
+def test_a_note_counts_usage_without_a_date() -> None:
     shown = history.chart(usage("day", call(T0), call(None, cost=0.25)))
     assert len(bars(shown)) == 1
     assert "$0.25 without a date not shown." in texts(shown)
 
 
 @pytest.mark.parametrize("keys", ["model", "day", "agent,model"])
-def test_nothing_can_be_drawn(keys: str) -> None:
+def test_empty_usage_can_be_drawn(keys: str) -> None:
     shown = history.chart(usage(keys))
     assert "nothing in this time" in texts(shown)
     drawn(shown)
@@ -204,7 +204,7 @@ def test_a_total_is_one_bar() -> None:
     assert texts(shown)[0] == "Cost"
 
 
-def test_any_column_of_numbers_can_be_drawn() -> None:
+def test_any_numeric_column_can_be_drawn() -> None:
     frame = usage("model", call("m"))
     assert "30 tokens in all" in texts(history.chart(frame, "cache_read"))
     assert any("0 to 1" in t for t in texts(history.chart(frame, "cache_share")))
@@ -214,7 +214,7 @@ def test_any_column_of_numbers_can_be_drawn() -> None:
 
 
 @pytest.mark.parametrize("value", ["cache_share", "sessions", "gap"])
-def test_what_does_not_add_up_is_not_stacked(value: str) -> None:
+def test_columns_that_do_not_add_up_are_not_stacked(value: str) -> None:
     with pytest.raises(ValueError, match=f"{value} can't be stacked"):
         history.chart(usage("agent,model", call("build", "m")), value)
 
@@ -223,7 +223,7 @@ STRANGE = ["costs $5 or $6", "日本語", "a\nb\x00c\u202e", "x" * 300, "", "_{^
 
 
 @pytest.mark.parametrize("name", STRANGE)
-def test_a_name_may_be_anything(name: str) -> None:
+def test_any_name_can_be_drawn(name: str) -> None:
     shown = history.chart(usage("agent,model", call(name, name), call("b", name), call("b", "c")))
     assert all(len(label) <= 38 for label in labels(shown))
     assert not any(t.get_parse_math() for t in shown.findobj(mpl.text.Text))
@@ -257,7 +257,7 @@ def context(*messages: Message, **told: Any) -> Any:
     )
 
 
-def test_context_stands_step_by_step_by_where_it_came_from() -> None:
+def test_context_is_drawn_per_step_and_source() -> None:
     shown = context(
         prompt(0, "Fix the login test"),
         step(1, 1000),
@@ -281,13 +281,13 @@ def test_context_stands_step_by_step_by_where_it_came_from() -> None:
     drawn(shown)
 
 
-def test_a_step_of_unknown_usage_is_a_question_mark() -> None:
+def test_a_step_of_unknown_usage_has_a_question_mark() -> None:
     shown = context(prompt(0, "hi"), step(1, 1000), step(2, None))
     assert "?" in texts(shown)
     assert "1 step of unknown usage: no bar." in texts(shown)
 
 
-def test_a_compaction_is_marked_behind_its_step() -> None:
+def test_a_compaction_is_marked_after_its_step() -> None:
     shown = context(step(1, 1000), step(2, 9000, summary=True), step(3, 100))
     (mark,) = [line for line in shown.axes[0].lines if line.get_color() == picture.RED]
     assert mark.get_xdata()[0] == 2.5
@@ -295,7 +295,7 @@ def test_a_compaction_is_marked_behind_its_step() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 400])
-def test_a_session_may_be_empty_or_long(count: int) -> None:
+def test_empty_and_long_sessions_can_be_drawn(count: int) -> None:
     shown = context(*(step(n, n) for n in range(1, count + 1)))
     assert len(bars(shown)) == count
     assert any(t.startswith(f"{count} step") for t in texts(shown))
@@ -343,7 +343,7 @@ def test_a_subagents_lane_is_below_the_call_that_started_it() -> None:
     drawn(shown)
 
 
-def test_calls_at_the_same_time_stand_below_each_other() -> None:
+def test_simultaneous_calls_have_separate_rows() -> None:
     shown = timeline_from_frame(
         spans(*(span("tool", n, 1000 + n) for n in range(3)), span("tool", 1001, 1500))
     )
@@ -366,12 +366,12 @@ def test_waiting_is_drawn_over_its_call() -> None:
     assert not any("does not store" in t for t in texts(shown))
 
 
-def test_that_waiting_is_not_known_is_said() -> None:
+def test_a_note_says_that_waiting_times_are_unknown() -> None:
     shown = timeline_from_frame(spans(span("tool", 0, 2000)))
     assert "How long permissions were waited for, the server does not store." in texts(shown)
 
 
-def test_a_long_pause_is_cut_out_and_told() -> None:
+def test_a_long_pause_is_cut_out_and_labeled() -> None:
     hour = 3_600_000
     shown = timeline_from_frame(spans(span("tool", 0, 2000), span("tool", hour, hour + 2000)))
     assert "1 h later" not in texts(shown)
@@ -382,7 +382,7 @@ def test_a_long_pause_is_cut_out_and_told() -> None:
     assert any("4 s at work" in t for t in texts(shown))
 
 
-def test_what_has_no_end_is_pale_and_told() -> None:
+def test_bars_without_an_end_are_pale_and_have_a_note() -> None:
     shown = timeline_from_frame(
         spans(span("tool", 0, None, status="running"), span("step", 0, 9000))
     )
@@ -391,14 +391,14 @@ def test_what_has_no_end_is_pale_and_told() -> None:
     assert "1 without an end: pale, drawn as far as anything is known." in texts(shown)
 
 
-def test_a_clock_that_ran_backwards_breaks_nothing() -> None:
+def test_a_clock_running_backwards_breaks_nothing() -> None:
     shown = timeline_from_frame(spans(span("tool", 5000, 1000), span("step", 0, 9000)))
     assert all(b.get_width() > 0 for b in bars(shown))
     assert all(0 <= b.get_x() <= 1 for b in bars(shown))
 
 
 @pytest.mark.parametrize("status", ["failed", "aborted", "interrupted"])
-def test_what_failed_is_red(status: str) -> None:
+def test_failures_are_red(status: str) -> None:
     shown = timeline_from_frame(
         spans(span("step", 0, 1000, status=status), span("tool", 0, 9, status="error"))
     )
@@ -406,13 +406,13 @@ def test_what_failed_is_red(status: str) -> None:
     assert "failed, stopped or declined" in texts(shown)
 
 
-def test_nothing_happened() -> None:
+def test_an_empty_timeline_can_be_drawn() -> None:
     shown = timeline_from_frame(spans())
     assert texts(shown)[0] == "Timeline: nothing happened"
     drawn(shown)
 
 
-def test_clock_times_are_those_of_a_zone() -> None:
+def test_times_are_local_to_the_time_zone() -> None:
     shown = timeline_from_frame(spans(span("tool", 0, 2000)), tz="Asia/Tokyo")
     assert any("2025-11-29 09:00:00 (Asia/Tokyo)" in t for t in texts(shown))
 
@@ -420,7 +420,7 @@ def test_clock_times_are_those_of_a_zone() -> None:
 # -- spans -----------------------------------------------------------------------------------------
 
 
-def test_waiting_begins_with_its_call_and_takes_as_long_as_was_measured() -> None:
+def test_waiting_starts_with_its_call_and_lasts_as_measured() -> None:
     run = turn(answer(tool(start=1200, end=3000)))
     settled = (
         SettledRequest(permission(), "always", waited=0.5),
@@ -438,7 +438,7 @@ def test_waiting_begins_with_its_call_and_takes_as_long_as_was_measured() -> Non
 
 
 @pytest.mark.parametrize("name", SPANS)
-def test_help_and_page_tell_every_column_of_spans(name: str) -> None:
+def test_help_and_page_list_every_column_of_spans(name: str) -> None:
     column = SPANS[name]
     told = (Path(__file__).parents[2] / "notebooks" / "columns.md").read_text(encoding="utf-8")
     assert f"{name} ({column.dtype}): {column.about}" in str(history.spans.__doc__)
@@ -469,13 +469,13 @@ def test_no_global_state_is_used_or_changed() -> None:
     )
 
 
-def test_a_picture_looks_the_same_whatever_style_is_set() -> None:
+def test_pictures_do_not_depend_on_the_current_style() -> None:
     plain = drawn(history.chart(usage("model", call("m"))))
     with mpl.rc_context({"figure.facecolor": "black", "font.size": 30, "text.color": "white"}):
         assert drawn(history.chart(usage("model", call("m")))) == plain
 
 
-def test_a_picture_says_in_words_what_it_shows(tmp_path: Path) -> None:
+def test_a_picture_has_a_description_in_words(tmp_path: Path) -> None:
     shown = history.chart(usage("model", call("m")))
     assert repr(shown) == ("<Picture: Cost by model. $0.50 in all · USD as the server stored it>")
     shown.savefig(tmp_path / "usage.svg")
@@ -497,12 +497,12 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("colour", [picture.INK, picture.FAINT, picture.RED])
-def test_words_can_be_read_on_their_card(colour: str) -> None:
+def test_texts_have_enough_contrast(colour: str) -> None:
     assert contrast(colour, picture.CARD) >= 4.5
 
 
 @pytest.mark.parametrize("colour", [picture.BLUE, picture.PURPLE, picture.RED])
-def test_words_on_bars_can_be_read(colour: str) -> None:
+def test_texts_on_bars_have_enough_contrast(colour: str) -> None:
     assert contrast(colour, picture.CARD) >= 4.5
 
 
@@ -543,7 +543,7 @@ def test_a_live_turn_knows_how_long_its_subagent_waited(client: Client, session:
     drawn(history.timeline(client, done))
 
 
-def test_a_turn_has_none_of_the_spans_of_another(client: Client, session: Session) -> None:
+def test_a_turn_has_only_its_own_spans(client: Client, session: Session) -> None:
     played(client, session, "#task #text 3")
     second = played(client, session, "#text 3")
     found = history.spans(client, second)
@@ -575,7 +575,7 @@ def test_a_session_has_a_picture_of_its_context(shell: Shell) -> None:
     drawn(shown)
 
 
-def test_usage_is_shown_and_returned(shell: Shell) -> None:
+def test_plotted_usage_is_displayed_and_returned(shell: Shell) -> None:
     shell.run("%oc_prompt --new #text 3")
     session = shell.run("%oc_session").value
     seen = shell.run(f"frame = %oc_usage --by model --session {session.id} --plot")
@@ -587,7 +587,7 @@ def test_usage_is_shown_and_returned(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("line", ["%oc_usage --plot", "%oc_timeline", "%oc_context"])
-def test_without_matplotlib_it_says_what_to_install(
+def test_without_matplotlib_the_error_says_what_to_install(
     shell: Shell, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shell.run("%oc_new x")
@@ -613,13 +613,13 @@ def test_a_broken_matplotlib_is_not_called_missing(
 
 
 @pytest.mark.parametrize("line", ["%oc_timeline", "%oc_context"])
-def test_without_a_session_it_says_what_to_do(shell: Shell, line: str) -> None:
+def test_without_a_session_the_error_says_what_to_do(shell: Shell, line: str) -> None:
     failed = shell.fails(line)
     assert isinstance(failed.error, UsageError)
     assert "%oc_new" in failed.text
 
 
-def test_the_number_of_turns_is_checked(shell: Shell) -> None:
+def test_a_number_of_turns_below_1_is_refused(shell: Shell) -> None:
     shell.run("%oc_new x")
     failed = shell.fails("%oc_timeline x --last 0")
     assert isinstance(failed.error, UsageError)
