@@ -110,7 +110,7 @@ def test_a_session_of_unknown_cost_is_said_to_be_one(caplog: pytest.LogCaptureFi
         (session,) = client.sessions()
         limits = add_session_ceiling(client, session, Limits(session=0.01))
     assert limits.ceilings[0].spent == 0
-    assert f"What session {session.id} cost before is unknown" in caplog.text
+    assert f"The earlier cost of session {session.id} is unknown" in caplog.text
 
 
 def said(n: int, at: int, text: str = "same") -> Message:

@@ -82,7 +82,7 @@ def test_a_session_at_work_is_not_reverted() -> None:
     routes = v1_routes(message=TALK, status={"ses_root01": {"type": "busy"}})
     with CannedTransport(routes) as fake, Client(fake.url, transport=fake) as client:
         for change in (edit.revert, edit.unrevert, edit.compact):
-            with pytest.raises(SessionBusyError, match="is at work"):
+            with pytest.raises(SessionBusyError, match="is busy"):
                 change(client, ROOT)
         assert not [s for s in fake.seen if s.method == "POST"]
 
@@ -122,7 +122,7 @@ def test_a_revert_takes_files_back_and_unrevert_brings_them_forward(
     forward = value(shell, "%oc_unrevert")
     assert forward.confirmed
     assert notes.read_text().startswith("goodbye")
-    assert "nothing was taken back" in value(shell, "%oc_unrevert").what
+    assert "no revert to undo" in value(shell, "%oc_unrevert").what
 
 
 def test_a_revert_is_made_final_by_the_next_prompt_on_1_x(shell: Shell, client: Client) -> None:
@@ -141,7 +141,7 @@ def test_a_session_is_summed_up(shell: Shell, client: Client) -> None:
     shell.run("%oc_prompt #text 3")
     done = value(shell, "%oc_compact")
     assert done.confirmed
-    assert "summed up by practice/scripted" in done.what
+    assert "summarized by practice/scripted" in done.what
     assert any(m.summary for m in client.messages(done.session))
 
 

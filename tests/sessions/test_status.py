@@ -230,7 +230,7 @@ def test_a_retry_of_2_x_is_over_when_something_comes(since: str) -> None:
 def test_a_log_that_can_not_be_read_leaves_a_session_running_and_says_so(lines: Any) -> None:
     standing, _ = read_of_2_x(*lines, retry=RETRIED)
     assert (standing.state, standing.error) == ("running", "")
-    assert "whether it waits for a retry could not be read" in standing.evidence
+    assert "its log could not be checked for a retry" in standing.evidence
 
 
 def test_a_log_is_read_only_of_a_step_that_had_a_retry() -> None:
