@@ -597,13 +597,7 @@ QUARTER = {"start": T0, "end": T0 + 250}
 def test_tool_calls_are_rows_with_their_unchanged_input() -> None:
     arguments = {"command": "ls", "nested": [{"a": 1}]}
     parts = [
-        tool(
-            T0,
-            input=arguments,
-            output="x",
-            metadata={"exit": 3},
-            time={"start": T0, "end": T0 + 250},
-        ),
+        tool(T0, input=arguments, output="x", metadata={"exit": 3}, time=QUARTER),
         tool(T0 + 1, status="error", error="No."),
         tool(T0 + 2, status="running"),
     ]
