@@ -47,11 +47,13 @@ class IncrementalMarkdown:
             self._source = self._html = ""
         rest = text[len(self._source) :]
         tokens = _parser().parse(rest)
-        last = _tops(tokens)[-1:]
-        if last and last[0] > 0:
-            self._html += _html(tokens[: last[0]])
-            self._source += rest[: _offset(rest, tokens[last[0]])]
-            tokens = tokens[last[0] :]
+        # A line that isn't complete may still join the block above: "1" can become "1. one".
+        whole_lines = rest.count("\n")
+        last = next((n for n in reversed(_tops(tokens)) if _line(tokens[n]) < whole_lines), 0)
+        if last > 0:
+            self._html += _html(tokens[:last])
+            self._source += rest[: _offset(rest, tokens[last])]
+            tokens = tokens[last:]
         return self._html + _html(tokens)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings
+from hypothesis import example, strategies as st
 
 from opencode_magics.notebook.markdown import IncrementalMarkdown, cut, render
 
@@ -96,6 +96,7 @@ TEXT = st.lists(LINES, max_size=14).map("\n".join)
 
 @settings(max_examples=300)
 @given(TEXT, st.lists(st.integers(0, 120), max_size=6))
+@example("- item\n1. one\n\n1. one", [16])  # its last line is still "1", a paragraph
 def test_a_growing_text_renders_like_the_complete_one(text: str, stops: list[int]) -> None:
     growing = IncrementalMarkdown()
     for stop in sorted(stops):
