@@ -6,7 +6,7 @@ import re
 
 import pytest
 from hypothesis import example, given, settings
-from hypothesis import example, strategies as st
+from hypothesis import strategies as st
 
 from opencode_magics.notebook.markdown import IncrementalMarkdown, cut, render
 
