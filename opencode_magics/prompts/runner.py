@@ -68,25 +68,25 @@ def follow(
 
 
 def _stop(run: Run, show: Callable[[Turn, str], object]) -> str:
-    """Stop the turn and say how it ended. Another interrupt doesn't wait for the proof."""
+    """Stop the turn and describe the outcome. A second interrupt skips the wait for it."""
     if not run.sent:
         return "Stopped; the prompt had not been sent."
     try:
-        run.abort_in_background()  # before anything that a second interrupt could cut short
+        run.abort_in_background()  # first, so that a second interrupt can't prevent it
         show(run.turn, "Stopping the turn on the server.")
         run.abort()
     except KeyboardInterrupt:
-        run.leave("the stop was not waited for")
+        run.leave("the cell did not wait for the stop")
     match run.turn.outcome:
         case "aborted":
             return "Stopped; the turn is aborted on the server."
         case "unknown":
             return (
-                f"Stopped here; whether session {run.turn.session} still works on the server is "
-                "not known."
+                f"The cell is stopped; session {run.turn.session} may still be running on the "
+                "server."
             )
         case outcome:
-            return f"Stopped; the turn had {outcome} before."
+            return f"Stopped; the turn had already ended ({outcome})."
 
 
 def dispatch(run: Run) -> Turn:
@@ -103,10 +103,11 @@ def dispatch(run: Run) -> Turn:
 
 
 def raise_for_outcome(turn: Turn) -> None:
-    """Raise if the turn did not end as a turn should.
+    """Raise if the turn did not succeed.
 
     Raises:
-        TurnError: It failed, was interrupted, or stopped for a limit; or nobody knows.
+        TurnError: The turn failed, was interrupted or was stopped for a limit, or its outcome is
+            unknown.
     """
     if turn.stopped:
         raise TurnError(f"The turn was stopped: {turn.stopped}.", _STOPPED, turn=turn)
@@ -117,16 +118,16 @@ def raise_for_outcome(turn: Turn) -> None:
     raise TurnError(f"{what}{why}.", todo.format(session=turn.session), turn=turn)
 
 
-_STOPPED = "What it did until then is in its turn: %oc_turn. %config OpenCodeMagics has the limits."
+_STOPPED = "%oc_turn shows what it did until then. %config OpenCodeMagics shows the limits."
 _ENDINGS = {
-    "failed": ("The turn failed", "What was received is in its turn: %oc_turn."),
+    "failed": ("The turn failed", "%oc_turn shows what was received."),
     "interrupted": (
         "The turn was cut off",
-        "What was received is in its turn: %oc_turn. Look at what it did before you send it again.",
+        "%oc_turn shows what was received. Check what it did before you send the prompt again.",
     ),
     "unknown": (
-        "It is not known how the turn ended",
-        "It may still run. Look at session {session} before you send it again.",
+        "The outcome of the turn is unknown",
+        "It may still be running. Check session {session} before you send the prompt again.",
     ),
 }
 
@@ -139,7 +140,7 @@ def callback_runner(
     on_update: Callable[[Turn], object] | None = None,
     timeout: float | None = None,
 ) -> TurnRunner:
-    """Return a runner that calls functions of the callback_runner; one that raises stops the turn.
+    """Return a runner that calls the caller's functions; one that raises stops the turn.
 
     Args:
         answers: Answers permissions and questions.

@@ -16,11 +16,12 @@ from IPython.core.error import UsageError
 from support.generations import both_generations
 from support.histories import T0, asked, forks, many, said, serving, usage, wire_session
 from support.ipython_shell import Shell, is_short_error
+from support.transport import CannedTransport
 
 from opencode_magics import history
 from opencode_magics.client.client import Client
 from opencode_magics.core.model import Session
-from opencode_magics.dialects.base import Reply
+from opencode_magics.dialects.base import Reply, Request
 from opencode_magics.errors import MissingPackageError, UnknownNameError
 from opencode_magics.history import Exported
 from opencode_magics.history.frames import FRAME_KINDS, SESSIONS
@@ -315,38 +316,36 @@ def test_an_original_that_cannot_be_read_is_said(tmp_path: Path) -> None:
 # -- interrupted -----------------------------------------------------------------------------------
 
 
-class Interrupted(Client):
-    """A client that is interrupted while it reads one of many sessions."""
+class InterruptingTransport(CannedTransport):
+    """A transport that is interrupted while it reads the messages of one of many sessions."""
 
     at = ""
 
-    def message_pages(self, session: Session) -> tuple[Reply, ...]:
-        if session.id == self.at:
+    def send(self, request: Request) -> Reply:
+        if request.path == f"/session/{self.at}/message":
             raise KeyboardInterrupt
-        return super().message_pages(session)
+        return super().send(request)
 
 
 def test_forks_that_were_not_all_looked_for_are_no_answer() -> None:
     sessions, messages, _ = forks()
-    with (
-        serving(sessions, messages) as (client, _),
-        Interrupted(client.url, directory="/work/p") as stopped,
-    ):
-        stopped.at = "ses_F2"
+    with serving(sessions, messages) as (client, fake):
+        transport = InterruptingTransport(fake.routes)
+        transport.at = "ses_F2"
         with pytest.raises(KeyboardInterrupt):
-            history.forks(stopped, client.sessions(), cache=False)
+            history.forks(client.over(transport), client.sessions(), cache=False)
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_an_interrupted_export_is_completed_by_the_next(tmp_path: Path, format: str) -> None:
     sessions, messages = many(30)
-    with serving(sessions, messages) as (client, _):
+    with serving(sessions, messages) as (client, fake):
         cache = history.Cache(tmp_path / "cache.db")
         history.messages(client, cache=cache)
-        with Interrupted(client.url, directory="/work/p") as stopped:
-            stopped.at = "ses_17"
-            with pytest.raises(KeyboardInterrupt):
-                export(stopped, tmp_path / "out", format=format, cache=cache)
+        transport = InterruptingTransport(fake.routes)
+        transport.at = "ses_17"
+        with pytest.raises(KeyboardInterrupt):
+            export(client.over(transport), tmp_path / "out", format=format, cache=cache)
         half = files(tmp_path / "out")
         assert {Path(f).stem for f in half if f.startswith("sessions/")} == {
             f"ses_{n:02}" for n in range(17)

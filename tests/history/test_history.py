@@ -15,8 +15,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from support.fake_server import DISCONNECT, FakeServer, v2_routes
+from support.fake_server import DISCONNECT, v2_routes
 from support.histories import T0, Wire, asked, forks, many, said, serving, tool, usage, wire_session
+from support.transport import CannedTransport
 
 from opencode_magics import history, tables
 from opencode_magics.client.client import Client
@@ -1016,8 +1017,8 @@ def test_usage_is_added_up_where_no_price_can_be_read() -> None:
     listed = {"data": [here | {"time": {"created": T0, "updated": T0}, "cost": 0.5}], "cursor": {}}
     gone = (404, {}, b"no such route")
     with (
-        FakeServer(v2_routes(sessions=listed) | {"GET /api/model": gone}) as fake,
-        Client(fake.url, directory="/work/p") as client,
+        CannedTransport(v2_routes(sessions=listed) | {"GET /api/model": gone}) as fake,
+        Client(fake.url, transport=fake, directory="/work/p") as client,
     ):
         found = usage(client)
     assert found.attrs["total"]["cost"] == 0.5
@@ -1036,10 +1037,10 @@ def test_g2_13_rows_of_2_x_keep_their_kind_model_and_cost() -> None:
     before = {None: None, "c1": "c0", "c2": "c1"}
     page = lambda seen: pages[before[seen.query.get("cursor")]]  # noqa: E731
     with (
-        FakeServer(
+        CannedTransport(
             v2_routes(sessions=listed) | {route: page, "GET /api/model": {"data": []}}
         ) as fake,
-        Client(fake.url, directory="/work/p") as client,
+        Client(fake.url, transport=fake, directory="/work/p") as client,
     ):
         found = history.messages(client, ["ses_root01"], cache=False)
         used = history.usage(client, "model", sessions=["ses_root01"], cache=False)

@@ -450,7 +450,7 @@ def test_an_interrupt_stops_a_replay(alone: Shell, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Replay, "listen", interrupt)
     shown = alone.fails(f"%oc_replay {RECORDINGS}/v1/text.jsonl")
     assert isinstance(shown.error, TurnInterrupted)
-    assert "The replay is stopped" in shown.text
+    assert "The replay was stopped" in shown.text
     assert alone.run("%oc_turn").value.outcome == "unknown"
 
 

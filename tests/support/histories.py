@@ -12,6 +12,7 @@ from opencode_magics import history
 from opencode_magics.client.client import Client
 from support.fake_server import FakeServer, v1_routes
 from support.recorded_flows import case
+from support.transport import CannedTransport
 
 MINUTE = 60_000
 
@@ -58,8 +59,8 @@ def serving(
     told |= {f"GET /session/{s['id']}": s for s in sessions}
     told["GET /experimental/session"] = list(sessions)
     with (
-        FakeServer(v1_routes(sessions=list(sessions), **routes) | told) as fake,
-        Client(fake.url, directory="/work/p") as client,
+        CannedTransport(v1_routes(sessions=list(sessions), **routes) | told) as fake,
+        Client(fake.url, transport=fake, directory="/work/p") as client,
     ):
         yield client, fake
 
