@@ -214,7 +214,7 @@ def test_a_prompt_in_a_new_session_is_answered(client: Client, workspace: Path) 
     assert (turn.text, turn.outcome) == ("word0 word1 word2", "succeeded")
     assert client.session(turn.session).title == "From Python"
     assert states[-1] == turn
-    assert len({id(state) for state in states}) == len(states) > 1
+    assert len({id(state) for state in states}) == len(states)
 
 
 @both_generations
@@ -373,6 +373,7 @@ def test_after_a_timeout_the_turn_goes_on_and_can_be_followed(
     states: list[Turn] = []
     turn = opencode_magics.follow(client, session.id, on_update=states.append)
     assert (turn.outcome, turn.prompt) == ("succeeded", left.prompt)
+    assert len(states) > 1
     assert states[-1] == turn
 
 
