@@ -1,8 +1,8 @@
-"""Tables of columns, and values as DataFrames by them: one loop for every frame of the house.
+"""Column definitions, and the code that builds every DataFrame of this package from them.
 
-A column is its dtype, how a value is read from a row, and what it means; docstrings and the page
-of columns tell the same. Rows become lists column by column (`taken`), so that nothing but the
-columns is kept of a long history; pandas is imported when the first frame is built.
+A column has a dtype, a function that reads its value from a row, and a description, which
+docstrings and notebooks/columns.md repeat. `lists_from_rows` turns rows into one list per column,
+so that a long history needs no memory for rows. pandas is imported when the first frame is built.
 """
 
 from __future__ import annotations
@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 
 
 class Column(NamedTuple):
-    """A column: dtype, how it is read from a row, what it is (unit and source).
+    """A column of a frame.
 
-    `long` says that its texts are worth packing away while others are still read.
+    Attributes:
+        dtype: One of the dtypes below.
+        read: Reads the value from a row.
+        about: Description with unit and source.
+        long: Whether the texts are long enough to pack them while other sessions are being read.
     """
 
     dtype: str
@@ -28,7 +32,7 @@ class Column(NamedTuple):
 
 
 Columns = Mapping[str, Column]
-ColumnLists = dict[str, Any]  # columns: lists, or `Packed` texts
+ColumnLists = dict[str, Any]  # a list or `PackedTexts` per column name
 
 TIME = "datetime64[ms, UTC]"
 DAY = "datetime64[ms]"
@@ -44,31 +48,31 @@ OBJECT = "object"
 
 
 def lists_from_rows(columns: Columns, rows: Iterable[Any]) -> ColumnLists:
-    """The values of rows, column by column."""
+    """Return a list of values per column."""
     rows = list(rows)
     return {name: [column.read(row) for row in rows] for name, column in columns.items()}
 
 
 class PackedTexts:
-    """A growing column of texts, packed as pandas keeps them: so they are never held twice."""
+    """A growing text column in pandas' own storage, so that no text is in memory twice."""
 
     def __init__(self) -> None:
         self._packed: list[pd.Series] = []
         self._new: list[str | None] = []
 
     def extend(self, values: Iterable[str | None]) -> None:
-        """Add texts at the end."""
+        """Append texts."""
         self._new.extend(values)
-        if len(self._new) > _AT_ONCE:
+        if len(self._new) > _PACK_AFTER:
             self._pack()
 
     def cut(self, rows: int) -> None:
-        """Keep only so many."""
+        """Keep only the first `rows` texts."""
         self._pack()
         self._packed = [self.series().iloc[:rows]]
 
     def series(self) -> pd.Series:
-        """The column."""
+        """Return the column."""
         import pandas as pd
 
         self._pack()
@@ -82,27 +86,27 @@ class PackedTexts:
         import pandas as pd
 
         packed = pd.Series(self._new, dtype=TEXT)
-        # No interrupt comes in between these two.
+        # One assignment, so that an interrupt can't separate the two.
         self._packed, self._new = [*self._packed, packed], []
 
 
-_AT_ONCE = 2_000
+_PACK_AFTER = 2_000  # texts
 
 
 def empty_lists(columns: Columns) -> ColumnLists:
-    """Columns without rows, to be extended."""
+    """Return empty columns that can be extended."""
     return {name: PackedTexts() if column.long else [] for name, column in columns.items()}
 
 
 def frame_from_lists(columns: Columns, lists: ColumnLists) -> pd.DataFrame:
-    """A frame of columns; the lists are emptied on the way, so that nothing is held twice."""
+    """Build a frame; `lists` is emptied meanwhile, so that no column is in memory twice."""
     import pandas as pd
 
     return pd.DataFrame({n: _array(c.dtype, lists.pop(n)) for n, c in columns.items()}, copy=False)
 
 
 def frame_from_rows(columns: Columns, rows: Iterable[Any]) -> pd.DataFrame:
-    """A frame with one row per value, in the order given."""
+    """Build a frame with one row per item, in order."""
     return frame_from_lists(columns, lists_from_rows(columns, rows))
 
 
@@ -114,11 +118,11 @@ def _array(dtype: str, values: Any) -> Any:
         return values.series().array
     match dtype:
         case "datetime64[ms, UTC]":
-            times, missing = _whole_numbers(values)
+            times, missing = _integers(values)
             times[missing] = np.iinfo(np.int64).min  # NaT
             return pd.DatetimeIndex(times.view("datetime64[ms]")).tz_localize("UTC")
         case "Int64":
-            return pd.arrays.IntegerArray(*_whole_numbers(values))
+            return pd.arrays.IntegerArray(*_integers(values))
         case "Float64":
             numbers = np.array(values, dtype=np.float64)  # None becomes NaN
             return pd.arrays.FloatingArray(numbers, np.isnan(numbers))
@@ -126,26 +130,26 @@ def _array(dtype: str, values: Any) -> Any:
             names = [v for v in dict.fromkeys(values) if v is not None]
             code = {None: -1} | {name: n for n, name in enumerate(names)}
             codes = np.fromiter(map(code.__getitem__, values), np.int32, len(values))
-            # Categories are strings even where there are none.
+            # Categories have a string dtype even if there are none.
             return pd.Categorical.from_codes(codes, pd.Index(names, dtype=TEXT))
         case "object":
-            return pd.Series(values, dtype=dtype)  # an array of dicts would be taken for columns
+            return pd.Series(values, dtype=dtype)  # pandas would read an array of dicts as columns
         case _:
             return pd.array(values, dtype=dtype)
 
 
-def _whole_numbers(values: Sequence[int | None]) -> tuple[Any, Any]:
-    """Whole numbers as an array, and where there are none; absurd ones count as none."""
+def _integers(values: Sequence[int | None]) -> tuple[Any, Any]:
+    """Return an int64 array and a mask of missing values; what int64 can't hold is missing."""
     import numpy as np
 
     with suppress(OverflowError):
-        read = np.array(values, dtype=np.float64)  # the fastest way past None, which becomes NaN
-        missing = np.isnan(read)
-        if np.abs(read[~missing]).max(initial=0) < 2**53:  # up to there they are exact
-            read[missing] = 0
-            return read.astype(np.int64), missing
-    fitting = [None if v is None or abs(v) >= 2**63 else v for v in values]
+        floats = np.array(values, dtype=np.float64)  # fastest conversion of None, to NaN
+        missing = np.isnan(floats)
+        if np.abs(floats[~missing]).max(initial=0) < 2**53:  # floats are exact below this
+            floats[missing] = 0
+            return floats.astype(np.int64), missing
+    in_range = [None if v is None or abs(v) >= 2**63 else v for v in values]
     return (
-        np.array([v or 0 for v in fitting], dtype=np.int64),
-        np.array([v is None for v in fitting], dtype=bool),
+        np.array([v or 0 for v in in_range], dtype=np.int64),
+        np.array([v is None for v in in_range], dtype=bool),
     )

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ..core.model import Session
+    from ..prompts.ask import Notice, PromptRequest
     from ..sessions.commands import CommandReceipt, Dispatched
 
 
@@ -91,17 +92,17 @@ class CommandMagics(TurnMagics):
             receipt = %oc_command --isolated --fork review greet.py
             receipt
         """
-        options, text = self._parse(line, cell)
+        options, name, text = self._parse(line, cell)
         if options is None:
             return None
         if options.given:
             return self._list_sent()
         if options.recover:
             return self._recover(options)
-        return self._send_command(options, text)
+        return self._send_command(options, name, text)
 
-    def _parse(self, line: str, cell: str | None) -> tuple[Namespace | None, str]:
-        """Return the options, including the command's name, and the arguments to send."""
+    def _parse(self, line: str, cell: str | None) -> tuple[Namespace | None, str, str]:
+        """Return the options, the command's name, and the arguments to send."""
         if cell is None:
             options, rest = split(self.oc_command, line, verbatim=True)
             name, _, text = rest.partition(" ")
@@ -109,7 +110,7 @@ class CommandMagics(TurnMagics):
             options, text = parse(self.oc_command, line), cell.removesuffix("\n")
             name = (options and options.name) or ""
         if options is None:
-            return None, ""
+            return None, "", ""
         if name == "%%oc_command":
             raise UsageError("%%oc_command must be the first line of its cell.")
         sends_nothing = options.recover or options.given
@@ -119,28 +120,28 @@ class CommandMagics(TurnMagics):
             raise UsageError("Name a command. For example: %oc_command review greet.py")
         check_prompt_options(options)
         _check_target(options)
-        options.name = name
-        return options, text
+        return options, name, text
 
-    def _send_command(self, options: Namespace, text: str) -> CommandReceipt:
+    def _send_command(self, options: Namespace, name: str, text: str) -> CommandReceipt:
         from ..notebook.interrupts import interruptible
         from ..sessions import commands
 
-        names = self._names(options)
+        request = self._prompt_request(options, text)
         with interruptible():
             try:
-                session = self._target(options, names)
                 dispatched = commands.send_command(
                     self.state.client,
-                    session,
-                    options.name,
+                    self._target(options, request),
+                    name,
                     text,
+                    model=request.model,
+                    agent=request.agent,
+                    variant=request.variant,
                     queue=options.queue,
                     mark=options.mark,
                     isolated=options.isolated,
                     fork=options.fork,
-                    limits=self.state.limits,
-                    **names,
+                    limits=request.limits,
                 )
             except TurnInterrupted:
                 raise
@@ -148,22 +149,30 @@ class CommandMagics(TurnMagics):
                 raise TurnInterrupted("Stopped before the command was sent.") from None
         return self._follow(dispatched, options)
 
-    def _target(self, options: Namespace, names: dict[str, str | None]) -> Session:
+    def _target(self, options: Namespace, request: PromptRequest) -> Session:
         """Return the session to send to; with --isolated, the one to fork or a placeholder."""
+        from ..prompts.ask import existing_session, session_for, unmade_session
+
+        client = self.state.client
         if not options.isolated:
-            return self._session(options, names)
+            return session_for(client, request, self._observer(options, request))
         if options.fork and not options.session:
             return self.state.require_session()
-        return self._old_session(options) or self._no_session()
+        return existing_session(client, request) or unmade_session(client, request)
 
     def _follow(self, dispatched: Dispatched, options: Namespace) -> CommandReceipt:
         """Follow the turn of a command in the cell and return its receipt."""
+        from ..prompts.ask import complete
         from ..sessions import commands
+
+        def observe(notice: Notice) -> None:
+            self._note(notice, options.out)
 
         self.state.track(dispatched.session, "made" if options.isolated else "prompted")
         if dispatched.run is None:
             return dispatched.receipt
-        self._play(dispatched.run, options)
+        runner = self._runner_of(options)
+        complete(dispatched.run, runner, observe)
         if options.no_wait:
             return dispatched.receipt
         turn = dispatched.run.turn
@@ -171,7 +180,7 @@ class CommandMagics(TurnMagics):
             parent_run := commands.follow_subagent_result(self.state.client, dispatched)
         ):
             # Without this, the session would still be busy in the next cell.
-            self._play(parent_run, options)
+            complete(parent_run, runner, observe)
             self.state.remember_turn(turn, options.out)
         return commands.with_turn(dispatched.receipt, turn)
 

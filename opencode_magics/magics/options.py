@@ -59,6 +59,23 @@ target_options = _combine(
     argument("--title", help="Use a new session with this title and make it current."),
 )
 variant_option = argument("--variant", help="Variant of the model, such as high or low.")
+file_option = argument(
+    "--file", action="append", default=[], help="File to attach; may be repeated."
+)
+schema_options = _combine(
+    argument(
+        "--schema",
+        metavar="MODEL",
+        help="Schema of the answer: a variable with a JSON Schema, a dataclass or an example, or a "
+        ".json file.",
+    ),
+    argument(
+        "--retries",
+        type=int,
+        default=2,
+        help="With --schema: how often to ask again after an invalid answer; default: 2.",
+    ),
+)
 permission_option = argument(
     "--permission", help="ask, once or reject; default: OpenCodeMagics.permission."
 )
@@ -231,10 +248,19 @@ def check_turn_options(options: argparse.Namespace) -> None:
     Raises:
         UsageError: One of them is invalid.
     """
-    if options.out and (not options.out.isidentifier() or iskeyword(options.out)):
-        raise UsageError(f"-o takes the name of a variable, not {options.out!r}")
+    check_out(options)
     if options.permission not in (None, "ask", "once", "reject"):
         raise UsageError(f"--permission takes ask, once or reject, not {options.permission!r}")
+
+
+def check_out(options: argparse.Namespace) -> None:
+    """Check -o.
+
+    Raises:
+        UsageError: It is no name of a variable.
+    """
+    if options.out and (not options.out.isidentifier() or iskeyword(options.out)):
+        raise UsageError(f"-o takes the name of a variable, not {options.out!r}")
 
 
 def session_names(names: list[str]) -> list[str]:

@@ -16,7 +16,7 @@ from .options import (
     turn_options,
     with_parsed_options,
 )
-from .topic import Topic
+from .turns import TurnMagics
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @magics_class
-class PermissionMagics(Topic):
+class PermissionMagics(TurnMagics):
     """Follow a turn; list and answer requests"""
 
     @no_var_expand
@@ -50,16 +50,15 @@ class PermissionMagics(Topic):
             %oc_prompt --no-wait Explain greet.py
             %oc_attach -o turn
         """
-        from ..notebook.cell import play, raise_for_outcome
+        from ..prompts.runner import raise_for_outcome
         from ..sessions.run import attach
 
         check_turn_options(options)
         session = self.state.resolve_session(" ".join(options.session))
         run = attach(self.state.client, session, self.state.limits)
         self.state.session = self.state.track(session, "chosen")
-        answerer = self.state.answerer(options.permission)
         try:
-            play(run, self.shell, answerer, options.timeout, self.state.ui)
+            self._runner(options.permission, options.timeout)(run)
         finally:
             self.state.remember_turn(run.turn, options.out)
         raise_for_outcome(run.turn)
@@ -203,7 +202,7 @@ def _reply(
 
     directory = session.directory
     if isinstance(request, Permission):
-        if reply is None or reply == "dismiss" or answers:
+        if reply not in ("once", "always", "reject") or answers:
             raise UsageError(f"{request.id} is a permission. Reply with once, always or reject.")
         if message and reply != "reject":
             raise UsageError("Only reject takes a message.")

@@ -10,7 +10,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
-from .options import check_turn_options, documented_arguments, with_parsed_options
+from .options import check_out, documented_arguments, with_parsed_options
 from .state import RecordingTarget
 from .topic import Topic
 
@@ -98,8 +98,7 @@ class RecordMagics(Topic):
         from ..recording import files
         from ..sessions.replay import Replay
 
-        options.permission = None
-        check_turn_options(options)
+        check_out(options)
         speed = _speed(options.speed)
         recordings = files.load(" ".join(options.path))
         answerer = self.state.answerer("ask")

@@ -236,10 +236,9 @@ class OpenCodeMagics(Configurable):
     @property
     def limits(self) -> Limits:
         """The configured limits of a turn."""
-        from ..core.limits import Ceiling, Limits
+        from ..core.limits import Limits
 
-        ceilings = () if self.max_cost is None else (Ceiling("max_cost", self.max_cost),)
-        return Limits(ceilings, self.max_session_cost, self.loop_guard)
+        return Limits.of(self.max_cost, self.max_session_cost, loop_guard=self.loop_guard)
 
     def remember_turn(self, turn: Turn, name: str | None) -> None:
         """Store a turn as the last one and, if `name` is given, in that variable; record it."""

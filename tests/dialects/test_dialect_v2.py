@@ -562,7 +562,7 @@ def test_g2_05_what_came_from_the_cache_is_no_input_and_has_its_own_price() -> N
     (price,) = prices.prices_from_mapping(dear).values()
     used = shapes.messages(ROOT.id, [ANSWER | {"tokens": DISJOINT}])[0].usage
     assert used
-    assert prices.listed(price, used, None).cost == pytest.approx(70 + 32e-6)
+    assert prices.list_price(price, used, None).cost == pytest.approx(70 + 32e-6)
 
 
 def test_g2_21_a_message_that_is_being_written_is_no_final_one() -> None:
@@ -603,7 +603,7 @@ EVERYTHING: dict[str, Any] = {
 }
 VERBS = ["sessions", "permissions", "questions", "statuses", "models", "agents", "commands"]
 OF_A_DIRECTORY = ["prices", "skills", "mcp", "integrations"]
-OF_A_SESSION = ["children", "inbox", "instructions", "diffs", "delete", "fork", "retry"]
+OF_A_SESSION = ["children", "inbox", "instructions", "diffs", "delete", "fork", "pending_retry"]
 
 
 def operation(name: str, *args: Any) -> Any:

@@ -113,7 +113,7 @@ def test_g5_01_outside_of_git_the_edit_tools_are_asked(shell: Shell, tmp_path: P
     ask(shell, "#write new.txt")
     assert (list(diff(shell)), diff(shell).source) == (["notes.txt", "new.txt"], "tools")
     first = look(shell).split("\n")[0]
-    assert "as the edit tools tell it: the server lists no changes" in first
+    assert "from the edit tools only: the server lists no changes" in first
 
 
 def test_g5_01_a_session_without_edits_says_that_there_are_no_changes(shell: Shell) -> None:

@@ -69,7 +69,7 @@ def test_a_column_that_is_there_twice_is_not_guessed() -> None:
     table = pd.DataFrame([[1, 2, 3]], columns=[1, "1", "a"])
     assert mapping.fill_template(table, "{a!r:>2}") == [" 3"]
     for template in ("{1}", "{row}", "{row.1}"):
-        with pytest.raises(OpenCodeError, match="several columns called '1'"):
+        with pytest.raises(OpenCodeError, match="several columns named '1'"):
             mapping.fill_template(table, template, "row")
 
 
@@ -306,7 +306,7 @@ def test_a_class_that_fails_keeps_what_is_paid(shell: Shell, trips: pd.DataFrame
         ("%%oc_map nowhere\n{n}", "'nowhere' is none"),
         ("%%oc_map trips\n{m}", "no column 'm'"),
         ("%%oc_map trips\nsame", "the same prompt"),
-        ("%%oc_map trips --as n\n{n}", "Take another"),
+        ("%%oc_map trips --as n\n{n}", "Choose another"),
         ("%%oc_map trips -s abc\n{n}", "--same-session"),
         ("%%oc_map trips --max-cost nan\n{n}", "a number from 0 on"),
         ("%%oc_map trips --max-cost=-1\n{n}", "a number from 0 on"),

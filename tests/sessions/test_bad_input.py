@@ -242,7 +242,7 @@ def test_a_server_that_is_killed_leaves_what_was_received(
     assert turn.outcome == "unknown"
     assert turn.text.startswith("slow0 slow1")
     assert "slow0 slow1" in shown.text
-    assert shown.lines[-2].startswith("TurnError: It is not known how the turn ended: Connection")
+    assert shown.lines[-2].startswith("TurnError: The outcome of the turn is unknown: Connection")
     assert turn.session in shown.lines[-1]
     assert "Traceback" not in shown.text
 
@@ -307,4 +307,4 @@ def test_g1_33_another_agent_than_was_asked_for_is_told(alone: Shell) -> None:
         shown = alone.run("%%oc_prompt -s ses_root01 --agent plan\nhello")
         (sent,) = fake.asked("POST /session/ses_root01/prompt_async")
     assert sent.body["agent"] == "plan"
-    assert "Agent 'build' answered, although 'plan' was asked." in shown.text
+    assert "Agent 'build' answered, although the prompt was for 'plan'." in shown.text

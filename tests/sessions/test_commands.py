@@ -437,7 +437,7 @@ def test_an_interrupt_while_the_receipt_is_noted_leaves_no_stream_open(
     closed: list[Stream] = []
     close = Stream.close
     monkeypatch.setattr(Stream, "close", lambda stream: (closed.append(stream), close(stream)))
-    monkeypatch.setattr(commands, "_note_found", interrupted)
+    monkeypatch.setattr(commands, "_save_conclusion", interrupted)
     with pytest.raises(TurnInterrupted, match="--recover cmd_"):
         commands.send_command(client, session, "explain", "greet.py #text 2", mark=True)
     assert len(closed) == 1
@@ -550,7 +550,7 @@ def test_one_that_got_no_answer_may_still_arrive(
     assert receipt_of(client, session, "explain", "greet.py").status == "none"
     assert receipt_of(client, session, "explain", "greet.py").status == "ambiguous"
     client.run(client.dialect.wait(session))
-    monkeypatch.setattr(commands, "_OPEN", 0)
+    monkeypatch.setattr(commands, "_IN_FLIGHT", 0)
     assert receipt_of(client, session, "explain", "greet.py").status == "matched"
 
 
@@ -816,7 +816,7 @@ def test_a_fork_does_not_answer_for_the_session_it_is_a_copy_of(
 
 def test_an_invocation_that_nobody_knows_is_said(client: Client) -> None:
     for unknown in ("cmd_nope", "ses_nope"):
-        with pytest.raises(UnknownNameError, match="knows of command"):
+        with pytest.raises(UnknownNameError, match="has a record of command"):
             commands.recover(client, unknown)
 
 
@@ -878,7 +878,7 @@ def test_a_session_that_is_deleted_while_its_command_is_run_tells_nothing(
     simulator.meanwhile = deletes
     with pytest.raises(ServerConnectionError, match="sent once") as caught:
         commands.send_command(client, session, "explain", "greet.py #slow 30 .1", isolated=isolated)
-    assert "Was the session deleted meanwhile?" in caught.value.todo
+    assert "The session may have been deleted" in caught.value.todo
     assert caught.value.resend
     assert caught.value.resend.resend_safety == "unknown"
 

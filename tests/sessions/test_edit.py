@@ -11,6 +11,7 @@ from IPython.core.error import UsageError
 from support.fake_server import SESSION, FakeServer, assistant, user, v1_routes
 from support.generations import both_generations
 from support.ipython_shell import Shell, connect_to_practice
+from support.transport import CannedTransport
 
 from opencode_magics.client.client import Client
 from opencode_magics.core.model import Session
@@ -45,7 +46,10 @@ def value(shell: Shell, line: str) -> Any:
 
 
 def test_a_message_is_named_by_its_id_its_beginning_or_as_the_last() -> None:
-    with FakeServer(v1_routes(message=TALK)) as fake, Client(fake.url) as client:
+    with (
+        CannedTransport(v1_routes(message=TALK)) as fake,
+        Client(fake.url, transport=fake) as client,
+    ):
         messages = client.messages(ROOT)
     assert edit.find_prompt(messages, None).id == "msg_4"
     assert edit.find_prompt(messages, "msg_2").id == "msg_1"
@@ -57,7 +61,10 @@ def test_a_message_is_named_by_its_id_its_beginning_or_as_the_last() -> None:
 
 
 def test_an_unknown_message_is_not_sent_since_the_server_would_copy_all() -> None:
-    with FakeServer(v1_routes(message=TALK)) as fake, Client(fake.url) as client:
+    with (
+        CannedTransport(v1_routes(message=TALK)) as fake,
+        Client(fake.url, transport=fake) as client,
+    ):
         with pytest.raises(UnknownNameError, match="no message 'msg_nope'"):
             edit.fork(client, ROOT, "msg_nope")
         assert not [s for s in fake.seen if s.method == "POST"]
@@ -65,7 +72,7 @@ def test_an_unknown_message_is_not_sent_since_the_server_would_copy_all() -> Non
 
 def test_a_revert_that_the_server_took_and_did_not_do_is_not_confirmed() -> None:
     routes = v1_routes(message=TALK) | {"POST /session/ses_root01/revert": SESSION}
-    with FakeServer(routes) as fake, Client(fake.url) as client:
+    with CannedTransport(routes) as fake, Client(fake.url, transport=fake) as client:
         done = edit.revert(client, ROOT)
     assert not done.confirmed
     assert "NOT CONFIRMED" in repr(done)
@@ -73,9 +80,9 @@ def test_a_revert_that_the_server_took_and_did_not_do_is_not_confirmed() -> None
 
 def test_a_session_at_work_is_not_reverted() -> None:
     routes = v1_routes(message=TALK, status={"ses_root01": {"type": "busy"}})
-    with FakeServer(routes) as fake, Client(fake.url) as client:
+    with CannedTransport(routes) as fake, Client(fake.url, transport=fake) as client:
         for change in (edit.revert, edit.unrevert, edit.compact):
-            with pytest.raises(SessionBusyError, match="is at work"):
+            with pytest.raises(SessionBusyError, match="is busy"):
                 change(client, ROOT)
         assert not [s for s in fake.seen if s.method == "POST"]
 
@@ -115,7 +122,7 @@ def test_a_revert_takes_files_back_and_unrevert_brings_them_forward(
     forward = value(shell, "%oc_unrevert")
     assert forward.confirmed
     assert notes.read_text().startswith("goodbye")
-    assert "nothing was taken back" in value(shell, "%oc_unrevert").what
+    assert "no revert to undo" in value(shell, "%oc_unrevert").what
 
 
 def test_a_revert_is_made_final_by_the_next_prompt_on_1_x(shell: Shell, client: Client) -> None:
@@ -134,7 +141,7 @@ def test_a_session_is_summed_up(shell: Shell, client: Client) -> None:
     shell.run("%oc_prompt #text 3")
     done = value(shell, "%oc_compact")
     assert done.confirmed
-    assert "summed up by practice/scripted" in done.what
+    assert "summarized by practice/scripted" in done.what
     assert any(m.summary for m in client.messages(done.session))
 
 
@@ -237,7 +244,7 @@ def world_says(world: Practice, session: Session) -> dict[str, Any]:
 @pytest.mark.parametrize("answer", [True, {"id": "ses_root01", "share": {"url": "http://x"}}])
 def test_an_address_that_the_session_does_not_show_is_none(answer: Any) -> None:
     routes = v1_routes() | {"POST /session/ses_root01/share": answer}
-    with FakeServer(routes) as fake, Client(fake.url) as client:
+    with CannedTransport(routes) as fake, Client(fake.url, transport=fake) as client:
         assert not edit.share(client, ROOT).confirmed
 
 

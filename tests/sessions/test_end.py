@@ -121,7 +121,7 @@ def test_a_request_that_is_still_listed_after_its_rejection_keeps_the_session() 
     with FakeServer(routes) as fake:
         result = ended(fake)
     assert result.status == "unconfirmed"
-    assert "per_1 still waits" in result.evidence
+    assert "per_1 still pending" in result.evidence
     assert not fake.asked(DELETE)
 
 
@@ -162,7 +162,7 @@ def test_a_server_that_dies_between_two_steps_leaves_it_to_be_finished() -> None
         result = ended(fake)
         assert result.status == "unconfirmed"
         assert "broke during DELETE" in result.evidence
-        assert result.todo == "The same call finishes it: %oc_end ses_root01"
+        assert result.todo == "Repeat the call to finish: %oc_end ses_root01"
         again = ended(fake, resumed=True)
     assert again.status == "ended"
     assert len(fake.asked(DELETE)) == 1

@@ -74,7 +74,7 @@ def test_rows_of_2_x_say_what_happened() -> None:
     assert told_in("turn", "session.execution.succeeded") == ["idle succeeded"]
     assert told_in("turn", "session.step.ended")[0].startswith("step ends: tool-calls, ")
     assert all("tokens, $" in s for s in told_in("turn", "session.usage.updated"))
-    assert told_in("turn", "session.inbox.delivered")[0].endswith("is with the agent")
+    assert told_in("turn", "session.inbox.delivered")[0].endswith("delivered to the agent")
     assert "{" in told_in("turn", "session.tool.input.ended")[0]
 
 

@@ -184,7 +184,7 @@ def test_a_turn_can_be_pickled_and_saved_after_that(
 
 
 def test_a_turn_that_nobody_followed_can_not_be_saved(tmp_path: Path) -> None:
-    with pytest.raises(RecordingError, match="Nobody listened"):
+    with pytest.raises(RecordingError, match="not followed live"):
         save(Turn("ses_1", "msg_1"), tmp_path / "turn.jsonl")
     with pytest.raises(RecordingError, match="is a replay"):
         save(played(recording("v1/text")), tmp_path / "turn.jsonl")
@@ -450,7 +450,7 @@ def test_an_interrupt_stops_a_replay(alone: Shell, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Replay, "listen", interrupt)
     shown = alone.fails(f"%oc_replay {RECORDINGS}/v1/text.jsonl")
     assert isinstance(shown.error, TurnInterrupted)
-    assert "The replay is stopped" in shown.text
+    assert "The replay was stopped" in shown.text
     assert alone.run("%oc_turn").value.outcome == "unknown"
 
 
@@ -484,10 +484,10 @@ def test_a_file_that_is_no_recording_is_said(alone: Shell, name: str, tmp_path: 
     path.write_bytes(BAD[name])
     shown = alone.fails(f"%oc_replay {path}")
     assert isinstance(shown.error, RecordingError)
-    assert "is no recording" in shown.text
+    assert "is not a recording" in shown.text
     assert is_short_error(shown)
     if BAD[name].strip():
-        assert "is no recording" in alone.fails(f"%oc_record {path}").text
+        assert "is not a recording" in alone.fails(f"%oc_record {path}").text
         assert path.read_bytes() == BAD[name]
 
 

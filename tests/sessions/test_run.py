@@ -220,7 +220,7 @@ def test_what_the_server_does_not_have_is_caught_before_sending(client, session,
 
 @both_generations
 def test_a_file_goes_along(client, session, tmp_path, generation):
-    from opencode_magics.magics.prompt import attachment
+    from opencode_magics.prompts.files import attachment
 
     path = tmp_path / "note.txt"
     path.write_text("remember the milk")

@@ -25,6 +25,7 @@ from support.fake_server import (
 )
 from support.generations import both_generations
 from support.ipython_shell import Shell, until, wait_until_busy
+from support.transport import CannedTransport
 
 from opencode_magics import tables
 from opencode_magics.client.client import Client
@@ -113,7 +114,7 @@ def test_every_frame_has_the_same_columns() -> None:
 
 
 def read_from(routes: dict[str, Any]) -> tuple[SessionState, FakeServer]:
-    with FakeServer(routes) as fake, Client(fake.url) as client:
+    with CannedTransport(routes) as fake, Client(fake.url, transport=fake) as client:
         (standing,) = status.read_states(client, [ROOT])
     return standing, fake
 
@@ -174,7 +175,7 @@ def test_a_server_that_answers_true_to_everything_proves_nothing() -> None:
 
 
 def test_a_server_that_is_gone_leaves_every_session_unknown() -> None:
-    with FakeServer(v1_routes()) as fake, Client(fake.url) as client:
+    with CannedTransport(v1_routes()) as fake, Client(fake.url, transport=fake) as client:
         client.check()
         fake.break_connections()
         standings = status.read_states(client, [ROOT, Session("ses_b", directory="/b")])
@@ -184,7 +185,7 @@ def test_a_server_that_is_gone_leaves_every_session_unknown() -> None:
 def test_one_that_cannot_be_read_does_not_spoil_the_others() -> None:
     routes = v1_routes() | {"GET /session/ses_b": {**SESSION, "id": "ses_b"}}
     routes["GET /session/ses_b/message"] = (500, {}, b"")
-    with FakeServer(routes) as fake, Client(fake.url) as client:
+    with CannedTransport(routes) as fake, Client(fake.url, transport=fake) as client:
         standings = status.read_states(client, [Session("ses_b", directory="/work/p"), ROOT])
     assert [s.state for s in standings] == ["unknown", "idle"]
 
@@ -229,7 +230,7 @@ def test_a_retry_of_2_x_is_over_when_something_comes(since: str) -> None:
 def test_a_log_that_can_not_be_read_leaves_a_session_running_and_says_so(lines: Any) -> None:
     standing, _ = read_of_2_x(*lines, retry=RETRIED)
     assert (standing.state, standing.error) == ("running", "")
-    assert "whether it waits for a retry could not be read" in standing.evidence
+    assert "its log could not be checked for a retry" in standing.evidence
 
 
 def test_a_log_is_read_only_of_a_step_that_had_a_retry() -> None:
@@ -253,7 +254,7 @@ def test_waiting_for_any_of_sixteen_ends_with_the_first(mode: Any, reason: str) 
     for i in ids:
         routes |= {f"GET /session/{i}": {**SESSION, "id": i}, f"GET /session/{i}/children": []}
         routes[f"GET /session/{i}/message"] = []
-    with FakeServer(routes) as fake, Client(fake.url) as client:
+    with CannedTransport(routes) as fake, Client(fake.url, transport=fake) as client:
         waited = status.wait(client, [Session(i, directory="/work/p") for i in ids], mode, 0.2)
     assert waited.reason == reason
     assert waited.ready == ("ses_00",)
@@ -263,7 +264,10 @@ def test_waiting_for_any_of_sixteen_ends_with_the_first(mode: Any, reason: str) 
 
 def test_a_wait_for_sessions_that_do_not_exist_ends_at_once() -> None:
     gone = (404, {"content-type": "application/json"}, b'{"name":"NotFoundError","data":{}}')
-    with FakeServer(v1_routes(session=gone)) as fake, Client(fake.url) as client:
+    with (
+        CannedTransport(v1_routes(session=gone)) as fake,
+        Client(fake.url, transport=fake) as client,
+    ):
         waited = status.wait(client, [ROOT], "all", 60)
     assert (waited.ready, waited.pending, waited.reason) == ((), (), "condition")
 

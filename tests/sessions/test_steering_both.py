@@ -144,10 +144,10 @@ def test_a_revert_is_made_final_on_2_x(shell: Shell, client: Client, workspace: 
     shell.run("%oc_prompt #text 3")
     shell.run("%oc_revert")
     shell.run("%oc_unrevert")
-    assert "nothing is gone" in commit(shell).what
+    assert "no revert to make final" in commit(shell).what
     shell.run("%oc_revert")
     assert commit(shell).confirmed
-    assert "nothing is gone" in commit(shell).what
+    assert "no revert to make final" in commit(shell).what
     assert not [m for m in client.messages(shell.run("%oc_session").value) if m.role == "user"]
 
 

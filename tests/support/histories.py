@@ -12,6 +12,7 @@ from opencode_magics import history
 from opencode_magics.client.client import Client
 from support.fake_server import FakeServer, v1_routes
 from support.recorded_flows import case
+from support.transport import CannedTransport
 
 MINUTE = 60_000
 
@@ -32,7 +33,7 @@ def wire_session(session: str, **fields: Any) -> Wire:
     )
 
 
-def said(message: str, session: str, at: int, cost: float | None = 0.01, **fields: Any) -> Wire:
+def answer(message: str, session: str, at: int, cost: float | None = 0.01, **fields: Any) -> Wire:
     """An answer with its usage."""
     tokens = {"input": 10, "output": 2, "reasoning": 0, "cache": {"read": 0, "write": 0}}
     info = {"id": message, "sessionID": session, "role": "assistant", "agent": "build"}
@@ -42,7 +43,7 @@ def said(message: str, session: str, at: int, cost: float | None = 0.01, **field
     return {"info": info | fields, "parts": parts}
 
 
-def asked(message: str, session: str, at: int) -> Wire:
+def prompt(message: str, session: str, at: int) -> Wire:
     """A prompt."""
     info = {"id": message, "sessionID": session, "role": "user", "time": {"created": at}}
     info |= {"agent": "build", "model": {"providerID": "acme", "modelID": "m-1"}}
@@ -58,8 +59,8 @@ def serving(
     told |= {f"GET /session/{s['id']}": s for s in sessions}
     told["GET /experimental/session"] = list(sessions)
     with (
-        FakeServer(v1_routes(sessions=list(sessions), **routes) | told) as fake,
-        Client(fake.url, directory="/work/p") as client,
+        CannedTransport(v1_routes(sessions=list(sessions), **routes) | told) as fake,
+        Client(fake.url, transport=fake, directory="/work/p") as client,
     ):
         yield client, fake
 
@@ -95,9 +96,9 @@ def forks() -> tuple[list[Wire], dict[str, Any], dict[str, Any]]:
     return sessions, given["messages"], given["expected"]
 
 
-def many(number: int) -> tuple[list[Wire], dict[str, Any]]:
+def make_sessions(number: int) -> tuple[list[Wire], dict[str, Any]]:
     sessions = [wire_session(f"ses_{n:02}", cost=0.01) for n in range(number)]
-    return sessions, {s["id"]: [said(f"m{s['id']}", s["id"], T0 + 1)] for s in sessions}
+    return sessions, {s["id"]: [answer(f"m{s['id']}", s["id"], T0 + 1)] for s in sessions}
 
 
 def _tokens_of(messages: Sequence[Wire]) -> Wire:

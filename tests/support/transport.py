@@ -1,6 +1,6 @@
 """A server in memory: a transport that answers from a table of routes, without a socket.
 
-Takes the routes and streams of `fake.FakeServer`, which is for tests of the network itself.
+Takes the routes and streams of `fake_server.FakeServer`, which is for tests of the network itself.
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ class CannedTransport:
 
     def close(self) -> None:
         """Nothing is open."""
+
+    def break_connections(self) -> None:
+        """Break every request from now on."""
+        self.routes = dict.fromkeys(self.routes, DISCONNECT)
 
     def asked(self, route: str) -> list[ReceivedRequest]:
         """The requests to one route, oldest first."""
