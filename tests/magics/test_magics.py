@@ -202,7 +202,7 @@ def test_nor_is_it_when_a_start_is_interrupted(
     alone.run("%xmode Context")
     assert isinstance(shown.error, KeyboardInterrupt)
     assert "KeyboardInterrupt" in shown.text
-    password = state_of(alone).own.password
+    password = state_of(alone).own_server.password
     assert len(password) > 20
     assert password not in shown.text
     assert b64encode(f"opencode:{password}".encode()).decode() not in shown.text
@@ -249,7 +249,7 @@ def test_a_server_is_started_used_and_stopped(on_path: Shell, practice: Practice
 
 def test_what_a_server_leaves_that_ended_by_itself_is_put_away(on_path: Shell) -> None:
     on_path.run("%oc_start --keep")
-    first = state_of(on_path).own
+    first = state_of(on_path).own_server
     first._signal(signal.SIGKILL)
     first._process.wait()
     on_path.run("%oc_start")
@@ -261,7 +261,7 @@ def test_what_a_server_leaves_that_ended_by_itself_is_put_away(on_path: Shell) -
 def test_a_server_that_is_kept_outlives_the_extension(on_path: Shell) -> None:
     shown = on_path.run("client = %oc_start --keep")
     client: Client = on_path.user_ns["client"]
-    server = state_of(on_path).own
+    server = state_of(on_path).own_server
     try:
         assert f"%oc_connect {client.url}" in shown.text
         on_path.run("%reload_ext opencode_magics")
