@@ -509,9 +509,9 @@ def test_the_magic_exports_a_real_servers_history(
     ("line", "text"),
     [
         ("", "required: path"),
-        ("/dev/null/out --all", "can't be written"),
+        ("/dev/null/out --all", "Can't write /dev/null/out"),
         ("out", "There is no current session"),
-        ("out --all ses_1", "one of these"),
+        ("out --all ses_1", "Give either sessions, --all or --everywhere"),
     ],
 )
 def test_impossible_arguments_get_a_short_error(shell: Shell, line: str, text: str) -> None:

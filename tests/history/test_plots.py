@@ -580,7 +580,7 @@ def test_plotted_usage_is_displayed_and_returned(shell: Shell) -> None:
     shell.run("%oc_prompt --new #text 3")
     session = shell.run("%oc_session").value
     result = shell.run(f"frame = %oc_usage --by model --session {session.id} --plot")
-    assert "deleted ones are not in it" in result.text
+    assert "without deleted sessions" in result.text
     (output,) = result.outputs
     assert output.data["image/png"]
     assert output.data["text/plain"].startswith("<Picture: Cost by model. $0.0")

@@ -206,7 +206,7 @@ def test_nor_is_it_when_a_start_is_interrupted(
     assert len(password) > 20
     assert password not in shown.text
     assert b64encode(f"opencode:{password}".encode()).decode() not in shown.text
-    assert alone.run("%oc_stop").lines == ["The server is stopped."]
+    assert alone.run("%oc_stop").lines == ["The server stopped."]
 
 
 # -- a server of our own ---------------------------------------------------------------------------
@@ -240,9 +240,9 @@ def test_a_server_is_started_used_and_stopped(on_path: Shell, practice: Practice
     assert client.directory == str(practice.directory)
     assert "Starting OpenCode" in shown.text
     assert answers(client.url)
-    assert "runs already" in on_path.fails("%oc_start").text
+    assert "already runs a server" in on_path.fails("%oc_start").text
     assert ask(on_path, "--title own").outcome == "succeeded"
-    assert on_path.run("%oc_stop").lines == ["The server is stopped."]
+    assert on_path.run("%oc_stop").lines == ["The server stopped."]
     assert not answers(client.url)
     assert is_short_error(on_path.fails("%oc_stop"))
 
@@ -702,9 +702,9 @@ def test_unknown_names_are_told_before_anything_is_sent(
         ("%oc_prompt --nope hi", "has no option --nope"),
         ("%oc_sessions --nope", "has no option --nope"),
         ("%oc_sessions --limit ten", "invalid int value: 'ten'"),
-        ("%oc_sessions --limit 0", "--limit takes a number from 1 on"),
+        ("%oc_sessions --limit 0", "--limit takes a number of at least 1"),
         ("%oc_sessions --limit", "--limit needs a value"),
-        ("%oc_sessions --all --directory /x", "give one of them"),
+        ("%oc_sessions --all --directory /x", "Give either --all or --directory"),
         ("%oc_sessions x", "unrecognized arguments: x"),
         ("%oc_connect one two", "unrecognized arguments: two"),
         ("%oc_models x", "unrecognized arguments: x"),

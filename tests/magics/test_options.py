@@ -193,7 +193,7 @@ def test_sessions_are_named_one_by_one_or_by_one_title(line: str, names: list[st
     ],
 )
 def test_a_title_with_quotes_in_it_is_not_taken_for_several(line: str) -> None:
-    with pytest.raises(UsageError, match="isn't clear which"):
+    with pytest.raises(UsageError, match="Ambiguous session list"):
         session_names(options(line).words)
 
 
@@ -262,7 +262,7 @@ def test_g3_06_text_is_taken_as_typed(text: str) -> None:
 
 def test_text_that_begins_with_a_dash_goes_after_two_dashes() -> None:
     assert said("-n -- -5 is a number")[1] == "-5 is a number"
-    with pytest.raises(UsageError, match="Text that begins with a dash goes after --"):
+    with pytest.raises(UsageError, match="Put text that begins with a dash after --"):
         said("-5 is a number")
 
 

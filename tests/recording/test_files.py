@@ -126,7 +126,7 @@ def test_a_failed_recording_is_reported_and_does_not_fail_the_turn(
     done = replace(heard(), verdict="succeeded")
     alone.user_ns.update(state=state, turn=done)
     shown = alone.run("state.remember_turn(turn, 'kept')")
-    assert "The turn is not recorded." in shown.text
+    assert "The turn was not recorded." in shown.text
     assert alone.user_ns["kept"] is done
     assert "is not a file" in alone.run("%oc_record").text
 
@@ -263,6 +263,8 @@ def test_the_recording_file_is_checked_first(alone: Shell, tmp_path: Path) -> No
     assert is_short_error(alone.fails(f"%oc_record {tmp_path}/no/such/it.jsonl"))
     assert alone.fails("%oc_record --raw").lines
     assert alone.fails(f"%oc_record --stop {tmp_path}/it.jsonl").lines
-    assert "Nothing is recorded." in alone.run("%oc_record").text
-    assert "secrets included" in alone.run(f"%oc_record --raw {tmp_path}/it.jsonl").text
+    assert "Not recording." in alone.run("%oc_record").text
+    assert (
+        "unredacted, including secrets" in alone.run(f"%oc_record --raw {tmp_path}/it.jsonl").text
+    )
     assert not list(tmp_path.glob("*.jsonl"))

@@ -178,7 +178,7 @@ def test_the_agents_todo_list_is_shown(shell: Shell) -> None:
 
 
 def test_a_session_is_made_public_only_with_yes(shell: Shell) -> None:
-    with pytest.raises(UsageError, match="Anybody with the address"):
+    with pytest.raises(UsageError, match="Anyone with the address"):
         shell.run("%oc_share")
     with pytest.raises(StatusError):  # sharing is disabled in the practice world
         shell.run("%oc_share --yes")
@@ -188,7 +188,7 @@ def test_a_user_must_confirm_what_can_not_be_undone(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shell.types("no", "y")
-    with pytest.raises(UsageError, match="Nothing was done"):
+    with pytest.raises(UsageError, match="nothing was changed"):
         shell.run("%oc_share")
     with pytest.raises(StatusError):
         shell.run("%oc_share")

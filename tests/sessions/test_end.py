@@ -280,7 +280,7 @@ def test_an_unconfirmed_session_stays_tracked_and_says_so(
 
     session = current(shell)
     monkeypatch.setattr(ending, "end", unproved)
-    assert shell.run("%oc_end").value.todo == "It stays tracked as ending. Again."
+    assert shell.run("%oc_end").value.todo == "The session stays `ending`. Again."
     (row,) = shell.run(f"%oc_status {session.id}").value.to_dict("records")
     assert row["state"] == "ending"
 
@@ -408,7 +408,7 @@ def test_two_simultaneous_ends_agree_that_the_session_is_gone(shell: Shell, clie
 
 @pytest.mark.parametrize("line", ["--delete --archive"])
 def test_contradictory_options_are_an_error(alone: Shell, line: str) -> None:
-    with pytest.raises(UsageError, match="one of them"):
+    with pytest.raises(UsageError, match="either --delete or --archive"):
         alone.run(f"%oc_end {line}")
 
 

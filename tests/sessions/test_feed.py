@@ -157,7 +157,7 @@ def test_a_real_feed_is_returned_as_a_frame(shell: Shell, client: Client) -> Non
     assert heard["summary"].str.contains("idle").any()
     assert heard.loc[heard["session"].notna(), "summary"].notna().all()
     assert heard["raw"].map(lambda raw: isinstance(raw, dict)).all()
-    assert f"{len(heard)} events heard" in shown.text
+    assert f"{len(heard)} events received" in shown.text
 
 
 def test_the_duration_is_checked(alone: Shell) -> None:

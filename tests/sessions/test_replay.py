@@ -299,14 +299,14 @@ def answered(name: str, given: str, message: str = "") -> Recording:
 @both_generations
 def test_a_notebook_records_and_replays(shell: Shell, tmp_path: Path, bash: str) -> None:
     path = tmp_path / "lesson.jsonl"
-    assert "Turns are recorded into" in shell.run(f"%oc_record {path}").text
+    assert "Recording turns to" in shell.run(f"%oc_record {path}").text
     shell.types("1")
     shell.run("%oc_new lesson;\n%oc_prompt #bash echo hi")
     shell.run("%oc_prompt #text 2")
-    assert "2 so far" in shell.run("%oc_record").text
-    assert "has ended" in shell.run("%oc_record --stop").text
+    assert "2 recorded so far" in shell.run("%oc_record").text
+    assert "The recording stopped." in shell.run("%oc_record --stop").text
     shell.run("%oc_prompt #text 3")
-    assert "Nothing is recorded" in shell.run("%oc_record").text
+    assert "Not recording" in shell.run("%oc_record").text
     turn, session = shell.run("%oc_turn").value, shell.run("%oc_session").value
     assert [r.text for r in load(path)] == ["#bash echo hi", "#text 2"]
 
@@ -453,9 +453,10 @@ def test_an_interrupt_stops_a_replay(alone: Shell, monkeypatch: pytest.MonkeyPat
 
 
 def test_reloading_ends_the_recording(alone: Shell, tmp_path: Path) -> None:
-    alone.run(f"%oc_record {tmp_path / 'lesson.jsonl'}")
-    assert "Nothing is recorded any more" in alone.run("%reload_ext opencode_magics").text
-    assert "Nothing is recorded." in alone.run("%oc_record").text
+    path = tmp_path / "lesson.jsonl"
+    alone.run(f"%oc_record {path}")
+    assert f"Recording to {path} stopped." in alone.run("%reload_ext opencode_magics").text
+    assert "Not recording." in alone.run("%oc_record").text
     assert not list(tmp_path.glob("*.jsonl"))
 
 

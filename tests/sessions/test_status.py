@@ -393,7 +393,7 @@ def test_a_directory_shows_its_busy_sessions_of_any_client(
     wait_until_busy(client, session)
     frame = shell.run(f"%oc_status -d {session.directory}").value
     assert [*frame["session"]] == [session.id]
-    assert "Nothing is at work in" in shell.run("%oc_status -d /").text
+    assert "No session is busy in" in shell.run("%oc_status -d /").text
 
 
 def test_an_unknown_or_ambiguous_name_is_a_row_with_an_error(shell: Shell, client: Client) -> None:
