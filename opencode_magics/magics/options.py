@@ -66,14 +66,14 @@ schema_options = _combine(
     argument(
         "--schema",
         metavar="MODEL",
-        help="Variable or .json file with what the answer has to look like: a JSON Schema, a "
-        "dataclass, an example.",
+        help="Schema of the answer: a variable with a JSON Schema, a dataclass or an example, or a "
+        ".json file.",
     ),
     argument(
         "--retries",
         type=int,
         default=2,
-        help="With --schema: how often to ask again for an answer that fits; default 2.",
+        help="With --schema: how often to ask again after an invalid answer; default: 2.",
     ),
 )
 permission_option = argument(

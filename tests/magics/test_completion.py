@@ -108,7 +108,7 @@ def test_options_are_completed(shell: Shell) -> None:
     assert tab(shell, "%oc_sessions --") == every
 
 
-def test_an_option_is_offered_once_if_it_counts_once(shell: Shell) -> None:
+def test_an_option_is_offered_again_only_if_it_may_be_repeated(shell: Shell) -> None:
     assert "%%oc_prompt --new --new" not in tab(shell, "%%oc_prompt --new --")
     assert tab(shell, "%%oc_prompt --file notes.txt --fi") == [
         "%%oc_prompt --file notes.txt --file"
@@ -140,7 +140,7 @@ def test_a_completed_title_is_one_value(titled: Shell, line: str, whole: str) ->
     assert whole in tab(titled, line)
 
 
-def test_a_title_that_no_quotes_can_hold_is_offered_by_its_id(
+def test_a_title_that_cannot_be_quoted_is_offered_by_its_id(
     titled: Shell, client: Client
 ) -> None:
     assert not [line for line in tab(titled, "%%oc_prompt --session say") if "twice" in line]
@@ -148,17 +148,17 @@ def test_a_title_that_no_quotes_can_hold_is_offered_by_its_id(
     assert f"%%oc_prompt --session {session.id}" in tab(titled, "%%oc_prompt --session ses")
 
 
-def test_options_do_not_take_the_place_of_a_title(titled: Shell) -> None:
+def test_options_are_not_offered_in_place_of_a_title(titled: Shell) -> None:
     assert tab(titled, "%oc_show paint the ") == ["%oc_show Paint the fence white"]
     assert "%oc_show nothing --last" in tab(titled, "%oc_show nothing ")
 
 
-def test_a_title_that_several_have_is_not_offered(titled: Shell) -> None:
+def test_a_title_of_several_sessions_is_not_offered(titled: Shell) -> None:
     titled.run("%oc_new paint the fence white;")
     assert [t for t in tab(titled, "%oc_session paint") if "fence" in t] == []
 
 
-def test_variables_are_offered_and_tables_where_it_takes_one(shell: Shell) -> None:
+def test_variables_are_offered_and_only_tables_for_a_table(shell: Shell) -> None:
     shell.run("import pandas as pd; sales = pd.DataFrame({'a': [1]}); sale_price = 3; _sales = 4")
     for option in ("--var", "--schema"):
         line = f"%%oc_prompt {option} sale"
@@ -166,7 +166,7 @@ def test_variables_are_offered_and_tables_where_it_takes_one(shell: Shell) -> No
     assert tab(shell, "%%oc_map sale") == ["%%oc_map sales"]
 
 
-def test_what_was_completed_is_understood(titled: Shell) -> None:
+def test_a_completed_line_runs(titled: Shell) -> None:
     for title in ("Paint the fence white", "Rather say don't"):
         (line, *_) = tab(titled, f"%oc_session {title[:5]}")
         assert titled.run(line).value.title == title
@@ -210,7 +210,7 @@ def test_files_with_blanks_and_folders_are_completed(shell: Shell, workspace: Pa
 @pytest.mark.parametrize(
     "name", [b"zz\x1b[31m", b"zz\xff", b"zz\r", b"zz\n", "zz\u2028z".encode()], ids=ascii
 )
-def test_what_nobody_types_is_not_offered(shell: Shell, workspace: Path, name: bytes) -> None:
+def test_names_that_cannot_be_typed_are_not_offered(shell: Shell, workspace: Path, name: bytes) -> None:
     with open(os.path.join(os.fsencode(workspace), name), "wb"):
         pass
     for line in ("%oc_replay zz", "%oc_replay 'zz", "%%oc_prompt --file zz"):
@@ -241,7 +241,7 @@ def completer(shell: Shell) -> Completer:
 # -- what it must not do ---------------------------------------------------------------------------
 
 
-def test_no_server_is_looked_for(alone: Shell) -> None:
+def test_completion_never_connects(alone: Shell) -> None:
     """None is connected yet, and completing connects none."""
     for line in ("%oc_session ", "%%oc_prompt --model "):
         assert completer(alone).suggestions(line, 0, len(line))[1] == []
@@ -249,7 +249,7 @@ def test_no_server_is_looked_for(alone: Shell) -> None:
     assert completer(alone).state.connected is None
 
 
-def test_an_answer_that_comes_late_is_there_at_the_next_tab(shell: Shell) -> None:
+def test_a_late_answer_is_used_at_the_next_tab(shell: Shell) -> None:
     ours, come = completer(shell), threading.Event()
 
     def slow(client: Client) -> tuple[Suggestion, ...]:
@@ -261,7 +261,7 @@ def test_an_answer_that_comes_late_is_there_at_the_next_tab(shell: Shell) -> Non
     assert until(lambda: ours.asked("x", slow) == (Suggestion("late", "word"),))
 
 
-def test_a_server_that_has_gone_is_asked_once_and_nothing_raised(
+def test_a_server_that_is_down_is_asked_once_without_an_error(
     shell: Shell, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ours = completer(shell)
@@ -276,7 +276,7 @@ def test_a_server_that_has_gone_is_asked_once_and_nothing_raised(
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_mistake_of_ours_is_not_shown(
+def test_an_internal_error_is_not_shown(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(*args: object) -> None:
@@ -287,7 +287,7 @@ def test_a_mistake_of_ours_is_not_shown(
     assert capsys.readouterr() == ("", "")
 
 
-def test_another_server_has_other_sessions(shell: Shell) -> None:
+def test_answers_of_another_server_are_not_reused(shell: Shell) -> None:
     ours = completer(shell)
     count: list[Client] = []
 

@@ -27,7 +27,7 @@ def test_every_registered_magic_is_in_the_table(alone: Shell) -> None:
         assert shown._repr_html_().count(f"<code>{magic.name}</code>") == 1
 
 
-def test_a_magic_for_cells_is_named_with_two_signs() -> None:
+def test_a_cell_magic_is_listed_with_two_percent_signs() -> None:
     assert EVERY["oc_prompt"].name == "%%oc_prompt"
     assert EVERY["oc_turn"].name == "%oc_turn"
 
@@ -49,11 +49,11 @@ def test_one_magic_is_shown_in_full(alone: Shell, named: str) -> None:
     assert "--since SINCE" in shown._repr_html_()
 
 
-def test_the_cell_magic_is_found_with_both_signs(alone: Shell) -> None:
+def test_a_cell_magic_is_found_by_its_full_name(alone: Shell) -> None:
     assert alone.run("%oc_help %%oc_prompt").value.name == "%%oc_prompt"
 
 
-def test_an_unknown_name_is_told_with_the_one_that_may_be_meant(alone: Shell) -> None:
+def test_an_unknown_magic_fails_with_a_suggestion(alone: Shell) -> None:
     assert "Did you mean %oc_usage?" in alone.fails("%oc_help oc_usag").text
 
 
@@ -64,7 +64,7 @@ ORDERS = re.compile(
 
 
 @pytest.mark.parametrize("name", sorted(EVERY))
-def test_the_help_begins_with_what_one_gets(name: str) -> None:
+def test_the_help_begins_with_what_the_magic_returns(name: str) -> None:
     """In a sentence of one line; no verb that tells what the magic does."""
     first, blank, *_ = EVERY[name].text.splitlines()
     assert re.fullmatch(r"[A-Z].{15,}[.:]", first)
@@ -73,7 +73,7 @@ def test_the_help_begins_with_what_one_gets(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(EVERY))
-def test_the_help_tells_every_option(name: str) -> None:
+def test_every_option_has_help(name: str) -> None:
     topic = next(t for t in TOPICS if hasattr(t, name))
     for action in getattr(topic, name).parser._actions:
         assert action.help, f"%{name} doesn't say what {action.dest} is"
@@ -85,7 +85,7 @@ OPTIONS = OpenCodeMagics.class_traits(config=True)
 
 
 @pytest.mark.parametrize("name", sorted(OPTIONS))
-def test_config_tells_every_option(alone: Shell, name: str) -> None:
+def test_config_describes_every_option(alone: Shell, name: str) -> None:
     shown = alone.run("%config OpenCodeMagics").text
     _, found, told = shown.partition(f"OpenCodeMagics.{name}=")
     assert found
