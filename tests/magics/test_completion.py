@@ -140,9 +140,7 @@ def test_a_completed_title_is_one_value(titled: Shell, line: str, whole: str) ->
     assert whole in tab(titled, line)
 
 
-def test_a_title_that_cannot_be_quoted_is_offered_by_its_id(
-    titled: Shell, client: Client
-) -> None:
+def test_a_title_that_cannot_be_quoted_is_offered_by_its_id(titled: Shell, client: Client) -> None:
     assert not [line for line in tab(titled, "%%oc_prompt --session say") if "twice" in line]
     (session,) = [s for s in client.sessions() if "twice" in s.title]
     assert f"%%oc_prompt --session {session.id}" in tab(titled, "%%oc_prompt --session ses")
@@ -210,7 +208,9 @@ def test_files_with_blanks_and_folders_are_completed(shell: Shell, workspace: Pa
 @pytest.mark.parametrize(
     "name", [b"zz\x1b[31m", b"zz\xff", b"zz\r", b"zz\n", "zz\u2028z".encode()], ids=ascii
 )
-def test_names_that_cannot_be_typed_are_not_offered(shell: Shell, workspace: Path, name: bytes) -> None:
+def test_names_that_cannot_be_typed_are_not_offered(
+    shell: Shell, workspace: Path, name: bytes
+) -> None:
     with open(os.path.join(os.fsencode(workspace), name), "wb"):
         pass
     for line in ("%oc_replay zz", "%oc_replay 'zz", "%%oc_prompt --file zz"):

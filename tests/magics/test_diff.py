@@ -79,9 +79,7 @@ def test_a_message_selects_the_diff_of_its_turn(shell: Shell) -> None:
     assert list(diff(shell, f"-m {answer}")) == ["new.txt"]
 
 
-def test_unchanged_lines_from_the_server_are_dropped(
-    shell: Shell, workspace: Path
-) -> None:
+def test_unchanged_lines_from_the_server_are_dropped(shell: Shell, workspace: Path) -> None:
     """1.18.33 sends all lines of a changed file."""
     (workspace / "long.txt").write_text("".join(f"line {n}\n" for n in range(900)))
     ask(shell, "#edit long.txt 777 XXX")

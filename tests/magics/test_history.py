@@ -120,9 +120,7 @@ def test_usage_is_grouped_by_the_requested_keys(shell: Shell) -> None:
         ("--tz Mars/Base", "Europe/Berlin"),
     ],
 )
-def test_an_invalid_usage_option_lists_the_valid_values(
-    shell: Shell, line: str, told: str
-) -> None:
+def test_an_invalid_usage_option_lists_the_valid_values(shell: Shell, line: str, told: str) -> None:
     assert told in shell.fails(f"%oc_usage {line}").text
 
 
@@ -213,7 +211,9 @@ def poisoned(shell: Shell, http: httpx.Client) -> str:
     return session
 
 
-def test_a_session_that_cannot_be_searched_for_forks_is_reported(shell: Shell, http: httpx.Client) -> None:
+def test_a_session_that_cannot_be_searched_for_forks_is_reported(
+    shell: Shell, http: httpx.Client
+) -> None:
     poisoned(shell, http)
     shell.run("%oc_new poisoned (fork #1)")
     shown = shell.run("%oc_sessions --forks")

@@ -764,9 +764,7 @@ def test_a_turn_reads_the_same_when_it_is_shown_again(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("text", ["/etc/hostname", "http://example.invalid/x"])
-def test_an_answer_that_is_a_path_or_an_address_is_shown_as_text(
-    shell: Shell, text: str
-) -> None:
+def test_an_answer_that_is_a_path_or_an_address_is_shown_as_text(shell: Shell, text: str) -> None:
     """Case G4-05."""
     shown = shell.run(f'%%oc_prompt\n#plan [{{"text": "{text}"}}]')
     assert shown.lines[0] == text
@@ -847,9 +845,7 @@ def test_the_policy_decides_when_the_input_ends(shell: Shell) -> None:
 # -- a turn that the cell does not wait for --------------------------------------------------------
 
 
-def test_the_turn_continues_after_the_timeout_of_its_cell(
-    shell: Shell, client: Client
-) -> None:
+def test_the_turn_continues_after_the_timeout_of_its_cell(shell: Shell, client: Client) -> None:
     """Case G1-04."""
     session = new(shell)
     shown = shell.run("%%oc_prompt --timeout 4 -o turn\n#slow 400 .1")

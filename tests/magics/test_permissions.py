@@ -43,9 +43,7 @@ def attached(shell: Shell, options: str = "") -> Turn:
     return turn
 
 
-def test_a_permission_is_listed_and_allowed(
-    shell: Shell, workspace: Path, generation: str
-) -> None:
+def test_a_permission_is_listed_and_allowed(shell: Shell, workspace: Path, generation: str) -> None:
     (bash,) = tool_names(generation, "bash")
     (row,) = waiting(shell, "#bash touch made").itertuples()
     assert (row.kind, row.action, row.asks, row.always) == (

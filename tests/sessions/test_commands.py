@@ -321,7 +321,7 @@ def receipt_of(
 
 
 def posts(world: Simulator, session: str) -> int:
-    return world.asked.count(f"POST /api/session/{session}/command")
+    return world.requests.count(f"POST /api/session/{session}/command")
 
 
 def test_the_matched_prompt_is_followed_as_the_commands_turn(
