@@ -1,9 +1,8 @@
-"""The commands `opencode-magics demo` and `practice`: a real OpenCode, without a key.
+"""The commands `opencode-magics demo` and `practice`: a real OpenCode without an API key.
 
 `demo` starts the practice world and opens JupyterLab on a copy of the tour inside the practice
-workspace, so the kernel's working directory is the workspace. With --headless it executes that
-copy instead and prints one line of what happened, as the server tells it. `practice` runs any
-command in such a world.
+workspace, which is the kernel's working directory. With --headless it executes that copy instead
+and prints a one-line summary from the server's data. `practice` runs any command in such a world.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ CELL_TIMEOUT = 300
 
 AnyWorld = Practice | Simulator
 WORLDS: dict[str, type[Practice] | type[Simulator]] = {"1": Practice, "2": Simulator}
-OUR_KERNEL = {"JUPYTER_PREFER_ENV_PATH": "1"}  # not a kernel of that name in the user's home
+OUR_KERNEL = {"JUPYTER_PREFER_ENV_PATH": "1"}  # not a kernel of the same name in the user's home
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns its exit code."""
+    """Run the command line and return its exit code."""
     options = _parser().parse_args(argv)
-    for number in ("SIGTERM", "SIGHUP"):
-        if hasattr(signal, number):  # Windows has no SIGHUP
-            signal.signal(getattr(signal, number), _leave)
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):  # Windows has no SIGHUP
+            signal.signal(getattr(signal, name), _exit_on_signal)
     try:
         code: int = options.run(options)
     except KeyboardInterrupt:
@@ -53,15 +52,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="opencode-magics", description="OpenCode in a notebook.", allow_abbrev=False
+        prog="opencode-magics", description="OpenCode in notebooks.", allow_abbrev=False
     )
     commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     demo = commands.add_parser(
         "demo",
         allow_abbrev=False,
         help="take the tour: a real OpenCode with a practice model, in JupyterLab",
-        description="Open the tour in JupyterLab. A real OpenCode works in a small practice "
-        "project with a scripted model: no key, no cost, none of your own sessions.",
+        description="Open the tour in JupyterLab. A real OpenCode runs in a small practice "
+        "project with a scripted model: no API key, no cost, and your own sessions stay untouched.",
     )
     demo.set_defaults(run=_demo)
     demo.add_argument("--port", type=int, help="port for JupyterLab (default: a free one)")
@@ -77,26 +76,26 @@ def _parser() -> argparse.ArgumentParser:
     practice = commands.add_parser(
         "practice",
         allow_abbrev=False,
-        help="run a command where OpenCode and a practice model are at work",
-        description="Run a command in the practice project, beside copies of the notebooks. "
-        "%oc_connect finds the practice server there. It all ends with the command.",
+        help="run a command in the practice project, with OpenCode and the practice model",
+        description="Run a command in the practice project, which contains copies of the "
+        "notebooks. %oc_connect finds the practice server there. Server and project are removed "
+        "when the command ends.",
         usage="opencode-magics practice [-h] [--api {1,2}] -- PROGRAM [ARGUMENT ...]",
     )
     practice.set_defaults(run=_practice)
-    practice.add_argument("argv", nargs="+", metavar="PROGRAM", help="as in: -- jupyter lab")
+    practice.add_argument("argv", nargs="+", metavar="PROGRAM", help="for example: -- jupyter lab")
     for command in (demo, practice):
         command.add_argument(
             "--api",
             choices=sorted(WORLDS),
             default="1",
-            help="1: a real OpenCode 1.x; 2: a simulator of 2.x, since none is part of this "
-            "package (default: %(default)s)",
+            help="1: a real OpenCode 1.x; 2: a simulator of OpenCode 2.x (default: %(default)s)",
         )
     return parser
 
 
-def _leave(number: int, frame: object) -> NoReturn:
-    """End as after an error, so that everything we started ends, too."""
+def _exit_on_signal(number: int, frame: object) -> NoReturn:
+    """Exit by an exception, so that every process we started is stopped."""
     raise SystemExit(128 + number)
 
 
@@ -105,11 +104,11 @@ def _one_line(error: Exception) -> str:
     return " ".join(f"{name}{error}".split())
 
 
-def _say(line: str) -> None:
+def _report(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _need(*modules: str) -> None:
+def _require(*modules: str) -> None:
     missing = [module for module in modules if find_spec(module) is None]
     if missing:
         raise OpenCodeError(
@@ -119,19 +118,19 @@ def _need(*modules: str) -> None:
 
 
 def notebooks() -> Path:
-    """The folder of the notebooks: in the wheel inside the package, in a checkout beside it."""
+    """Return the folder of the notebooks: inside an installed package, beside it in a checkout."""
     package = Path(__file__).parent
     inside = package / "notebooks"
     return inside if inside.is_dir() else package.parent / "notebooks"
 
 
 def _copy_notebooks(world: AnyWorld) -> Path:
-    """Put writable copies into the workspace (whose git ignores them); returns the tour.
+    """Copy the notebooks into the workspace, where git ignores them, and return the tour.
 
-    They say what the server is.
+    Their text names the server of the world.
     """
     for notebook in sorted(notebooks().glob("*.ipynb")):
-        text = notebook.read_text(encoding="utf-8").replace(Practice.what, world.what)
+        text = notebook.read_text(encoding="utf-8").replace(Practice.description, world.description)
         (world.directory / notebook.name).write_text(text, encoding="utf-8")
     return world.directory / TOUR
 
@@ -140,12 +139,12 @@ def _copy_notebooks(world: AnyWorld) -> Path:
 
 
 def _practice(options: argparse.Namespace) -> int:
-    """Run a command in a practice world; its exit code."""
-    with WORLDS[options.api](progress=_say) as practice:
+    """Run a command in a practice world and return its exit code."""
+    with WORLDS[options.api](progress=_report) as practice:
         _copy_notebooks(practice)
         env = {**os.environ, **OUR_KERNEL, **practice.access}
-        done = subprocess.run(options.argv, cwd=practice.directory, env=env, check=False)
-    return done.returncode
+        process = subprocess.run(options.argv, cwd=practice.directory, env=env, check=False)
+    return process.returncode
 
 
 # -- in JupyterLab ---------------------------------------------------------------------------------
@@ -157,22 +156,22 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _interactive(options: argparse.Namespace) -> None:
-    _need("jupyterlab")
-    with WORLDS[options.api](progress=_say) as practice:
+    _require("jupyterlab")
+    with WORLDS[options.api](progress=_report) as practice:
         tour = _copy_notebooks(practice)
         os.environ.update(practice.access, **OUR_KERNEL, **_lab_home(practice.root / "lab"))
         os.chdir(practice.directory)
-        _say("Opening JupyterLab. Everything here is thrown away when you stop it with Ctrl-C.")
+        _report("Opening JupyterLab. Stop it with Ctrl-C; all files in it are then deleted.")
         from jupyterlab.labapp import LabApp
 
         LabApp.launch_instance(_lab_arguments(tour, options))
 
 
 def _lab_home(folder: Path) -> dict[str, str]:
-    """Where this JupyterLab keeps its state: apart from the user's, and with no question first."""
-    quiet = folder / "settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
-    quiet.parent.mkdir(parents=True)
-    quiet.write_text('{"fetchNews": "false", "checkForUpdates": false}')
+    """Return variables that give this JupyterLab its own settings, without the news dialog."""
+    settings = folder / "settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
+    settings.parent.mkdir(parents=True)
+    settings.write_text('{"fetchNews": "false", "checkForUpdates": false}')
     return {
         "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
         "JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"),
@@ -188,7 +187,7 @@ def _lab_arguments(tour: Path, options: argparse.Namespace) -> list[str]:
         arguments.append(f"--ServerApp.port={options.port}")
     if options.no_browser:
         arguments.append("--no-browser")
-    if getattr(os, "geteuid", lambda: 1)() == 0:  # a container: Jupyter wants to be told
+    if getattr(os, "geteuid", lambda: 1)() == 0:  # in a container; Jupyter refuses root otherwise
         arguments.append("--allow-root")
     return arguments
 
@@ -197,22 +196,22 @@ def _lab_arguments(tour: Path, options: argparse.Namespace) -> list[str]:
 
 
 def _headless(options: argparse.Namespace) -> None:
-    _need("nbclient", "nbconvert")
+    _require("nbclient", "nbconvert")
     output: Path = options.output
     output.mkdir(parents=True, exist_ok=True)
-    with WORLDS[options.api](progress=_say) as practice, _client(practice) as client:
+    with WORLDS[options.api](progress=_report) as practice, _client(practice) as client:
         tour = _copy_notebooks(practice)
         stream = client.stream()
-        _say("Executing the tour")
+        _report("Executing the tour")
         try:
             _execute(tour, practice)
         finally:
             _write(tour, output)
-            heard = stream.take(timeout=1.0)
+            events = stream.take(timeout=1.0)
             stream.close()
-        asked = {event.permission.id for event in heard if isinstance(event, PermissionAsked)}
-        line = _result(client, len(asked), practice.name)
-    print(line)
+        permissions = {e.permission.id for e in events if isinstance(e, PermissionAsked)}
+        summary = _summary(client, len(permissions), practice.name)
+    print(summary)
 
 
 def _client(practice: AnyWorld) -> Client:
@@ -220,7 +219,7 @@ def _client(practice: AnyWorld) -> Client:
 
 
 def _execute(tour: Path, practice: AnyWorld) -> None:
-    """Execute the notebook in its own file, permissions being allowed once by policy."""
+    """Execute the notebook in place; its policy allows every permission once."""
     import nbformat
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError
@@ -244,25 +243,25 @@ def _execute(tour: Path, practice: AnyWorld) -> None:
 
 
 def _write(tour: Path, output: Path) -> None:
-    """Write the executed notebook and an HTML copy; both also when a cell failed."""
+    """Write the executed notebook and an HTML copy, even if a cell failed."""
     from nbconvert import HTMLExporter
 
     html, _ = HTMLExporter().from_filename(str(tour))
     shutil.copyfile(tour, output / tour.name)
     (output / tour.with_suffix(".html").name).write_text(html, encoding="utf-8")
-    _say(f"Wrote {output / tour.name} and its HTML copy")
+    _report(f"Wrote {output / tour.name} and its HTML copy")
 
 
-def _result(client: Client, permissions: int, name: str) -> str:
-    """The closing line, from what the server has stored."""
+def _summary(client: Client, permissions: int, name: str) -> str:
+    """Return the closing line, from the data on the server."""
     sessions = client.sessions()
-    turns = sum(_turns(client, session) for session in sessions if session.parent is None)
+    turns = sum(_prompts(client, session) for session in sessions if session.parent is None)
     usage = total_usage(session.usage for session in sessions)
     cost, version = format_usd(usage.cost if usage else None), client.server.version
     return f"demo: ok, {name} {version}, {turns} turns, {permissions} permissions, {cost}"
 
 
-def _turns(client: Client, session: Session) -> int:
-    """How many prompts a person sent."""
+def _prompts(client: Client, session: Session) -> int:
+    """Return the number of prompts that a person sent."""
     messages = client.messages(session)
     return sum(message.role == "user" and not message.synthetic for message in messages)

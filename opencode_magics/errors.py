@@ -1,26 +1,26 @@
-"""Everything that can go wrong, as one tree.
+"""The errors of this package.
 
 * OpenCodeError
-  - ServerConnectionError     no answer, or the connection broke
+  - ServerConnectionError     no reply, or the connection broke
   - ServerStartError          `opencode serve` did not start
-  - StatusError               the server answered, and said no
-    + AuthenticationError     401: a password is needed, or it is wrong
+  - StatusError               the server replied with an error
+    + AuthenticationError     401: the password is missing or wrong
     + NotFoundError           404
-    + SessionBusyError        409, or a session that works on another prompt
-  - StreamError               the event stream said something unreadable
-  - UnsupportedServerError    something answers there, but it can't be spoken to
-  - UnsupportedOperation      this server generation can't do that
+    + SessionBusyError        409, or the session is running another prompt
+  - StreamError               the event stream could not be decoded
+  - UnsupportedServerError    the address is not a supported OpenCode server
+  - UnsupportedOperation      this server generation doesn't support the operation
   - UnknownNameError          no such session, model, agent, column, time zone, ...
-  - MissingPackageError       a package that this needs, of one of the extras
-  - AnswerNeeded              a permission or question, and nobody may answer it
-  - InvalidAnswer             an answer that its question can't take
-  - CostLimitError            a cost that may not be passed is passed; nothing was sent
-  - RecordingError            a recording that can't be written, read or played
-  - TurnError                 a turn that did not succeed; `.turn` is what was received
-    + UnfitAnswer             answers that did not fit their schema; `.turns` are all of them
+  - MissingPackageError       an optional package is not installed
+  - AnswerNeeded              a permission or question came up that nobody can answer
+  - InvalidAnswer             an answer that its question doesn't accept
+  - CostLimitError            a cost limit is already exceeded; nothing was sent
+  - RecordingError            a recording can't be written, read or replayed
+  - TurnError                 a turn did not succeed; `.turn` is the turn as received
+    + UnfitAnswer             no answer matched the schema; `.turns` are all attempts
 
-Each error is written for the person at the prompt: what failed, with its name, then what to do.
-In IPython it shows as those lines, without a traceback.
+A message says what failed, with its name, and then what to do. In IPython errors are shown as
+those lines, without a traceback.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any, Protocol
 
 
 class ResendAdvice(Protocol):
-    """Whether a request that failed can be sent again: a `RetrySafety` of `core.retry_safety`."""
+    """Interface of `core.retry_safety.RetrySafety`: can a failed request be sent again?"""
 
     @property
     def execution_state(self) -> str:
@@ -47,11 +47,11 @@ class ResendAdvice(Protocol):
 class OpenCodeError(Exception):
     """Base of all errors of this package.
 
-    `resend` says whether the failed request can be sent again; None if nothing was to be sent.
+    `resend` is the advice on sending the failed request again; None if there was no request.
 
     Args:
         what: One sentence: what failed, with its name.
-        todo: One sentence: what to do about it. Empty if there is nothing to do.
+        todo: One sentence: what to do about it; "" if nothing can be done.
     """
 
     resend: ResendAdvice | None = None
@@ -65,15 +65,15 @@ class OpenCodeError(Exception):
         return f"{self.what}\n{self.todo}" if self.todo else self.what
 
     def _render_traceback_(self) -> list[str]:
-        # IPython asks an exception for this before it formats a traceback.
+        # IPython calls this, if it exists, instead of formatting a traceback.
         todo = " ".join(str(t) for t in (self.todo, self.resend) if t)
         return [f"{type(self).__name__}: {self.what}", *([todo] if todo else [])]
 
 
 class ServerConnectionError(OpenCodeError):
-    """The server could not be reached, or the connection broke before the answer.
+    """The server could not be reached, or the connection broke before the reply.
 
-    `sent` is False when the request certainly never reached the server.
+    `sent` is False if the request certainly did not reach the server.
     """
 
     def __init__(self, what: str, todo: str = "", *, sent: bool = True) -> None:
@@ -82,16 +82,16 @@ class ServerConnectionError(OpenCodeError):
 
 
 class ServerStartError(OpenCodeError):
-    """An `opencode serve` of our own did not come up."""
+    """`opencode serve` could not be started or did not answer in time."""
 
 
 class StatusError(OpenCodeError):
-    """The server answered a request with an error.
+    """The server replied to a request with an error.
 
     Attributes:
         status: The HTTP status.
-        name: The server's own name of the error, "" if it gave none.
-        reason: The server's own words, "" if it gave none.
+        name: The server's name of the error, "" if it gave none.
+        reason: The server's message, "" if it gave none.
     """
 
     def __init__(
@@ -104,59 +104,59 @@ class StatusError(OpenCodeError):
 
 
 class AuthenticationError(StatusError):
-    """A password is needed, or the one given is wrong."""
+    """The password is missing or wrong."""
 
 
 class NotFoundError(StatusError):
-    """The server knows no such thing."""
+    """The server has no such resource."""
 
 
 class SessionBusyError(StatusError):
-    """The session works on another prompt."""
+    """The session is running another prompt."""
 
 
 class StreamError(OpenCodeError):
-    """The event stream carried something that can't be read."""
+    """The event stream could not be decoded."""
 
 
 class UnsupportedServerError(OpenCodeError):
-    """Something answers at the address, but it is no server this package can speak to."""
+    """The address answers, but not as a supported OpenCode server."""
 
 
 class UnsupportedOperation(OpenCodeError):  # noqa: N818 - the field's term (io.UnsupportedOperation)
-    """This server generation can't do that."""
+    """This server generation doesn't support the operation."""
 
 
 class UnknownNameError(OpenCodeError):
-    """There is nothing of that name: a session, a model, an agent, a time zone, ..."""
+    """Nothing has that name: a session, a model, an agent, a time zone, ..."""
 
 
 class MissingPackageError(OpenCodeError):
-    """What was asked for needs a package that is not installed here."""
+    """An optional package that the operation needs is not installed."""
 
 
 class AnswerNeeded(OpenCodeError):  # noqa: N818 - a state, not a fault
-    """A permission or a question came up, nobody can answer, and the policy is "error"."""
+    """A permission or question came up, nobody can answer, and the policy is "error"."""
 
 
 class InvalidAnswer(OpenCodeError):  # noqa: N818 - a state, not a fault
-    """An answer that its question can't take. Nothing was sent."""
+    """An answer that its question doesn't accept. Nothing was sent."""
 
 
 class CostLimitError(OpenCodeError):
-    """A prompt that may cost nothing more: what was spent passed a limit. Nothing was sent."""
+    """A cost limit is already exceeded. Nothing was sent."""
 
 
 class RecordingError(OpenCodeError):
-    """A recording of turns that can't be written, read or played."""
+    """A recording that can't be written, read or replayed."""
 
 
 class TurnError(OpenCodeError):
-    """A turn that failed, was interrupted, or whose end is unknown.
+    """A turn that failed, was interrupted, or whose outcome is unknown.
 
     Attributes:
-        turn: The `core.turn.Turn` with everything that was received. (Its type is `Any`, because
-            this module imports nothing; annotate a variable with `Turn` to have it checked.)
+        turn: The `core.turn.Turn` as received. (Typed as `Any`, because this module imports
+            nothing; annotate a variable with `Turn` to have it checked.)
     """
 
     def __init__(self, what: str, todo: str = "", *, turn: Any) -> None:
@@ -165,7 +165,7 @@ class TurnError(OpenCodeError):
 
 
 class UnfitAnswer(TurnError):  # noqa: N818 - a state, not a fault
-    """No answer matched the schema; `turns` has the turn of the prompt and those of its retries."""
+    """No answer matched the schema; `turns` are the turns of all attempts."""
 
     def __init__(self, what: str, todo: str = "", *, turns: tuple[Any, ...]) -> None:
         super().__init__(what, todo, turn=turns[-1])
@@ -173,10 +173,10 @@ class UnfitAnswer(TurnError):  # noqa: N818 - a state, not a fault
 
 
 class TurnInterrupted(KeyboardInterrupt):
-    """A person stopped the cell; shows as one quiet line, and queued cells don't run.
+    """The cell was interrupted; displayed as one line, and queued cells are not run.
 
-    `turn` is the `core.turn.Turn` as it was when it stopped, None if there was none yet; `resend`
-    says whether its prompt can be sent again (`sys.last_value.resend`).
+    `turn` is the `core.turn.Turn` at that time, None if there was none yet; `resend` is the advice
+    on sending its prompt again (`sys.last_value.resend`).
     """
 
     resend: ResendAdvice | None = None

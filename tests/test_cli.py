@@ -108,7 +108,7 @@ def test_the_kernel_works_in_the_workspace(
 
 def test_what_is_missing_is_named_with_what_brings_it() -> None:
     with pytest.raises(OpenCodeError, match=r"needs no_such_module\.") as caught:
-        cli._need("json", "no_such_module")
+        cli._require("json", "no_such_module")
     assert caught.value.todo == "Install it with: pip install 'opencode_magics[demo]'"
 
 

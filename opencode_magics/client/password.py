@@ -1,4 +1,4 @@
-"""A server's password: how it is held, and how it is masked in what the server sends."""
+"""Passwords of servers, and masking them in what a server sends."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ DEFAULT_USER = "opencode"
 _MASK = b"********"
 _SHORT = 6  # characters
 _WORDY = 12  # characters of letters alone: a name or a word
-_CALLED = rb"(?i:passw[\w.-]{0,40}[\"'\\\s]{0,8}[=:][\"'\\\s]{0,8}|://[^\s/:@\"']{0,100}:)"
+_LABEL = rb"(?i:passw[\w.-]{0,40}[\"'\\\s]{0,8}[=:][\"'\\\s]{0,8}|://[^\s/:@\"']{0,100}:)"
 
 
 class Secret(str):
-    """A password that doesn't show itself, not even among the variables of a traceback."""
+    """A password whose `repr` hides it, also among the variables of a traceback."""
 
     def __repr__(self) -> str:
         return "'********'"
 
 
 class PasswordMask:
-    """Masks a password in what a server sends: an agent's shell can print it (`env`).
+    """Mask a password in what a server sends: an agent's shell can print it (`env`).
 
-    It masks the password as it is, as JSON and addresses write it, and as the header carries it.
-    A short password or a plain word may occur by chance, so it is masked only where it is called
-    a password. A directory with a masked part would be another one, and for any directory that it
-    doesn't know a server reports that nothing is busy.
+    Masks the plain password, its JSON and URL encodings, and its authorization header. A short
+    password or a plain word can occur by chance, so it is masked only after a label ("password=").
+    Otherwise the name of a directory could be masked, and for a directory that it doesn't know a
+    server reports that nothing is busy.
 
     Args:
         user: The user name that goes with the password.
@@ -43,20 +43,20 @@ class PasswordMask:
         self._header = Secret(encoded) if header else None
 
     def __call__(self, body: bytes) -> bytes:
-        """Redactor the password in a body."""
+        """Mask the password in a body."""
         for form in self._forms:
             if form.encode() not in body:
                 continue
             if self._by_chance:
-                pattern = rb"(" + _CALLED + rb")" + re.escape(form.encode())
+                pattern = rb"(" + _LABEL + rb")" + re.escape(form.encode())
                 body = re.sub(pattern, rb"\1" + _MASK, body)
             else:
                 body = body.replace(form.encode(), _MASK)
         return body.replace(self._header.encode(), _MASK) if self._header else body
 
     def text(self, text: str) -> str:
-        """Redactor the password in a text."""
-        if not self._forms:  # thousands of frames pass here: don't copy them for nothing
+        """Mask the password in a text."""
+        if not self._forms:  # avoid copying thousands of frames
             return text
         return self(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
@@ -66,6 +66,6 @@ def _may_occur_by_chance(password: str) -> bool:
 
 
 def _forms(password: str) -> dict[str, None]:
-    """The ways to write a password: in JSON, plain, and in an address."""
+    """Return the encodings of a password: JSON, plain, URL."""
     in_json = (json.dumps(password, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False))
     return dict.fromkeys((*in_json, password, quote(password, safe="")))

@@ -1,8 +1,8 @@
-"""Finds a running server, or starts and stops one of our own.
+"""Find a running server, or start and stop one.
 
-A server of our own listens on a free loopback port and takes its random password from the
-environment, so no other process can read it from a command line, and nothing here ever puts it
-into a repr or an error text. One that is kept leaves its password in a file of the user's alone.
+A started server listens on a free loopback port and gets its random password in its environment,
+where no command line shows it; no repr or error text contains it. The password of a server that
+outlives this process (`keep`) is stored in a file that only the user can read.
 """
 
 import atexit
@@ -38,10 +38,10 @@ from .transport import DEFAULT_PORT, is_loopback, parse_url
 
 DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
 INSTALL = (
-    "Install it with: npm install -g opencode-ai@1. To practise without it: opencode-magics demo"
+    "Install it with: npm install -g opencode-ai@1. To practice without it: opencode-magics demo"
 )
 LAST_LINES = 8
-BOOTING = 30.0  # seconds that a server may take to start
+BOOTING = 30.0  # seconds to wait for a server that is starting
 
 
 def connect_to(
@@ -50,47 +50,47 @@ def connect_to(
     directory: str | None = None,
     password: str | None = None,
 ) -> Client:
-    """Connect to a server that runs, and make sure that it can be spoken to.
+    """Connect to a running server and check that it is supported.
 
     Args:
-        url: Its address; else $OPENCODE_SERVER_URL, else where the background service of 2.x is
-            registered, else http://127.0.0.1:4096. A server that is starting is waited for.
-        directory: Where to work. Default: the current directory if the server is on this machine,
-            else the server's own.
-        password: Else that in the address, else that of a server which an earlier session started
-            here and kept, or that the background service wrote down, else
+        url: Its address. Default: $OPENCODE_SERVER_URL, then the registered background service of
+            2.x, then http://127.0.0.1:4096. A server that is still starting is waited for.
+        directory: The directory to work in. Default: the current directory if the server is on
+            this machine, else the server's own.
+        password: Default: the one in the address, then that of a server which an earlier session
+            started with `keep` or which the background service stored, then
             $OPENCODE_SERVER_PASSWORD or $OPENCODE_PASSWORD.
 
     Raises:
         ServerConnectionError: Nothing answers, or the directory does not exist.
-        AuthenticationError: A password is missing or wrong.
-        UnsupportedServerError: What answers can't be spoken to.
+        AuthenticationError: The password is missing or wrong.
+        UnsupportedServerError: The address is not a supported OpenCode server.
     """
     address = url or os.environ.get("OPENCODE_SERVER_URL")
-    found = None if address else _background_service(directory, password)
-    if found is not None:
-        return found
+    client = None if address else _background_service(directory, password)
+    if client is not None:
+        return client
     address = address or DEFAULT_URL
     return _connected(address, directory, *_credentials(address, password))
 
 
 def _background_service(directory: str | None, password: str | None) -> Client | None:
-    """The registered service of 2.x, None if nothing is, or if something else answers there.
+    """Connect to the registered service of 2.x; None if there is none or another server answers.
 
     Raises:
-        AuthenticationError: It takes none of the passwords that are known for it.
+        AuthenticationError: It accepts none of its known passwords.
     """
     service = registered_service()
     if service is None:
         return None
-    known: list[tuple[str, Secret | None]] = [(DEFAULT_USER, word) for word in service.passwords]
-    if password or not known:
-        known = [_credentials(service.url, password)]
-    for user, word in known:
+    logins: list[tuple[str, Secret | None]] = [(DEFAULT_USER, p) for p in service.passwords]
+    if password or not logins:
+        logins = [_credentials(service.url, password)]
+    for user, candidate in logins:
         try:
-            client = _connected(service.url, directory, user, word)
+            client = _connected(service.url, directory, user, candidate)
         except AuthenticationError as error:
-            refused = error
+            rejected = error
         except (ServerConnectionError, UnsupportedServerError):
             return None
         else:
@@ -98,13 +98,13 @@ def _background_service(directory: str | None, password: str | None) -> Client |
                 return client
             client.close()
             return None
-    raise refused
+    raise rejected
 
 
 def _connected(address: str, directory: str | None, user: str, password: str | None) -> Client:
-    """A client of a server that was seen to answer."""
-    where = _work_directory(address, directory)
-    client = Client(address, directory=where, password=password, user=user)
+    """Return a client of a server that answers."""
+    folder = _work_directory(address, directory)
+    client = Client(address, directory=folder, password=password, user=user)
     try:
         _check(client)
     except BaseException:
@@ -114,27 +114,27 @@ def _connected(address: str, directory: str | None, user: str, password: str | N
 
 
 def _check(client: Client) -> None:
-    """Make sure that a server answers; one that still starts (503) is waited for."""
+    """Check that a server answers; wait while it is starting (503)."""
     deadline = time.monotonic() + BOOTING
     while True:
         try:
             return client.check()
         except StatusError as error:
-            hopeless = error.status != 503 or error.name == "service_failed"
-            if hopeless or time.monotonic() > deadline:
+            permanent = error.status != 503 or error.name == "service_failed"
+            if permanent or time.monotonic() > deadline:
                 raise
         time.sleep(0.2)
 
 
 def _credentials(address: str, password: str | None) -> tuple[str, Secret | None]:
-    """User and password for a server, as far as the environment or an earlier session know."""
+    """Return user and password for a server, from the arguments, our file or the environment."""
     user = os.environ.get("OPENCODE_SERVER_USERNAME") or DEFAULT_USER
     if password:
         return user, Secret(password)
-    if parse_url(address).password:  # what is typed with an address is meant for it
+    if parse_url(address).password:  # the client takes it from the address
         return user, None
-    if kept := _recall(address):  # of just this server; the environment may mean another one
-        return DEFAULT_USER, kept
+    if stored := _recall(address):  # before the environment, which may be about another server
+        return DEFAULT_USER, stored
     for name in ("OPENCODE_SERVER_PASSWORD", "OPENCODE_PASSWORD"):
         if os.environ.get(name):
             return user, Secret(os.environ[name])
@@ -142,17 +142,17 @@ def _credentials(address: str, password: str | None) -> tuple[str, Secret | None
 
 
 def is_same_server(address: str | None, url: str) -> bool:
-    """Whether what a person typed is the address of a server."""
-    return address is not None and _spelt(address) == url
+    """Return whether an address that a person typed is that of a server."""
+    return address is not None and _normalized(address) == url
 
 
-def _spelt(address: str) -> str:
-    """An address as `Client.url` and `ServerProcess.url` spell it."""
+def _normalized(address: str) -> str:
+    """Spell an address as `Client.url` and `ServerProcess.url` do."""
     return str(parse_url(address)).rstrip("/")
 
 
 def _work_directory(address: str, directory: str | None) -> str | None:
-    """The directory to ask for; on this machine it must exist, since 1.x takes any name."""
+    """Return the directory for requests; on this machine it must exist (1.x doesn't check)."""
     if not is_loopback(parse_url(address).host):
         return directory
     try:
@@ -160,7 +160,7 @@ def _work_directory(address: str, directory: str | None) -> str | None:
     except OSError as error:
         raise ServerConnectionError(
             f"The current directory can't be used: {error.strerror}.",
-            "Go to one that exists, or name it: %oc_connect --directory D",
+            "Change to one that exists, or name one: %oc_connect --directory D",
             sent=False,
         ) from error
     if not os.path.isdir(folder):
@@ -170,45 +170,45 @@ def _work_directory(address: str, directory: str | None) -> str | None:
     return folder
 
 
-def _kept_file() -> Path:
+def _password_file() -> Path:
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(home) / "opencode_magics" / "servers.json"
 
 
 def _remember(server: "ServerProcess") -> None:
-    """Keep the password of a server that outlives us where only its user can read it."""
-    _write(_kept() | {server.url: server.password})
+    """Store the password of a server that outlives us, readable by its user only."""
+    _write_passwords(_passwords() | {server.url: server.password})
 
 
-def _write(kept: dict[str, Secret]) -> None:
-    path = _kept_file()
+def _write_passwords(passwords: dict[str, Secret]) -> None:
+    path = _password_file()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump(kept, file)
+        json.dump(passwords, file)
 
 
-def _kept() -> dict[str, Secret]:
+def _passwords() -> dict[str, Secret]:
     try:
-        kept = json.loads(_kept_file().read_text())
+        content = json.loads(_password_file().read_text())
     except (OSError, ValueError):
         return {}
-    known = kept.items() if isinstance(kept, dict) else ()
-    return {str(url): Secret(password) for url, password in known}
+    items = content.items() if isinstance(content, dict) else ()
+    return {str(url): Secret(password) for url, password in items}
 
 
 def _forget(server: "ServerProcess") -> None:
-    _write({url: password for url, password in _kept().items() if url != server.url})
+    _write_passwords({url: p for url, p in _passwords().items() if url != server.url})
 
 
 def _recall(address: str) -> Secret | None:
-    return _kept().get(_spelt(address))
+    return _passwords().get(_normalized(address))
 
 
 @dataclass(eq=False)
 class ServerProcess:
-    """An `opencode serve` that we started; `stop()` ends it, and so does our own end.
+    """An `opencode serve` that we started; it ends with `stop()` or with this process.
 
-    With `keep` it outlives us, until `stop()` is called or somebody else ends it.
+    With `keep` it outlives this process, until `stop()` is called or it is ended otherwise.
     """
 
     url: str
@@ -222,7 +222,7 @@ class ServerProcess:
     def __post_init__(self) -> None:
         if not self.keep:
             atexit.register(self.stop)
-            self._guard = _guarded(self.pid)
+            self._guard = _start_guard(self.pid)
 
     @property
     def pid(self) -> int:
@@ -231,13 +231,13 @@ class ServerProcess:
 
     @property
     def running(self) -> bool:
-        """Whether the process is still there."""
+        """Whether the process is still running."""
         return self._process.poll() is None
 
     def stop(self, patience: float = 5.0) -> None:
-        """End the server: ask first, and after `patience` seconds insist. Safe to repeat.
+        """Terminate the server, and kill it after `patience` seconds. Safe to repeat.
 
-        Until it has ended, what would end it stays: an interrupt may come first.
+        The exit hook and the guard are removed last, since an interrupt can come before.
         """
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._signal(signal.SIGTERM)
@@ -255,26 +255,26 @@ class ServerProcess:
         self._log.close()
 
     def _signal(self, number: int) -> None:
-        """Signal the server and what it runs: they are one process group."""
+        """Signal the server and its children, which are one process group."""
         if not self.running:
             return
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # it has just ended
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended meanwhile
             if sys.platform == "win32":
                 self._process.terminate()
             else:
                 os.killpg(self.pid, number)
 
     def _last_lines(self) -> str:
-        """The end of what the server printed, without its password."""
+        """Return the last lines that the server printed, with its password masked."""
         self._log.seek(0)
         text = self._log.read().decode(errors="replace").replace(self.password, "********")
         return "\n".join(text.strip().splitlines()[-LAST_LINES:])
 
 
-def _guarded(group: int) -> subprocess.Popen[bytes] | None:
-    """Something that ends a server although we are killed and can't: the pipe to us breaks then.
+def _start_guard(group: int) -> subprocess.Popen[bytes] | None:
+    """Start a shell that ends the server if this process is killed.
 
-    The read of a shell ends when we do, whatever our end is. Not on Windows.
+    It reads from a pipe, which closes when this process ends for any reason. Not on Windows.
     """
     if sys.platform == "win32":
         return None
@@ -299,21 +299,21 @@ def start(
     progress: Callable[[float], None] | None = None,
     keep: bool = False,
 ) -> ServerProcess:
-    """Start `opencode serve` and return when it answers.
+    """Start `opencode serve` and wait until it answers.
 
     Args:
-        directory: Where it runs; the current directory by default.
+        directory: Its working directory; the current directory by default.
         command: The program, by name (looked up on PATH) or path.
-        env: Its whole environment; ours by default. The password is added to it.
-        timeout: How many seconds it may take to answer.
-        progress: Called with the seconds passed, several times a second, while we wait.
+        env: Its complete environment; ours by default. The password is added to it.
+        timeout: Seconds to wait for an answer.
+        progress: Called with the elapsed seconds several times a second.
         keep: Let the server outlive this process.
 
     Returns:
         The server, with its address, its password and its version.
 
     Raises:
-        ServerStartError: There is no such program or directory, the program ended, or it did not
+        ServerStartError: The program or directory doesn't exist, the program ended, or it did not
             answer in time.
     """
     env = os.environ if env is None else env
@@ -331,10 +331,10 @@ def start(
 
 
 def _program(command: Path | str, env: Mapping[str, str]) -> str:
-    found = shutil.which(command, path=env.get("PATH"))
-    if found is None:
+    program = shutil.which(command, path=env.get("PATH"))
+    if program is None:
         raise ServerStartError(f"OpenCode is not installed: no program {str(command)!r}.", INSTALL)
-    return found
+    return program
 
 
 def _folder(directory: Path | str | None) -> Path:
@@ -347,9 +347,9 @@ def _folder(directory: Path | str | None) -> Path:
 def _launch(program: str, folder: Path, env: Mapping[str, str], keep: bool) -> ServerProcess:
     password = Secret(secrets.token_urlsafe(24))
     secret = {"OPENCODE_SERVER_USERNAME": DEFAULT_USER, "OPENCODE_SERVER_PASSWORD": password}
-    secret["OPENCODE_PASSWORD"] = password  # as 2.x calls it
+    secret["OPENCODE_PASSWORD"] = password  # the name in 2.x
     port = _free_port()
-    log = tempfile.TemporaryFile()  # noqa: SIM115 - a file and not a pipe: nobody has to drain it
+    log = tempfile.TemporaryFile()  # noqa: SIM115 - unlike a pipe, a file needs no reader
     try:
         process = subprocess.Popen(
             [program, "serve", "--hostname", "127.0.0.1", "--port", str(port)],
@@ -358,7 +358,7 @@ def _launch(program: str, folder: Path, env: Mapping[str, str], keep: bool) -> S
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # an interrupt of the notebook is not one of the server
+            start_new_session=True,  # so that an interrupt of the notebook doesn't reach it
         )
     except OSError as error:
         log.close()
@@ -377,47 +377,45 @@ def _free_port() -> int:
 def _wait_until_healthy(
     server: ServerProcess, timeout: float, progress: Callable[[float], None]
 ) -> str:
-    """The server's version, as soon as it tells."""
+    """Wait for the server to report its version, and return it."""
     began = time.monotonic()
     with httpx.Client(auth=(DEFAULT_USER, server.password), trust_env=False, timeout=2.0) as client:
-        while (passed := time.monotonic() - began) < timeout:
+        while (elapsed := time.monotonic() - began) < timeout:
             if not server.running:
+                code = server._process.returncode
                 raise ServerStartError(
-                    _ended(server), "Run `opencode serve` in a terminal to see why."
+                    f"`opencode serve` exited at once with code {code}.{_output(server)}",
+                    "Run `opencode serve` in a terminal to see why.",
                 )
             if version := _health(client, server.url):
                 return version
-            progress(passed)
+            progress(elapsed)
             time.sleep(0.1)
     raise ServerStartError(
-        f"`opencode serve` did not answer within {timeout:g} s.{_said(server)}",
-        "Try again with more time, or run `opencode serve` in a terminal.",
+        f"`opencode serve` did not answer within {timeout:g} s.{_output(server)}",
+        "Try again with a longer timeout, or run `opencode serve` in a terminal.",
     )
 
 
 def _health(client: httpx.Client, url: str) -> str:
-    """The version a healthy server tells, or nothing yet. 1.x tells at one path, 2.x at another."""
+    """Return the version of a healthy server, "" if it isn't ready. The path depends on 1.x/2.x."""
     for path in ("/global/health", "/api/info"):
         try:
             reply = client.get(f"{url}{path}")
-            told = reply.json() if reply.is_success else None
+            health = reply.json() if reply.is_success else None
         except (httpx.TransportError, ValueError):
             continue
         except KeyboardInterrupt:  # as in HTTPTransport.send: frames of httpcore have the password
             raise KeyboardInterrupt from None
-        if isinstance(told, dict) and told.get("version"):
-            return str(told["version"])
+        if isinstance(health, dict) and health.get("version"):
+            return str(health["version"])
     return ""
 
 
-def _ended(server: ServerProcess) -> str:
-    return f"`opencode serve` ended at once (code {server._process.returncode}).{_said(server)}"
-
-
-def _said(server: ServerProcess) -> str:
+def _output(server: ServerProcess) -> str:
     lines = server._last_lines()
-    return f" It said:\n{lines}" if lines else ""
+    return f" Its output:\n{lines}" if lines else ""
 
 
 def _silent(seconds: float) -> None:
-    """Show no progress."""
+    """Ignore progress."""

@@ -1,8 +1,8 @@
-"""Finds the background service of OpenCode 2.x by the two files that it leaves.
+"""Find the background service of OpenCode 2.x by its two files.
 
-The registration (`service.json` below the state folder) says where it listens and who it is; the
-configuration of the same name keeps its password. A registration may be older than the service, so
-what answers has to prove that it is the one.
+The registration (`service.json` in the state folder) has its address, process id and version; the
+configuration file of the same name has its password. A registration can be stale, so
+`matches_server` compares it with the server that answers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .password import Secret
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What the registration says."""
+    """A registered background service."""
 
     url: str
     pid: int | None = None
@@ -27,25 +27,26 @@ class Service:
     passwords: tuple[Secret, ...] = field(default=(), repr=False)
 
     def matches_server(self, server: Server) -> bool:
-        """Whether what answers there is what was registered."""
+        """Return whether a server is the registered one."""
         same = self.pid is None or server.pid == self.pid
         return same and (not self.version or server.version == self.version)
 
 
 def registered_service() -> Service | None:
-    """The background service, as far as files tell; None where there is none."""
-    told = _read(_folder("XDG_STATE_HOME", ".local", "state"))
-    url = told.get("url")
+    """Return the registered background service; None if there is none."""
+    registration = _read(_folder("XDG_STATE_HOME", ".local", "state"))
+    url = registration.get("url")
     if not isinstance(url, str) or not url:
         return None
-    kept = _read(_folder("XDG_CONFIG_HOME", ".config"))
-    words = [w for w in (told.get("password"), kept.get("password")) if isinstance(w, str) and w]
-    pid, version = told.get("pid"), told.get("version")
+    config = _read(_folder("XDG_CONFIG_HOME", ".config"))
+    candidates = (registration.get("password"), config.get("password"))
+    passwords = [p for p in candidates if isinstance(p, str) and p]
+    pid, version = registration.get("pid"), registration.get("version")
     return Service(
         url,
         pid if isinstance(pid, int) else None,
         version if isinstance(version, str) else "",
-        tuple(Secret(w) for w in dict.fromkeys(words)),
+        tuple(Secret(p) for p in dict.fromkeys(passwords)),
     )
 
 
@@ -56,7 +57,7 @@ def _folder(variable: str, *default: str) -> Path:
 
 def _read(folder: Path) -> dict[str, Any]:
     try:
-        told = json.loads((folder / "service.json").read_text(encoding="utf-8"))
+        content = json.loads((folder / "service.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return content if isinstance(content, dict) else {}

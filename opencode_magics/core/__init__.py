@@ -1,6 +1,6 @@
-"""Values and pure functions: what a server holds and says, and what follows from it.
+"""Domain values and pure functions; no I/O.
 
-`model` has the values, `events` what a stream says, `turn` and `fold` how events become a `Turn`,
-`outcome` whether and how it ended. Imports only `errors` and the standard library (pandas when a
-frame is asked for). Begin with `model`, then `events`, then `turn`.
+`model` defines the values that a server holds, `events` those that a stream delivers, `turn` and
+`fold` build a `Turn` from events, and `outcome` decides how it ended. Imports only `errors` and the
+standard library (and pandas, when a frame is built). Begin with `model`, then `events`, `turn`.
 """

@@ -1,7 +1,8 @@
-"""What changed in a session, or in one of its turns: a `Diff`, file by file.
+"""The file changes of a session or of one turn: a `Diff`.
 
-A server tells of changes turn by turn. Where the text after one turn is the text before the next,
-the two are one change of the file; else they are listed one after the other. No text is guessed.
+Servers report changes turn by turn. Consecutive changes of a file are merged into one if each
+begins with the text that the previous one left; otherwise they are listed separately. Text that no
+patch contains is never reconstructed.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ Layout = Literal["unified", "side by side"]
 
 
 def source_of(kinds: Collection[str]) -> Source:
-    """Who told of changes, where some came of "turns", or of "tools", or of both."""
+    """Return the source of changes reported by "turns", by "tools", or by both."""
     if len(kinds) == 2:
         return "turns and tools"
     return "tools" if "tools" in kinds else "turns"
 
 
-_COMPARED = 20_000  # lines to compare at most, to make one change of several
+_MERGE_LIMIT = 20_000  # lines; longer changes are not merged, since comparing them is slow
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What one turn did to one file; `message` is the turn's prompt, "" for a whole session."""
+    """One turn's change of one file; `message` is the turn's prompt, "" for a whole session."""
 
     change: FileChange
     message: str = ""
@@ -47,9 +48,9 @@ class ChangedFile:
     """A file of a `Diff`.
 
     Attributes:
-        name: What it is called in the end; `before` what it was called, if something else.
-        edits: What was told of it, turn by turn, oldest first.
-        changes: The same as few changes as can be: one, where they follow from each other.
+        name: Its final name.
+        edits: Its reported changes, turn by turn, oldest first.
+        changes: The same changes, merged into one where each follows from the previous one.
     """
 
     name: str
@@ -58,13 +59,13 @@ class ChangedFile:
 
     @property
     def before(self) -> str:
-        """What it was called before a rename or a copy, else ""."""
+        """Its name before a rename or copy; "" if it was neither renamed nor copied."""
         old = next((c.old for c in self.changes if c.status in ("renamed", "copied")), "")
         return "" if old == self.name else old
 
     @property
     def status(self) -> str:
-        """What happened to it in the end: added, modified, deleted, renamed or copied."""
+        """What happened to it overall: added, modified, deleted, renamed or copied."""
         if len(self.changes) == 1:
             return self.changes[0].status
         first, last = self.changes[0].status, self.changes[-1].status
@@ -72,19 +73,19 @@ class ChangedFile:
 
     @property
     def counts(self) -> tuple[int | None, int | None]:
-        """Lines added and deleted; of several changes the sums, None where nobody counted."""
+        """Lines added and deleted, summed over its changes; None if unknown."""
         return _sums(c.counts for c in self.changes)
 
 
 @dataclass(frozen=True)
 class Diff:
-    """All changes of a session or a turn, file by file. A notebook shows it in full.
+    """All changes of a session or a turn, file by file; displayed in full in a notebook.
 
     Attributes:
-        edits: What was told, in order.
-        source: Who told it: the server of the whole `session` or of its `turns`; or, where it
-            keeps no track of files (no git), the edit `tools` of what they did themselves.
-        layout: How it is shown.
+        edits: The reported changes, in order.
+        source: Who reported them: the server for the whole `session` or for its `turns`; or, where
+            the server doesn't track files (no git), the edit `tools` for their own edits.
+        layout: How it is displayed.
 
     Example::
 
@@ -99,15 +100,15 @@ class Diff:
 
     @classmethod
     def of(
-        cls, told: Iterable[tuple[str, FileDiff]], source: Source = "turns", directory: str = ""
+        cls, reports: Iterable[tuple[str, FileDiff]], source: Source = "turns", directory: str = ""
     ) -> Diff:
-        """Made of what was told of single files, each with the id of the prompt that led to it.
+        """Build a diff from (prompt id, changed file) pairs.
 
         Names of files in `directory` are made relative to it.
         """
         edits = (
             Edit(_relative(change, directory), message)
-            for message, diff in told
+            for message, diff in reports
             for change in changes_in(diff)
         )
         return cls(tuple(edits), source)
@@ -115,17 +116,17 @@ class Diff:
     @cached_property
     def files(self) -> tuple[ChangedFile, ...]:
         """The changed files, in the order in which they were first changed."""
-        found: dict[str, list[Edit]] = {}
+        edits_by_name: dict[str, list[Edit]] = {}
         for edit in self.edits:
-            found.setdefault(edit.change.new or edit.change.old, []).append(edit)
+            edits_by_name.setdefault(edit.change.new or edit.change.old, []).append(edit)
         return tuple(
-            ChangedFile(name, tuple(edits), _few([e.change for e in edits]))
-            for name, edits in found.items()
+            ChangedFile(name, tuple(edits), _merge([e.change for e in edits]))
+            for name, edits in edits_by_name.items()
         )
 
     @property
     def counts(self) -> tuple[int | None, int | None]:
-        """Lines added and deleted in all files; None where nobody counted any."""
+        """Lines added and deleted in all files; None if unknown."""
         return _sums(f.counts for f in self.files)
 
     @property
@@ -140,54 +141,59 @@ class Diff:
 
     @property
     def patch(self) -> str:
-        """All of it as one patch that `git apply` takes, without what is not text."""
+        """All changes as one patch for `git apply`; binary files are only comments in it."""
         return "".join(format_patch(c) for f in self.files for c in f.changes)
 
     def side_by_side(self) -> Diff:
-        """The same, shown with the lines before on the left and after on the right."""
+        """Return the diff in side-by-side layout: old lines on the left, new ones on the right."""
         return replace(self, layout="side by side")
 
     def unified(self) -> Diff:
-        """The same, shown with removed lines above added ones."""
+        """Return the diff in unified layout: removed lines above added ones."""
         return replace(self, layout="unified")
 
     def to_frame(self, lines: bool = False) -> pd.DataFrame:
-        """The changed files as a DataFrame, one row each; or all their lines, one row each.
+        """Return a DataFrame with one row per changed file, or one row per line.
 
         Args:
-            lines: A row for every line of every change, however long the diff is.
+            lines: Return one row per line of every change, without any limit.
 
         Returns:
-            Of files: file, before (its name before a rename), status, additions, deletions,
-            edits (how many turns or tools changed it), changes (what that came to; 1 unless they
-            don't follow from each other), message (the last prompt that changed it).
-            Of lines: file, message (NA where a change is the sum of several), change and hunk
-            (numbers from 1), kind (context, added, removed), old_line, new_line, text.
-            Unknown is NA.
+            Per file: file, before (its name before a rename), status, additions, deletions,
+            edits (how many turns or tools changed it), changes (how many are left after merging;
+            1 if each follows from the previous one), message (the last prompt that changed it).
+            Per line: file, message (NA in a merged change), change and hunk (numbers from 1),
+            kind (context, added, removed), old_line, new_line, text.
+            Unknown values are NA.
         """
         if lines:
             return frame_from_rows(_LINE, (row for f in self.files for row in _lines(f)))
         return frame_from_rows(_FILE, self.files)
 
     def __getitem__(self, name: str) -> Diff:
-        """The part about one file, by its name or by the end of it where that is unique.
+        """Return the diff of one file, by its name or by a unique end of its path.
 
         Raises:
-            UnknownNameError: No file is called so, or several are.
+            UnknownNameError: No file or several files match the name.
         """
-        found = [f for f in self.files if name in (f.name, f.before)]
-        found = found or [f for f in self.files if f.name.endswith(f"/{name}")]
-        if len(found) == 1:
-            return replace(self, edits=found[0].edits)
-        known = ", ".join(repr(f.name) for f in (found or self.files)[:10])
-        what = f"{len(found)} files end so" if found else "No such file"
-        raise UnknownNameError(f"{what} in the diff: {name!r}.", f"There is {known or 'none'}.")
+        matches = [f for f in self.files if name in (f.name, f.before)]
+        matches = matches or [f for f in self.files if f.name.endswith(f"/{name}")]
+        if len(matches) == 1:
+            return replace(self, edits=matches[0].edits)
+        names = ", ".join(repr(f.name) for f in (matches or self.files)[:10])
+        if matches:
+            raise UnknownNameError(
+                f"{len(matches)} files in the diff match {name!r}.", f"Name one of {names}."
+            )
+        raise UnknownNameError(
+            f"No such file in the diff: {name!r}.", f"Changed files: {names or 'none'}."
+        )
 
     def __contains__(self, name: object) -> bool:
         return any(f.name == name for f in self.files)
 
     def __iter__(self) -> Iterator[str]:
-        """The names of the files."""
+        """Iterate over the names of the files."""
         return (f.name for f in self.files)
 
     def __len__(self) -> int:
@@ -218,42 +224,41 @@ def _sums(counts: Iterable[tuple[int | None, int | None]]) -> tuple[int | None, 
 # -- several changes of a file ---------------------------------------------------------------------
 
 
-def _few(told: list[FileChange]) -> tuple[FileChange, ...]:
-    """The changes of one file; one where each begins with the text that the one before left."""
-    if len(told) > 1 and (whole := _one(told)):
-        return (whole,)
-    return tuple(replace(c, hunks=tuple(trim_context(c.hunks))) for c in told)
+def _merge(changes: list[FileChange]) -> tuple[FileChange, ...]:
+    """Merge the changes of one file if each begins with the text that the previous one left."""
+    if len(changes) > 1 and (merged := _merged(changes)):
+        return (merged,)
+    return tuple(replace(c, hunks=tuple(trim_context(c.hunks))) for c in changes)
 
 
-def _one(told: list[FileChange]) -> FileChange | None:
-    """All changes as one, None if their texts don't prove that they follow from each other."""
-    texts = [_texts(c) for c in told]
-    known = [t for t in texts if t is not None]
-    follow = all(after == before for (_, after), (before, _) in pairwise(known))
-    if len(known) < len(told) or not follow:
+def _merged(changes: list[FileChange]) -> FileChange | None:
+    """All changes as one; None if their texts don't prove that each follows the previous one."""
+    texts = [t for t in map(_texts, changes) if t is not None]
+    consecutive = all(after == before for (_, after), (before, _) in pairwise(texts))
+    if len(texts) < len(changes) or not consecutive:
         return None
-    before, after = known[0][0], known[-1][1]
-    if len(before) + len(after) > _COMPARED:
+    before, after = texts[0][0], texts[-1][1]
+    if len(before) + len(after) > _MERGE_LIMIT:
         return None
     patch = parse(make_patch(before, after))
     hunks = patch[0].hunks if patch else ()
     signs = [line[0] for hunk in hunks for line in hunk.lines]
-    old, new = told[0].old, told[-1].new
+    old, new = changes[0].old, changes[-1].new
     status: Any = "modified" if bool(old) == bool(new) else "added" if new else "deleted"
-    if not (old or new):  # it came and went
-        old = new = told[0].new
+    if not (old or new):  # added and deleted again
+        old = new = changes[0].new
     return FileChange(old, new, status, False, hunks, signs.count("+"), signs.count("-"))
 
 
 def _texts(change: FileChange) -> tuple[list[str], list[str]] | None:
-    """The lines before and after, if a change tells them from the first line on in one piece.
+    """The lines before and after, if a change consists of one hunk that begins at line 1.
 
-    What stands behind that piece, if anything, is the same before and after.
+    Lines after that hunk, if any, are unchanged.
     """
-    counted = sum(line[0] == "+" for h in change.hunks for line in h.lines)
+    added = sum(line[0] == "+" for h in change.hunks for line in h.lines)
     deleted = sum(line[0] == "-" for h in change.hunks for line in h.lines)
-    if not change.told or change.mode or change.counts != (counted, deleted):
-        return None  # lines that aren't UTF-8 are counted but can't be told apart
+    if not change.has_patch or change.mode or change.counts != (added, deleted):
+        return None  # lines that aren't UTF-8 are counted, but not in the patch
     if not change.hunks:
         return ([], []) if change.status in ("added", "deleted") else None
     if len(change.hunks) > 1 or change.hunks[0].starts != (1, 1):
@@ -266,8 +271,8 @@ def _sides(hunk: Hunk) -> tuple[list[str], list[str]]:
     for n, line in enumerate(hunk.lines):
         if line[0] == "\\":
             continue
-        bare = hunk.lines[n + 1 : n + 2] and hunk.lines[n + 1].startswith("\\")
-        text = line[1:] if bare else f"{line[1:]}\n"
+        unterminated = hunk.lines[n + 1 : n + 2] and hunk.lines[n + 1].startswith("\\")
+        text = line[1:] if unterminated else f"{line[1:]}\n"
         for side, kind in zip(sides, (" -", " +"), strict=True):
             if line[0] in kind:
                 side.append(text)
@@ -279,37 +284,37 @@ def _sides(hunk: Hunk) -> tuple[list[str], list[str]]:
 _KINDS = {" ": "context", "+": "added", "-": "removed"}
 
 
-def _place(n: int) -> Callable[[tuple[Any, ...]], Any]:
+def _item(n: int) -> Callable[[tuple[Any, ...]], Any]:
     return lambda row: row[n]
 
 
 _FILE: Columns = {
-    "file": Column(TEXT, lambda f: f.name, "What it is called in the end."),
-    "before": Column(TEXT, lambda f: f.before or None, "What it was called before a rename."),
+    "file": Column(TEXT, lambda f: f.name, "Its final name."),
+    "before": Column(TEXT, lambda f: f.before or None, "Its name before a rename or copy."),
     "status": Column(CATEGORY, lambda f: f.status, "added, modified, deleted, renamed or copied."),
     "additions": Column(COUNT, lambda f: f.counts[0], "Lines added."),
     "deletions": Column(COUNT, lambda f: f.counts[1], "Lines deleted."),
     "edits": Column(COUNT, lambda f: len(f.edits), "How many turns or tools changed it."),
-    "changes": Column(COUNT, lambda f: len(f.changes), "What that came to."),
-    "message": Column(TEXT, lambda f: f.edits[-1].message or None, "The last prompt behind it."),
+    "changes": Column(COUNT, lambda f: len(f.changes), "Changes left after merging its edits."),
+    "message": Column(TEXT, lambda f: f.edits[-1].message or None, "The last prompt to change it."),
 }
 
 _LINE: Columns = {
-    "file": Column(TEXT, _place(0), "What it is called in the end."),
-    "message": Column(TEXT, _place(1), "The prompt behind it; NA of several."),
-    "change": Column(COUNT, _place(2), "Which change of the file, from 1."),
-    "hunk": Column(COUNT, _place(3), "Which hunk of the change, from 1."),
-    "kind": Column(CATEGORY, _place(4), "context, added or removed."),
-    "old_line": Column(COUNT, _place(5), "Its number before, from 1."),
-    "new_line": Column(COUNT, _place(6), "Its number after, from 1."),
-    "text": Column(TEXT, _place(7), "What it says."),
+    "file": Column(TEXT, _item(0), "Final name of the file."),
+    "message": Column(TEXT, _item(1), "The prompt that changed it; NA in a merged change."),
+    "change": Column(COUNT, _item(2), "Number of the change in the file, from 1."),
+    "hunk": Column(COUNT, _item(3), "Number of the hunk in the change, from 1."),
+    "kind": Column(CATEGORY, _item(4), "context, added or removed."),
+    "old_line": Column(COUNT, _item(5), "Line number before the change, from 1."),
+    "new_line": Column(COUNT, _item(6), "Line number after the change, from 1."),
+    "text": Column(TEXT, _item(7), "Text of the line."),
 }
 
 
 def _lines(file: ChangedFile) -> Iterator[tuple[Any, ...]]:
-    apart = len(file.changes) == len(file.edits)
+    unmerged = len(file.changes) == len(file.edits)
     for c, change in enumerate(file.changes, 1):
-        message = file.edits[c - 1].message if apart else ""
+        message = file.edits[c - 1].message if unmerged else ""
         for h, hunk in enumerate(change.hunks, 1):
             for sign, old, new, text in hunk.numbered():
                 if sign in _KINDS:

@@ -1,7 +1,7 @@
-"""What a server says while a turn runs: a dozen frozen dataclasses, the same for every dialect.
+"""Events of a running turn, the same for every dialect.
 
-A dialect turns frames of its stream into these, `turn.advance` folds them, nothing else reads the
-wire. The last two don't come from a server: they are what the follower of a stream knows itself.
+A dialect decodes frames of its stream into these, and `fold.advance` applies them to a `Turn`.
+The last two, `StoreSnapshot` and `TurnEnded`, come from the follower of a stream instead.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from .model import Failure, FileDiff, Message, Outcome, Part, Permission, Questi
 
 @dataclass(frozen=True, slots=True)
 class SessionChanged:
-    """A session as it is now: new, renamed, its cost risen. What is not told stays as it was."""
+    """The current values of a session (new title, higher cost); absent values are unchanged."""
 
     session: Session
 
 
 @dataclass(frozen=True, slots=True)
 class SessionDeleted:
-    """A session is gone."""
+    """A session was deleted."""
 
     session: str
 
 
 @dataclass(frozen=True, slots=True)
 class StatusChanged:
-    """A session became busy, idle, or waits before a retry."""
+    """A session became busy or idle, or is waiting to retry."""
 
     session: str
     status: Status
@@ -36,7 +36,7 @@ class StatusChanged:
 
 @dataclass(frozen=True, slots=True)
 class SessionFailed:
-    """Something went wrong in a session. Not an end: the turn may recover (1.18.33: overflow)."""
+    """An error in a session. The turn may recover from it (1.18.33: context overflow)."""
 
     session: str
     failure: Failure
@@ -44,9 +44,9 @@ class SessionFailed:
 
 @dataclass(frozen=True, slots=True)
 class MessageChanged:
-    """A message's header as it is now; its parts are told apart from it.
+    """The current header of a message; its parts have events of their own.
 
-    Who made it, when, and for which prompt stays as it was where that isn't told again.
+    An absent agent, model, creation time or parent is unchanged.
     """
 
     message: Message
@@ -54,7 +54,7 @@ class MessageChanged:
 
 @dataclass(frozen=True, slots=True)
 class PromptDelivered:
-    """A prompt left the inbox: the agent has it from now (`at`) on."""
+    """A prompt left the inbox at time `at`: the agent has it now."""
 
     session: str
     message: str
@@ -63,7 +63,7 @@ class PromptDelivered:
 
 @dataclass(frozen=True, slots=True)
 class MessageRemoved:
-    """A message is gone, from the session or from its inbox."""
+    """A message was removed from the session or from its inbox."""
 
     session: str
     message: str
@@ -71,9 +71,9 @@ class MessageRemoved:
 
 @dataclass(frozen=True, slots=True)
 class PartChanged:
-    """A snapshot of one part; of a tool call without a name, only what is new about it.
+    """A snapshot of one part; a tool call without a tool name is an update of a known call.
 
-    `message` may be "" for a call that was told of before.
+    `message` may be "" in such an update.
     """
 
     session: str
@@ -83,7 +83,7 @@ class PartChanged:
 
 @dataclass(frozen=True, slots=True)
 class PartDelta:
-    """More text for one part, which may not have been told of yet."""
+    """More text for one part, which may not be known yet."""
 
     session: str
     message: str
@@ -93,7 +93,7 @@ class PartDelta:
 
 @dataclass(frozen=True, slots=True)
 class PartRemoved:
-    """A part is gone."""
+    """A part was removed."""
 
     session: str
     message: str
@@ -129,9 +129,9 @@ class RequestReplied:
 
 @dataclass(frozen=True, slots=True)
 class ShellChanged:
-    """A shell began to run a command, exited, or is gone (`status` "deleted") (2.x).
+    """A shell started a command, exited, or was deleted (`status` "deleted") (2.x).
 
-    Whose it is and its command are told when it begins, and "" after that.
+    `session` and `command` are "" except when it starts.
     """
 
     session: str
@@ -143,10 +143,10 @@ class ShellChanged:
 
 @dataclass(frozen=True, slots=True)
 class StoreSnapshot:
-    """The store, read again: what is true now, whatever the stream said or missed.
+    """The state of a session as read from the server; it overrules what the stream reported.
 
-    `sessions` are the subagent sessions below the turn's own; permissions and questions are all
-    that still wait in the tree; `diffs` is what the turn changed, where its prompt doesn't tell.
+    `sessions` are the subagent sessions below the turn's own; `permissions` and `questions` are all
+    pending ones of the tree; `diffs` are the turn's changes if its prompt message has none.
     """
 
     session: str
@@ -160,7 +160,7 @@ class StoreSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """The follower's own verdict where no server can give one."""
+    """The follower's verdict on a turn whose end no server reports."""
 
     outcome: Outcome
     failure: Failure | None = None
@@ -187,19 +187,19 @@ Event = (
 
 
 def coalesce(events: Iterable[Event]) -> Iterator[Event]:
-    """Join neighbouring deltas of the same part, so that a long answer is folded a few times."""
-    held: PartDelta | None = None
+    """Join consecutive deltas of a part, so that a long answer takes only a few folds."""
+    delta: PartDelta | None = None
     texts: list[str] = []
     for event in events:
-        if isinstance(event, PartDelta) and held is not None and event.part == held.part:
+        if isinstance(event, PartDelta) and delta is not None and event.part == delta.part:
             texts.append(event.text)
             continue
-        if held is not None:
-            yield replace(held, text="".join(texts))
-            held = None
+        if delta is not None:
+            yield replace(delta, text="".join(texts))
+            delta = None
         if isinstance(event, PartDelta):
-            held, texts = event, [event.text]
+            delta, texts = event, [event.text]
         else:
             yield event
-    if held is not None:
-        yield replace(held, text="".join(texts))
+    if delta is not None:
+        yield replace(delta, text="".join(texts))

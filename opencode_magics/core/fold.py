@@ -1,12 +1,12 @@
-"""Folds events into a `Turn`: every change of a turn is made here.
+"""Fold events into a `Turn`.
 
-`advance(turn, event)` is the only way to a new state of the turn itself; `timed` adds what its
-follower measured. Nothing here knows about HTTP, a dialect, or a notebook.
+`advance(turn, event)` is the only function that changes the state of a turn; `with_wait_times` adds
+what its follower measured. Nothing here knows about HTTP, a dialect, or a notebook.
 
-The laws, each of which is a test: events outside the turn's session tree change nothing; a closed
+Invariants, each with a test: events outside the turn's session tree change nothing; a closed
 snapshot outranks deltas and open snapshots; an open snapshot never shortens a text; a delta may
-come before its part; a snapshot applied twice equals once; and a stream that breaks anywhere,
-followed by one `Reread` of the store, ends in the same Turn.
+come before its part; applying a snapshot twice equals applying it once; and a stream that breaks
+anywhere, followed by one `StoreSnapshot`, results in the same turn.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ _Change = Callable[[tuple[Part, ...]], tuple[Part, ...]]
 
 
 def advance_all(turn: Turn, events: Iterable[Event]) -> Turn:
-    """Fold many events, neighbouring deltas at once."""
+    """Fold many events; consecutive deltas are joined first."""
     return reduce(advance, coalesce(events), turn)
 
 
 def advance(turn: Turn, event: Event) -> Turn:
-    """The turn after one event. Events that are none of its business change nothing."""
+    """Return the turn after one event; events of other turns and sessions change nothing."""
     match event:
         case MessageChanged(message) if message.session == turn.session:
             return _message(turn, message)
@@ -72,31 +72,32 @@ def advance(turn: Turn, event: Event) -> Turn:
         case PartChanged(session, owner, part) if session in turn.tree:
             owner = owner or _owner(turn, part)
             turn = _retracted(turn, owner, part)
-            ours = session == turn.session
-            turn = turn if is_part_over(part) or not ours else _going_on(turn)
-            return _parts(turn, owner, lambda parts: _put(parts, part)) if ours else turn
+            own = session == turn.session
+            turn = turn if is_part_over(part) or not own else _resumed(turn)
+            return _parts(turn, owner, lambda parts: _put(parts, part)) if own else turn
         case PartDelta(session, owner, part_id, text) if session == turn.session:
-            return _parts(_going_on(turn), owner, lambda parts: _append(parts, part_id, text))
+            return _parts(_resumed(turn), owner, lambda parts: _append(parts, part_id, text))
         case PartRemoved(session, owner, part_id) if session == turn.session:
             return _parts(turn, owner, lambda ps: tuple(p for p in ps if p.id != part_id))
         case StatusChanged(session, status) if session == turn.session:
             return _status(turn, status)
         case SessionFailed(session, failure) if session == turn.session:
-            refused = any(t.declined for m in turn.answers[-1:] for t in m.tools)
-            told = refused and failure.interrupted  # 2.x cuts a turn off that a person refused
-            return turn if told else replace(turn, failures=(*turn.failures, failure))
-        case SessionChanged(session_now) if _below(turn, session_now):
+            declined = any(t.declined for m in turn.answers[-1:] for t in m.tools)
+            if declined and failure.interrupted:  # 2.x interrupts a turn that a person refused
+                return turn
+            return replace(turn, failures=(*turn.failures, failure))
+        case SessionChanged(session_now) if _is_in_tree(turn, session_now):
             return _child(turn, session_now)
-        case SessionDeleted(gone):
-            return replace(turn, sessions=tuple(s for s in turn.sessions if s.id != gone))
-        case PermissionAsked(permission) if _new(turn, permission):
+        case SessionDeleted(deleted):
+            return replace(turn, sessions=tuple(s for s in turn.sessions if s.id != deleted))
+        case PermissionAsked(permission) if _is_new_request(turn, permission):
             return replace(turn, permissions=(*turn.permissions, permission))
-        case QuestionAsked(question) if _new(turn, question):
+        case QuestionAsked(question) if _is_new_request(turn, question):
             return replace(turn, questions=(*turn.questions, question))
         case RequestReplied():
             return _replied(turn, event)
         case StoreSnapshot(session) if session == turn.session:
-            return _reread(turn, event)
+            return _restored(turn, event)
         case TurnEnded(outcome, ending):
             failures = (*turn.failures, ending) if ending else turn.failures
             return replace(turn, verdict=outcome, failures=failures)
@@ -112,7 +113,7 @@ def _message(turn: Turn, message: Message) -> Turn:
     if known is None:
         if not _belongs(turn, message):
             return turn
-        return replace(turn, log=_ordered((*turn.log, _answering(turn, message))))
+        return replace(turn, log=_ordered((*turn.log, _with_parent(turn, message))))
     if known.completed is not None and message.completed is None:
         return turn
     merged = replace(
@@ -127,8 +128,8 @@ def _message(turn: Turn, message: Message) -> Turn:
     return replace(turn, log=tuple(merged if m.id == message.id else m for m in turn.log))
 
 
-def _answering(turn: Turn, message: Message) -> Message:
-    """A message that doesn't say which prompt it answers: the one before it (2.x)."""
+def _with_parent(turn: Turn, message: Message) -> Message:
+    """The message, answering the last prompt before it if it names none (2.x)."""
     if message.role != "assistant" or message.parent is not None:
         return message
     prompts = [m.id for m in turn.log if m.role == "user"]
@@ -136,26 +137,26 @@ def _answering(turn: Turn, message: Message) -> Message:
 
 
 def _delivered(turn: Turn, delivered: str, at: int | None) -> Turn:
-    waited = next((m for m in turn.inbox if m.id == delivered), None)
-    if waited is None:
+    queued = next((m for m in turn.inbox if m.id == delivered), None)
+    if queued is None:
         if delivered != turn.prompt:
             return turn
-        waited = Message(delivered, turn.session, "user")
+        queued = Message(delivered, turn.session, "user")
     turn = replace(turn, inbox=tuple(m for m in turn.inbox if m.id != delivered))
-    prompt = replace(waited, created=at, queued=False)
+    prompt = replace(queued, created=at, queued=False)
     return replace(_message(turn, prompt), checked=False) if at is not None else turn
 
 
 def _removed(turn: Turn, removed: str) -> Turn:
     if removed == turn.prompt and any(m.id == removed for m in turn.inbox):
-        cancelled = Failure("Cancelled", "it was taken out of the inbox before an agent saw it")
+        cancelled = Failure("Cancelled", "it was removed from the inbox before an agent saw it")
         turn = replace(turn, verdict="aborted", failures=(*turn.failures, cancelled))
     inbox = tuple(m for m in turn.inbox if m.id != removed)
     return replace(turn, log=tuple(m for m in turn.log if m.id != removed), inbox=inbox)
 
 
 def _belongs(turn: Turn, message: Message) -> bool:
-    """Whether a message is the prompt or came after it."""
+    """Return whether a message is the prompt or came after it."""
     if message.id == turn.prompt or message.parent == turn.prompt:
         return True
     began = next((m.created for m in turn.log if m.id == turn.prompt), None)
@@ -163,7 +164,7 @@ def _belongs(turn: Turn, message: Message) -> bool:
 
 
 def _ordered(log: Iterable[Message]) -> tuple[Message, ...]:
-    # By creation, as the server lists them; ids break ties.
+    # By creation time, as the server lists them; ids break ties.
     return tuple(sorted(log, key=lambda m: (m.created is None, m.created or 0, m.id)))
 
 
@@ -179,43 +180,44 @@ def _status(turn: Turn, status: Status) -> Turn:
     )
 
 
-def _below(turn: Turn, session: Session) -> bool:
+def _is_in_tree(turn: Turn, session: Session) -> bool:
     return session.parent in turn.tree or any(s.id == session.id for s in turn.sessions)
 
 
-def _going_on(turn: Turn) -> Turn:
-    """The turn when something comes: a retry that was waited for is under way."""
-    waited = turn.status is not None and turn.status.name == "retry"
-    return replace(turn, status=Status("busy")) if waited else turn
+def _resumed(turn: Turn) -> Turn:
+    """The turn after a sign of progress: a pending retry has started."""
+    retrying = turn.status is not None and turn.status.name == "retry"
+    return replace(turn, status=Status("busy")) if retrying else turn
 
 
 def _child(turn: Turn, session: Session) -> Turn:
     others = tuple(s for s in turn.sessions if s.id != session.id)
     known = next((s for s in turn.sessions if s.id == session.id), session)
-    return replace(turn, sessions=_by_age((*others, _filled(known, session))))
+    return replace(turn, sessions=_by_age((*others, _updated(known, session))))
 
 
-def _filled(old: Partial, new: Partial) -> Partial:
-    """The new value, with what it doesn't tell (None or empty) taken from the old one."""
+def _updated(old: Partial, new: Partial) -> Partial:
+    """The new value, with fields that are None or empty taken from the old one."""
     values = ((f.name, getattr(new, f.name)) for f in fields(new))
-    told: dict[str, Any] = {name: v for name, v in values if v or type(v) is int}
-    return replace(old, **told)
+    updates: dict[str, Any] = {name: v for name, v in values if v or type(v) is int}
+    return replace(old, **updates)
 
 
 def _by_age(sessions: Iterable[Session]) -> tuple[Session, ...]:
     return tuple(sorted(sessions, key=lambda s: (s.created or 0, s.id)))
 
 
-def _new(turn: Turn, request: Permission | Question) -> bool:
-    """Whether a request belongs to the tree and is neither known nor already answered."""
-    seen = {r.id for r in turn.waiting} | {s.request.id for s in turn.settled_requests}
-    return request.id not in seen and request.session in turn.tree and _ours(turn, request)
+def _is_new_request(turn: Turn, request: Permission | Question) -> bool:
+    """Return whether a request belongs to the turn and is neither pending nor settled."""
+    known = {r.id for r in turn.waiting} | {s.request.id for s in turn.settled_requests}
+    return request.id not in known and request.session in turn.tree and _is_own(turn, request)
 
 
-def _ours(turn: Turn, request: Permission | Question) -> bool:
-    """Whether a request of the tree comes from this turn's own answers.
+def _is_own(turn: Turn, request: Permission | Question) -> bool:
+    """Return whether a request of the tree comes from this turn's own answers.
 
-    Where no other turn can be at work, it does. Behind another turn it needs a proof.
+    Always true unless the turn is queued: then the request may be the turn's before it, and one of
+    this turn's messages or calls must lead to it.
     """
     if not turn.queued:
         return True
@@ -234,7 +236,7 @@ def _owner(turn: Turn, part: Part) -> str:
 
 
 def _retracted(turn: Turn, owner: str, part: Part) -> Turn:
-    """A call that is over asks nothing any more: 2.x drops its request without a word."""
+    """The turn without the requests of a finished call, which 2.x drops without an event."""
     if not (turn.waiting and isinstance(part, ToolCall) and is_part_over(part)):
         return turn
     return replace(
@@ -259,7 +261,7 @@ def _replied(turn: Turn, event: RequestReplied) -> Turn:
     )
 
 
-def _reread(turn: Turn, event: StoreSnapshot) -> Turn:
+def _restored(turn: Turn, event: StoreSnapshot) -> Turn:
     stored = _from_prompt(event.messages, turn.prompt)
     if event.diffs:
         stored = tuple(replace(m, diffs=event.diffs) if m.id == turn.prompt else m for m in stored)
@@ -275,10 +277,10 @@ def _reread(turn: Turn, event: StoreSnapshot) -> Turn:
     )
     turn = replace(
         turn,
-        permissions=tuple(p for p in event.permissions if _new(turn, p)),
-        questions=tuple(q for q in event.questions if _new(turn, q)),
+        permissions=tuple(p for p in event.permissions if _is_new_request(turn, p)),
+        questions=tuple(q for q in event.questions if _is_new_request(turn, q)),
     )
-    # What nobody could tell before, the store may tell now.
+    # The store may decide an outcome that was unknown.
     verdict = None if turn.verdict == "unknown" else turn.verdict
     checked = event.status.name == "idle"
     return replace(_status(turn, event.status), checked=checked, verdict=verdict)
@@ -286,32 +288,34 @@ def _reread(turn: Turn, event: StoreSnapshot) -> Turn:
 
 def _from_prompt(messages: tuple[Message, ...], prompt: str) -> tuple[Message, ...]:
     at = next((i for i, m in enumerate(messages) if m.id == prompt), len(messages))
-    # An answer stays an answer when a clock that was set back lists it before its prompt.
-    early = tuple(m for m in messages[:at] if m.parent == prompt)
-    return messages[at:] + early
+    # If the server's clock was set back, an answer can be listed before its prompt.
+    misplaced = tuple(m for m in messages[:at] if m.parent == prompt)
+    return messages[at:] + misplaced
 
 
 def _merge(known: Message | None, stored: Message) -> Message:
-    """The store wins for what is complete; what still streams is richer here than there.
+    """Merge a message with its stored version, which wins once it is complete.
 
-    Who cut a turn off is heard, and may not be kept.
+    A streaming message has more text here than in the store. The reason for an interruption comes
+    only in the stream.
     """
     if known is not None and known.role == "system" and stored.error and stored.error.interrupted:
         return replace(stored, error=known.error or stored.error)
     if known is None or stored.completed is not None or stored.role == "user":
         return stored
     parts = reduce(_put, stored.parts, known.parts)
-    places = {p.id: n for n, p in enumerate(stored.parts)}
+    positions = {p.id: n for n, p in enumerate(stored.parts)}
     return replace(
-        stored, parts=_in_place(sorted(parts, key=lambda p: places.get(p.id, len(places))))
+        stored,
+        parts=_ordered_parts(sorted(parts, key=lambda p: positions.get(p.id, len(positions)))),
     )
 
 
-# -- what the follower knows -----------------------------------------------------------------------
+# -- information from the follower -----------------------------------------------------------------
 
 
 def judge_idle_turn(turn: Turn, idle_for: float) -> TurnEnded | None:
-    """How a turn ended whose session has been idle for some seconds; None while it may go on."""
+    """Return how a turn ended after `idle_for` idle seconds; None while it may continue."""
     if turn.outcome != "running":
         return None
     parked = any(m.id == turn.prompt for m in turn.inbox)
@@ -319,10 +323,9 @@ def judge_idle_turn(turn: Turn, idle_for: float) -> TurnEnded | None:
 
 
 def with_wait_times(turn: Turn, waited: Mapping[str, float]) -> Turn:
-    """The turn with how many seconds requests were known to wait, by their ids."""
-    settled = turn.settled_requests
-    told = (replace(s, waited=waited.get(s.request.id, s.waited)) for s in settled)
-    return replace(turn, settled_requests=tuple(told))
+    """Return the turn with the seconds that requests waited, by request id."""
+    settled = (replace(s, waited=waited.get(s.request.id, s.waited)) for s in turn.settled_requests)
+    return replace(turn, settled_requests=tuple(settled))
 
 
 # -- parts -----------------------------------------------------------------------------------------
@@ -338,15 +341,15 @@ def _parts(turn: Turn, owner: str, change: _Change) -> Turn:
 
 
 def _put(parts: tuple[Part, ...], new: Part) -> tuple[Part, ...]:
-    """Parts with one snapshot applied, in the order of their ids (1.18.33 stores them so)."""
+    """Parts with one snapshot applied, ordered by id (as 1.18.33 stores them)."""
     old = next((p for p in parts if p.id == new.id), None)
     if old is None:
-        kept = _abandon(parts, new.id) if isinstance(new, StepStart) else parts
-        return _in_place((*kept, new))
+        others = _abandon(parts, new.id) if isinstance(new, StepStart) else parts
+        return _ordered_parts((*others, new))
     if is_part_over(old) and not is_part_over(new):
         return parts
     if isinstance(old, ToolCall) and isinstance(new, ToolCall) and not new.tool:
-        new = _filled(old, new)
+        new = _updated(old, new)
     if (
         isinstance(old, Text | Reasoning)
         and isinstance(new, Text | Reasoning)
@@ -358,14 +361,14 @@ def _put(parts: tuple[Part, ...], new: Part) -> tuple[Part, ...]:
     return tuple(new if p.id == new.id else p for p in parts)
 
 
-def _in_place(parts: Iterable[Part]) -> tuple[Part, ...]:
+def _ordered_parts(parts: Iterable[Part]) -> tuple[Part, ...]:
     return tuple(sorted(parts, key=lambda p: "" if p.id.startswith(":") else p.id))
 
 
 def _abandon(parts: tuple[Part, ...], step: str) -> tuple[Part, ...]:
-    """A new attempt begins: what the broken one had streamed counts no more.
+    """Discard the text of a broken attempt when a new step starts.
 
-    1.18.33 goes on in the same message after a dropped connection and stores the open part as "".
+    After a dropped connection 1.18.33 continues in the same message and stores the open part as "".
     """
     return tuple(
         replace(p, text="")

@@ -1,55 +1,56 @@
-"""Numbers and texts as people read them: dollars, counts with nouns, durations, abbreviate texts.
+"""Formatting for people: dollars, counts with nouns, durations, shortened texts.
 
-They look the same everywhere: in a cell, in a picture, in an error, in a `repr`.
+Used everywhere (cells, pictures, errors, `repr`), so that values look the same.
 """
 
 from __future__ import annotations
 
-_MOST = 9  # decimal places of USD
+_MAX_DIGITS = 9  # decimal places of USD
 
 
 def format_usd(cost: float | None, distinct_from: float | None = None) -> str:
-    """US dollars: `$12.50`, `$0.0139`, and tiny ones with two digits that count: `$0.0000041`.
+    """Format US dollars: `$12.50`, `$0.0139`; tiny amounts with two significant digits.
 
     Args:
-        cost: USD; None is unknown, and said to be.
-        distinct_from: An amount that it stands next to, and is not rounded to look like.
+        cost: USD; None is unknown and formatted as "cost unknown".
+        distinct_from: An amount shown beside it; if the two differ, they are not rounded to the
+            same text.
     """
     if not cost:
         return "cost unknown" if cost is None else "$0"
     size = abs(cost)
     digits = 2 if size >= 1 else 4 if size >= 0.001 else -int(f"{size:e}".split("e")[1]) + 1
     if distinct_from is not None and distinct_from != cost:
-        while digits < _MOST and round(cost, digits) == round(distinct_from, digits):
+        while digits < _MAX_DIGITS and round(cost, digits) == round(distinct_from, digits):
             digits += 1
-    whole, _, cents = f"{size:,.{digits}f}".partition(".")
-    return f"{'-' if cost < 0 else ''}${whole}.{cents.rstrip('0'):0<2}"
+    dollars, _, cents = f"{size:,.{digits}f}".partition(".")
+    return f"{'-' if cost < 0 else ''}${dollars}.{cents.rstrip('0'):0<2}"
 
 
 def pluralize(number: int, noun: str) -> str:
-    """A number and its noun, in the plural where that is right: `1 step`, `2,000 steps`."""
+    """Format a number and its noun, in the plural unless it is 1: `1 step`, `2,000 steps`."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def seconds_between(start: int | None, end: int | None) -> float | None:
-    """Seconds between two times (ms); None where one is unknown, or a clock ran backwards."""
+    """Return the seconds between two times (ms); None if one is unknown or they are reversed."""
     if start is None or end is None or end < start:
         return None
     return (end - start) / 1000
 
 
 def shorten(text: str, limit: int) -> str:
-    """The text cut to at most `limit` characters; the last is an ellipsis if any are left out."""
+    """Cut a text to at most `limit` characters; a cut text ends with an ellipsis."""
     return text if len(text) <= limit else f"{text[: max(0, limit - 1)].rstrip()}…"
 
 
 def in_one_line(text: str, limit: int) -> str:
-    """The text in one line of at most `limit` characters, with single spaces."""
+    """Put a text on one line of at most `limit` characters, with single spaces."""
     return shorten(" ".join(text.split()), limit)
 
 
 def without_middle(text: str, limit: int, note: str = "… {:,} characters left out …") -> str:
-    """The text with `limit` characters of its beginning and end; `note` counts the others."""
+    """Cut the middle out of a text, leaving `limit` characters; `note` says how many are gone."""
     if len(text) <= limit:
         return text
     head = limit * 4 // 5

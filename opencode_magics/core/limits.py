@@ -1,7 +1,7 @@
-"""When a turn has to be stopped: it cost more than it may, or its model says the same for ever.
+"""Limits that stop a turn: cost ceilings, and a guard against a model that repeats itself.
 
-Everything here is decided from the state of a turn alone. `Run` asks after every change and stops
-the turn; whoever drives a turn, in a cell or in a program, only says which limits count.
+Decisions depend only on the state of a turn. `Run` checks the limits after every change and stops
+the turn; its callers only choose the limits.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from .model import Message, ToolCall
 from .outcome import is_last_step
 from .turn import Turn
 
-LOOP = 6  # equal answers of a model
+LOOP = 6  # identical answers of a model
 LOOP_WITHIN = 10.0  # seconds, by the server's clock
 
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """What a turn may cost, in USD, with what was `spent` before it counted in.
+    """A cost limit in USD (`most`), and the amount already `spent` under it.
 
-    `name` is what a person set.
+    `name` is the option or setting that defines it.
     """
 
     name: str
@@ -32,23 +32,23 @@ class Ceiling:
     spent: float = 0.0
 
     def exceeded_by(self, cost: float) -> bool:
-        """Whether so much more is too much."""
+        """Return whether another `cost` USD would exceed it."""
         return self.spent + cost > self.most
 
     def describe(self, cost: float = 0.0) -> str:
-        """The ceiling and what it stands at, in words."""
+        """Describe the amount spent and the ceiling that it exceeded."""
         spent = format_usd(self.spent + cost, distinct_from=self.most)
         return f"{spent} passed {self.name} {format_usd(self.most)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What stops a turn.
+    """The limits of a turn.
 
     Attributes:
-        ceilings: Costs of which none may be passed.
-        session: USD that its session may cost in all, subagents included; None is no limit.
-        loop_guard: Stop a model that answers six times alike within ten seconds.
+        ceilings: Cost ceilings; exceeding any of them stops the turn.
+        session: Limit of the session's total cost in USD, subagents included; None is no limit.
+        loop_guard: Stop a model that gives six identical answers within ten seconds.
     """
 
     ceilings: tuple[Ceiling, ...] = ()
@@ -84,30 +84,30 @@ class Limits:
         return cls(ceilings, max_session_cost, loop_guard)
 
     def after(self, cost: float | None) -> Limits:
-        """The same limits when so much was spent under them."""
+        """Return the limits after another `cost` USD was spent."""
         more = cost or 0.0
-        spent = tuple(replace(c, spent=c.spent + more) for c in self.ceilings)
-        return replace(self, ceilings=spent)
+        ceilings = tuple(replace(c, spent=c.spent + more) for c in self.ceilings)
+        return replace(self, ceilings=ceilings)
 
     def check(self) -> None:
-        """See that there is anything left to spend.
+        """Check the ceilings before a prompt is sent.
 
         Raises:
-            CostLimitError: A ceiling is passed already.
+            CostLimitError: A ceiling is already exceeded.
         """
-        if why := self.already_exceeded():
-            raise CostLimitError(f"Nothing was sent: {why}.", "Raise it to go on.")
+        if reason := self.already_exceeded():
+            raise CostLimitError(f"Nothing was sent: {reason}.", "Raise the limit to continue.")
 
     def already_exceeded(self) -> str:
-        """Which ceiling is passed before a turn begins, in words; "" if none."""
-        passed = [c for c in self.ceilings if c.exceeded_by(0.0)]
-        return f"cost {passed[0].describe()}" if passed else ""
+        """Describe the ceiling that is exceeded before a turn begins; "" if none is."""
+        exceeded = [c for c in self.ceilings if c.exceeded_by(0.0)]
+        return f"cost {exceeded[0].describe()}" if exceeded else ""
 
     def passed(self, turn: Turn) -> str:
-        """Which limit a turn that runs has passed, in words; "" if none.
+        """Describe the limit that a running turn has exceeded; "" if none.
 
-        Only what is known counts: an unknown cost passes nothing. A turn whose model has just said
-        its last word is over by itself, and isn't stopped.
+        An unknown cost exceeds nothing. A turn whose model has finished its last step is not
+        stopped, since it ends by itself.
         """
         if turn.outcome != "running" or not turn.answers:
             return ""
@@ -116,10 +116,10 @@ class Limits:
         ) or self._loop(turn)
 
     def exceeded_ceiling(self, turn: Turn) -> str:
-        """Which ceiling the known cost of a turn has passed, in words; "" if none."""
+        """Describe the ceiling that the known cost of a turn has exceeded; "" if none."""
         cost = turn.cost
-        passed = [c for c in self.ceilings if cost is not None and c.exceeded_by(cost)]
-        return f"cost {passed[0].describe(cost or 0.0)}" if passed else ""
+        exceeded = [c for c in self.ceilings if cost is not None and c.exceeded_by(cost)]
+        return f"cost {exceeded[0].describe(cost or 0.0)}" if exceeded else ""
 
     def _loop(self, turn: Turn) -> str:
         if not self.loop_guard or not is_looping(turn.answers):
@@ -128,28 +128,28 @@ class Limits:
 
 
 def is_looping(answers: tuple[Message, ...]) -> bool:
-    """Whether the last answers of a model are one and the same, in no time.
+    """Return whether the last answers of a model are identical and came in quick succession.
 
-    What its tools gave back doesn't count, nor do answers that are not finished.
+    Tool outputs and unfinished answers are ignored.
     """
     last = [m for m in answers if m.completed is not None and m.error is None][-LOOP:]
-    if len(last) < LOOP or any(_said(m) != _said(last[0]) for m in last):
+    if len(last) < LOOP or any(_content(m) != _content(last[0]) for m in last):
         return False
-    took = (last[-1].completed or 0) - (last[0].completed or 0)
-    return took <= LOOP_WITHIN * 1000
+    elapsed = (last[-1].completed or 0) - (last[0].completed or 0)
+    return elapsed <= LOOP_WITHIN * 1000
 
 
-def _said(message: Message) -> tuple[Any, ...]:
-    """What a model said in a message, as it counts for being the same."""
+def _content(message: Message) -> tuple[Any, ...]:
+    """The model's own output in a message: what is compared to detect a loop."""
     calls = tuple((p.tool, p.input) for p in message.parts if isinstance(p, ToolCall))
     texts = tuple(getattr(p, "text", "") for p in message.parts)
     return (message.text, texts, calls, message.finish)
 
 
 class TotalCost(NamedTuple):
-    """What turns cost together: USD as far as it is known, None if nothing is; and if that is all.
+    """The cost of several turns: known USD (None if none is known), and whether it is complete.
 
-    Where it is not, they cost at least so much.
+    If it is not complete, the turns cost at least `known`.
     """
 
     known: float | None
@@ -157,7 +157,7 @@ class TotalCost(NamedTuple):
 
 
 def total_cost(turns: Iterable[Turn]) -> TotalCost:
-    """What turns cost together, and whether all of it is known."""
+    """Add up the cost of turns."""
     turns = list(turns)
     known = [t.cost for t in turns if t.cost is not None]
     return TotalCost(sum(known) if known else None, all(t.cost_complete for t in turns))

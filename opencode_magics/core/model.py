@@ -1,8 +1,8 @@
-"""What a server holds, as frozen values.
+"""Frozen values for everything that a server holds.
 
-Names are the field's, not the wire's: each dialect decodes into these and nothing else. Times are
-milliseconds since the epoch (UTC), money is US dollars, and `None` means unknown or absent: a
-count that nobody reported is `None`, never 0.
+Every dialect decodes into these; their names are independent of the wire. Times are milliseconds
+since the epoch (UTC), money is US dollars, and `None` means unknown or absent: a count that was not
+reported is `None`, never 0.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
 Decision = Literal["once", "always", "reject"]  # the reply to a permission
-Reply = Literal[Decision, "answered", "dismissed"]  # and to a question
+Reply = Literal[Decision, "answered", "dismissed"]  # the last two are replies to a question
 StatusName = Literal["idle", "busy", "retry"]
 Outcome = Literal["running", "succeeded", "rejected", "aborted", "failed", "interrupted", "unknown"]
 ToolStatus = Literal["pending", "running", "completed", "error"]
@@ -31,7 +31,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class ModelRef:
-    """Which model: written `provider/model`, as in OpenCode's own configuration."""
+    """A model's address, written `provider/model` as in OpenCode's configuration."""
 
     provider: str
     id: str
@@ -45,8 +45,8 @@ class ModelRef:
 class Usage:
     """Tokens and cost of a step, a message, a session or a turn.
 
-    `input` leaves out what came from the cache and `output` leaves out the reasoning, so that
-    `total` is the plain sum of the five. `cost` is what the server stored, never recomputed here.
+    `input` excludes cached tokens and `output` excludes reasoning, so that `total` is the sum of
+    the five counts. `cost` is the server's stored value and is never recomputed here.
     """
 
     input: int | None = None
@@ -58,7 +58,7 @@ class Usage:
 
     @property
     def total(self) -> int | None:
-        """All tokens; None when none of the five is known."""
+        """All tokens; None if none of the five counts is known."""
         total: int | None = _add(
             self.input, self.output, self.reasoning, self.cache_read, self.cache_write
         )
@@ -66,12 +66,12 @@ class Usage:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing but zeros and unknowns is here."""
+        """Whether all counts and the cost are zero or unknown."""
         return not self.total and not self.cost
 
 
 def total_usage(usages: Iterable[Usage | None]) -> Usage | None:
-    """Add up what is known; None when nothing is."""
+    """Add up the known usages; None if there are none."""
     known = [u for u in usages if u is not None]
     if len(known) < 2:
         return known[0] if known else None
@@ -92,7 +92,7 @@ def _add(*values: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a message or a session failed, in the server's words."""
+    """The reason why a message or a session failed, as the server gives it."""
 
     name: str
     message: str
@@ -101,12 +101,12 @@ class Failure:
 
     @property
     def aborted(self) -> bool:
-        """Whether somebody stopped it, rather than something breaking."""
+        """Whether it was stopped on request rather than by an error."""
         return "abort" in self.name.lower()
 
     @property
     def interrupted(self) -> bool:
-        """Whether the server itself cut it off: 2.x says so, and nobody asked for it."""
+        """Whether the server itself interrupted it, without a request (2.x)."""
         return self.name == "Interrupted"
 
     def __str__(self) -> str:
@@ -116,7 +116,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class FileDiff:
-    """One changed file. Counts are None where no text lines exist or nobody counted.
+    """One changed file. Counts are None for a binary file or if they are unknown.
 
     `patch` is a unified diff; "" when the server sent none.
     """
@@ -130,13 +130,13 @@ class FileDiff:
 
 # -- messages and their parts ----------------------------------------------------------------------
 #
-# The id of a part tells its place among the parts of its message, except where it begins with a
-# colon: such a part has no id on the wire (2.x), and stays where it came.
+# Parts of a message are ordered by id, except those whose id begins with a colon: they have no id
+# on the wire (2.x) and stay in order of arrival.
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A stretch of answer (or of a prompt). Open while `end` is None."""
+    """A text part of an answer or a prompt. Open while `end` is None."""
 
     id: str
     text: str = ""
@@ -147,7 +147,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """A stretch of the model's reasoning. Open while `end` is None."""
+    """A reasoning part of an answer. Open while `end` is None."""
 
     id: str
     text: str = ""
@@ -160,15 +160,15 @@ class ToolCall:
     """One use of a tool.
 
     Attributes:
-        call: The model's id of the call; permissions and questions name it.
-        status: A `ToolStatus`; another word if a server has one.
-        output: What the tool gave back so far; "" while it has nothing.
+        call: The model's id of the call; permissions and questions refer to it.
+        status: A `ToolStatus`, or an unknown word from a newer server.
+        output: Its output so far.
         error: Why it failed, else None.
-        exit: The exit code of a shell command, where the server tells.
+        exit: The exit code of a shell command, if the server reports it.
         diffs: The edits it made.
-        child: The session of the subagent it started, else None.
-        shell: The server's id of the shell that runs its command, where it has one.
-        declined: A person (or policy) said no to it, and the turn stops there.
+        child: The id of the subagent session it started, else None.
+        shell: The server's id of the shell that runs its command, if it has one.
+        declined: A person or policy declined it, which ends the turn.
     """
 
     id: str
@@ -182,7 +182,7 @@ class ToolCall:
     exit: int | None = None
     diffs: tuple[FileDiff, ...] = ()
     child: str | None = None
-    shell: str | None = field(default=None, compare=False)  # no store keeps it
+    shell: str | None = field(default=None, compare=False)  # only in the stream, not in the store
     declined: bool = False
     start: int | None = None
     end: int | None = None
@@ -190,14 +190,14 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class StepStart:
-    """A model call begins."""
+    """The start of a model call."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class StepEnd:
-    """A model call is over; the server knows its usage now."""
+    """The end of a model call, with its usage."""
 
     id: str
     reason: str | None = None
@@ -206,7 +206,7 @@ class StepEnd:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file that went with a message."""
+    """A file attached to a message."""
 
     id: str
     mime: str
@@ -216,7 +216,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """The conversation is summarised here to make room."""
+    """A point where the conversation was summarized to free context."""
 
     id: str
     auto: bool = False
@@ -238,17 +238,17 @@ Part = Text | Reasoning | ToolCall | StepStart | StepEnd | Attachment | Compacti
 class Message:
     """A prompt (`role="user"`) or one step of an answer (`role="assistant"`), with its parts.
 
-    What is neither has another role, and is kept: with `role="system"` a 2.x server notes that a
-    turn ended, a model was chosen, a person ran a command.
+    Other roles are preserved: a 2.x server uses `role="system"` to record that a turn ended, a
+    model was selected, or a person ran a command.
 
     Attributes:
-        kind: The wire's own word for it where it is more than the role ("idle", "compaction").
-        queued: It waits in the inbox of its session, and no agent has seen it.
-        parent: The prompt that an answer answers.
+        kind: The wire's type of the message if it is more specific than its role ("idle").
+        queued: It is in the inbox of its session; no agent has seen it yet.
+        parent: The id of the prompt that an answer belongs to.
         finish: Why the model stopped ("stop", "tool-calls", "length", ...); None if it didn't.
-        reported: Usage as the message itself tells it; `usage` prefers the steps.
-        diffs: Files that a prompt's turn changed, where the server tells.
-        unread: Fields that the server sent and that could not be read, by their wire names.
+        reported: Usage in the message's own header; `usage` prefers that of its steps.
+        diffs: Files that a prompt's turn changed, if the server reports them.
+        unread: Wire names of fields that could not be decoded.
     """
 
     id: str
@@ -271,7 +271,7 @@ class Message:
 
     @property
     def text(self) -> str:
-        """What it says, its text parts joined by blank lines."""
+        """Its text parts, joined by blank lines."""
         return "\n\n".join(p.text for p in self.parts if isinstance(p, Text) and p.text)
 
     @property
@@ -281,10 +281,10 @@ class Message:
 
     @property
     def usage(self) -> Usage | None:
-        """Tokens and cost, None while unknown.
+        """Tokens and cost; None while unknown.
 
-        A message of several steps keeps only its last step's tokens in its header on 1.x
-        (anomalyco/opencode#42324), so the steps are added up where they exist.
+        On 1.x the header of a message with several steps has the tokens of its last step only
+        (anomalyco/opencode#42324), so the steps are added up if there are any.
         """
         steps = total_usage([p.usage for p in self.parts if isinstance(p, StepEnd)])
         if steps is None or self.reported is None or steps == self.reported:
@@ -308,10 +308,10 @@ class Message:
 
     @property
     def shell(self) -> bool:
-        """Whether it is a command that a person ran, which is no answer and no call of a model.
+        """Whether it is a shell command that a person ran, not an answer of a model.
 
-        1.18.33 stores it as an answer to a synthetic prompt: a bash call without a step and without
-        an end. The call of a subtask has no step either, nor an end while it runs, but is a task.
+        1.18.33 stores it as an answer to a synthetic prompt: a bash call without steps or a finish.
+        The message of a subtask has no steps either, but calls the tool "task".
         """
         stepped = any(isinstance(p, StepStart | StepEnd) for p in self.parts)
         ended = stepped or self.finish or self.error
@@ -323,15 +323,15 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A conversation. `directory` is the server's own spelling: send it back verbatim.
+    """A conversation. `directory` is spelled as the server spells it; send it back verbatim.
 
     Attributes:
-        rules: Permission rules of its own, which come after those of the agent.
-        metadata: What clients left with it.
-        forked_from, forked_at: The session that it was copied from, and before which message.
-        outcome: How its last turn ended, where the server tells (2.x).
-        revert: The message it was taken back to, while it can still be brought forward again.
-        changed, additions, deletions: Counts of files and lines, where the server tells.
+        rules: Its own permission rules, applied after those of the agent.
+        metadata: Data that clients stored with it.
+        forked_from, forked_at: The session it was copied from, and the message it was cut before.
+        outcome: How its last turn ended, if the server reports it (2.x).
+        revert: The message to which it was reverted, while the revert can be undone.
+        changed, additions, deletions: Counts of files and lines, if the server reports them.
     """
 
     id: str
@@ -358,7 +358,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Todo:
-    """One item of an agent's own list; `status` is pending, in_progress, completed, cancelled."""
+    """An item of an agent's todo list; `status` is pending, in_progress, completed, cancelled."""
 
     content: str
     status: str
@@ -367,7 +367,7 @@ class Todo:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What a session does right now. `next` is when a retry comes, in ms since the epoch."""
+    """The current activity of a session; `next` is the time of its next retry (ms)."""
 
     name: StatusName
     attempt: int | None = None
@@ -375,20 +375,21 @@ class Status:
     next: int | None = None
 
 
-# -- what waits for a person -----------------------------------------------------------------------
+# -- requests to a person --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """An agent asks whether it may do something.
+    """An agent's request for a permission.
 
     Attributes:
-        action: What kind of thing ("bash", "edit", "external_directory", ...).
-        patterns: What exactly: the command, the files.
-        always: What "always" would allow from then on; where it `saves` nothing, it is a "once".
-        command: The whole shell command, where it is one.
-        diff: The edit it wants to make, where it is one.
-        call, message: The tool call that waits for it, and the message that is in.
+        action: The kind of action ("bash", "edit", "external_directory", ...).
+        patterns: Its resources: the command, the files.
+        always: Patterns that the reply "always" would allow from then on.
+        command: The complete shell command, if it is one.
+        diff: The proposed edit, if it is one.
+        call, message: The tool call that waits for it, and the message with that call.
+        saves: Whether "always" saves a rule; if not, it is equivalent to "once".
     """
 
     id: str
@@ -404,12 +405,12 @@ class Permission:
 
     @property
     def subject(self) -> str:
-        """What is asked, in one line's worth of words."""
+        """The command, or the resources in one line."""
         return self.command or ", ".join(self.patterns)
 
 
 class Option(NamedTuple):
-    """One answer that a question offers. `value` is what the server is told; "" is the label."""
+    """An option of a question. `value` is sent to the server; "" means the label is."""
 
     label: str
     description: str = ""
@@ -418,18 +419,18 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuestionItem:
-    """One question of a request: pick one option, several if `multiple`, or write your own.
+    """One question of a request: choose an option, several if `multiple`, or write an answer.
 
     Attributes:
-        key: The field that it fills, where the server names one.
-        kind: What an answer has to be.
-        custom: Whether an answer in one's own words counts, too.
-        required: Whether it has to be answered.
-        default: The answer that counts where none is given.
-        least, most: Bounds: of the number, of the length of a text, of how many are chosen.
-        pattern, format: What a text has to look like: a regular expression; email, uri, date.
-        url: Where to go and come back from, for the kind "external".
-        when: It is asked only where other fields have (or have not) these values.
+        key: The form field that it fills, if the server names one.
+        kind: The type of the answer.
+        custom: Whether an answer that is not among the options is accepted.
+        required: Whether it must be answered.
+        default: The answer used if there is none.
+        least, most: Bounds of the number, the length of the text, or the number of choices.
+        pattern, format: Constraints on a text: a regular expression; email, uri, date, date-time.
+        url: The page to visit, for the kind "external".
+        when: Conditions (field, "eq" or "neq", value); it is asked only if all of them hold.
     """
 
     question: str
@@ -451,7 +452,7 @@ class QuestionItem:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An agent asks a person something; `items` are answered together."""
+    """An agent's question to a person; its `items` are answered together."""
 
     id: str
     session: str
@@ -462,9 +463,9 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class InboxItem:
-    """What waits in the inbox of a session (2.x): a prompt, a compaction, a move.
+    """An item in the inbox of a session (2.x): a prompt, a compaction, a move.
 
-    `delivery` says when it joins: steer at the next step, queue after the running turn.
+    `delivery` is "steer" (at the next step) or "queue" (after the running turn).
     """
 
     id: str
@@ -477,17 +478,17 @@ class InboxItem:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One line of a session's log (2.x), as far as it tells what was admitted there.
+    """An entry of a session's log (2.x), with the fields of an admitted input.
 
     Attributes:
         seq: Its number in the session.
-        kind: What it tells, by the wire's name without "session.".
-        at: When, in ms since the epoch.
-        item: Of an admitted input: its id.
-        type: Of an admitted input: user, synthetic, compaction, ...
-        text: Of an admitted input: its text.
-        delivery: Of an admitted input: steer or queue.
-        metadata: Of an admitted input, or of the session where that changed.
+        kind: The wire's event type without "session.".
+        at: Its time, in ms since the epoch.
+        item: The id of the input.
+        type: The type of the input: user, synthetic, compaction, ...
+        text: The text of the input.
+        delivery: The delivery of the input: steer or queue.
+        metadata: Metadata of the input, or of the session if the entry changes that.
     """
 
     seq: int
@@ -507,7 +508,7 @@ Effect = Literal["allow", "deny", "ask"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What happens when an agent wants to do something; `*` and `?` stand for any text."""
+    """A permission rule; `*` and `?` in its action and resource are wildcards."""
 
     action: str
     resource: str
@@ -519,7 +520,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class SavedRule:
-    """What an "always" saved for a whole project (2.x)."""
+    """A rule that the reply "always" saved for a project (2.x)."""
 
     id: str
     action: str
@@ -528,12 +529,12 @@ class SavedRule:
     created: int | None = None
 
 
-# -- what a server offers --------------------------------------------------------------------------
+# -- catalog of a server ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class PriceTier:
-    """Prices of calls with a prompt of more than `above` tokens, cached ones included."""
+    """Prices of calls whose prompt has more than `above` tokens, cached ones included."""
 
     above: int
     input: float | None = None
@@ -546,8 +547,8 @@ class PriceTier:
 class Model:
     """A model that the server can use. Prices are USD per million tokens.
 
-    `tiers` are the prices of a call with a longer prompt, the shortest first. `images` says whether
-    it takes images, where the server tells.
+    `tiers` are the prices of calls with longer prompts, in ascending order. `images` is whether it
+    accepts images; None if unknown.
     """
 
     provider: str
@@ -583,9 +584,9 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command that a session can be given by its name.
+    """A command that can be run in a session by its name.
 
-    `template` is what its prompt is made of; "" where the server doesn't tell (2.x).
+    `template` is the template of its prompt; "" on 2.x, which doesn't report it.
     """
 
     name: str
@@ -597,7 +598,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """Instructions that an agent can read when it needs them; `path` is where they stand."""
+    """Instructions that an agent can read when it needs them; `path` is their file."""
 
     id: str
     name: str
@@ -607,7 +608,7 @@ class Skill:
 
 @dataclass(frozen=True, slots=True)
 class McpServer:
-    """A server of tools and how it stands: connected, disabled, failed, needs_auth, ..."""
+    """An MCP server; `status` is connected, disabled, failed, needs_auth, ..."""
 
     name: str
     status: str
@@ -616,7 +617,7 @@ class McpServer:
 
 @dataclass(frozen=True, slots=True)
 class Integration:
-    """An account that the server can use (2.x); `connections` are those that it has."""
+    """An account type that the server supports (2.x), and its existing `connections`."""
 
     id: str
     name: str
@@ -626,7 +627,7 @@ class Integration:
 
 @dataclass(frozen=True, slots=True)
 class ShellOutput:
-    """A stretch of what a shell printed; read on from `cursor` (bytes of `size`)."""
+    """A chunk of a shell's output; the next one begins at byte `cursor` of `size`."""
 
     text: str
     cursor: int

@@ -1,8 +1,7 @@
-"""Decides whether something is over, and how it ended: a tool call, an answer, a turn, a session.
+"""Decide whether a tool call, an answer, a turn or a session is over, and how it ended.
 
-All such decisions of the package are made here, by pure functions of plain values. The words are
-declared in `model`: `Outcome`, `ToolStatus`, `Reply`; those for a message and for a tool call are
-below.
+All such decisions of the package are made here, by pure functions. The outcomes are declared in
+`model` (`Outcome`, `ToolStatus`, `Reply`) and, for messages and tool calls, below.
 """
 
 from __future__ import annotations
@@ -20,34 +19,34 @@ ToolOutcome = Literal["pending", "running", "ok", "nonzero", "failed", "declined
 
 SHELL: Final = "shell"
 UNFINISHED: Final = "unfinished"
-IDLE_FOR = 3.0  # seconds of idleness after which an unfinished answer will never be finished
+IDLE_FOR = 3.0  # seconds of idleness after which an unfinished answer is given up
 
 _OPEN: tuple[ToolStatus, ...] = ("pending", "running")
 _OVER: tuple[ToolStatus, ...] = ("completed", "error")
-_GOES_ON = "tool-calls"  # the finish of an answer whose tool results the next step reads
+_TOOL_CALLS = "tool-calls"  # finish of an answer that another step follows
 _FAILED = ("error", "content-filter")  # finishes that are failures
-_FINAL = ("stop", "length", "content-filter")  # 1.18.33 goes on after all others, also "unknown"
+_FINAL = ("stop", "length", "content-filter")  # 1.18.33 continues after all others, "unknown" too
 
 
 # -- tool calls and other parts --------------------------------------------------------------------
 
 
 def is_tool_open(tool: ToolCall) -> bool:
-    """Whether a tool call has not ended, by its status."""
+    """Return whether a tool call has not ended, according to its status."""
     return tool.status in _OPEN
 
 
 def is_tool_completed(tool: ToolCall) -> bool:
-    """Whether a tool call ended without an error."""
+    """Return whether a tool call ended without an error."""
     return tool.status == "completed"
 
 
 def of_tool(tool: ToolCall, turn_over: bool = True) -> ToolOutcome:
-    """How a tool call went.
+    """Return the outcome of a tool call.
 
     Args:
         tool: The tool call.
-        turn_over: Its turn is over. A server that was killed leaves its tools running for ever.
+        turn_over: Its turn is over, so an open call is "unfinished" (its server was killed).
     """
     if is_tool_open(tool):
         if turn_over:
@@ -61,7 +60,7 @@ def of_tool(tool: ToolCall, turn_over: bool = True) -> ToolOutcome:
 
 
 def is_part_over(part: Part) -> bool:
-    """Whether nothing more will come for a part."""
+    """Return whether a part is final."""
     match part:
         case Text() | Reasoning():
             return part.end is not None
@@ -75,7 +74,7 @@ def is_part_over(part: Part) -> bool:
 
 
 def is_granted(reply: str) -> bool:
-    """Whether a reply gave the agent what it asked for."""
+    """Return whether a reply granted the agent's request."""
     return reply in ("once", "always", "answered")
 
 
@@ -83,10 +82,10 @@ def is_granted(reply: str) -> bool:
 
 
 def of_message(message: Message) -> MessageOutcome | None:
-    """How an answer ended: succeeded, rejected, aborted, failed, interrupted or unfinished.
+    """Return the outcome of an answer.
 
-    Or "shell": a command that a person ran, which is no answer and no model call. None for
-    messages of other roles.
+    "shell" is a command that a person ran, not an answer of a model. None for messages that are
+    not from an assistant.
     """
     if message.role != "assistant":
         return None
@@ -100,7 +99,7 @@ def of_message(message: Message) -> MessageOutcome | None:
 def _of_answer(
     answer: Message,
 ) -> Literal["succeeded", "rejected", "aborted", "failed", "interrupted"]:
-    """How an answer ended that has an error or a time of completion."""
+    """Return the outcome of an answer that has an error or a completion time."""
     declined = _is_declined(answer)
     if answer.error is not None and not (declined and answer.error.aborted):
         if answer.error.interrupted:
@@ -110,17 +109,17 @@ def _of_answer(
         return "rejected"
     if answer.finish in _FAILED:
         return "failed"
-    # Completed without a finish: 1.18.33 leaves this when a retry is cut off.
+    # 1.18.33 leaves an answer completed without a finish when a retry is interrupted.
     return "succeeded" if answer.finish else "interrupted"
 
 
 def goes_on(answer: Message) -> bool:
-    """Whether another step follows an answer: it called tools, and no step has read the results."""
-    return answer.finish == _GOES_ON and answer.error is None and not _is_declined(answer)
+    """Return whether another step must follow: the answer called tools and read no results."""
+    return answer.finish == _TOOL_CALLS and answer.error is None and not _is_declined(answer)
 
 
 def is_last_step(answer: Message) -> bool:
-    """Whether the latest part of an answer is the end of a step after which no other comes."""
+    """Return whether an answer ends with the end of its last step."""
     return any(isinstance(p, StepEnd) and p.reason in _FINAL for p in answer.parts[-1:])
 
 
@@ -132,35 +131,35 @@ def _is_declined(message: Message) -> bool:
 
 
 def needs_answer(answers: Sequence[Message]) -> bool:
-    """Whether a turn goes on after its answers: there are none, or another step follows."""
+    """Return whether a turn continues after its answers: it has none, or a step must follow."""
     return not answers or goes_on(answers[-1])
 
 
 def is_complete(answers: Iterable[Message]) -> bool:
-    """Whether every answer has ended."""
+    """Return whether every answer has ended."""
     return all(m.completed is not None for m in answers)
 
 
 def of_answers(
     answers: Sequence[Message], ends: Sequence[Failure] = (), failures: Sequence[Failure] = ()
 ) -> Outcome:
-    """How a settled turn ended. "succeeded" needs a finish, no error and no refusal.
+    """Return the outcome of a settled turn: "succeeded" needs a finish, no error and no refusal.
 
     Args:
         answers: Its answers, in order.
-        ends: The failure that the server noted after them (2.x), if any.
+        ends: The failure that the server recorded after them (2.x), if any.
         failures: The failures that the stream reported, in order.
     """
     if not answers:
         return _unanswered((*ends, *failures))
     last = answers[-1]
-    word = _of_answer(last)
-    if last.error is not None and word in ("aborted", "interrupted"):
-        cut_off = any(f.interrupted for f in ends or (last.error, *failures))
-        return "interrupted" if cut_off else "aborted"
-    # Nobody goes on with tool results that no step has read, or with a tool that seems to run.
-    halfway = goes_on(last) or any(is_tool_open(t) for m in answers for t in m.tools)
-    return "interrupted" if word == "succeeded" and halfway else word
+    outcome = _of_answer(last)
+    if last.error is not None and outcome in ("aborted", "interrupted"):
+        interrupted = any(f.interrupted for f in ends or (last.error, *failures))
+        return "interrupted" if interrupted else "aborted"
+    # A settled turn does not continue: unread tool results and open tool calls stay that way.
+    unfinished = goes_on(last) or any(is_tool_open(t) for m in answers for t in m.tools)
+    return "interrupted" if outcome == "succeeded" and unfinished else outcome
 
 
 def _unanswered(failures: Sequence[Failure]) -> Outcome:
@@ -172,13 +171,13 @@ def _unanswered(failures: Sequence[Failure]) -> Outcome:
 def is_stopped_by_abort(
     outcome: Outcome, *, answered: bool, before: Iterable[ToolCall], after: Iterable[ToolCall]
 ) -> bool:
-    """Whether an abort, and nothing else, ended a turn.
+    """Return whether an abort ended a turn, rather than the turn ending by itself.
 
     Args:
-        outcome: The outcome by the store, read after the abort.
-        answered: It has answers.
+        outcome: The outcome according to the store, read after the abort.
+        answered: Whether it has answers.
         before: Its tool calls when the abort was sent.
-        after: Its tool calls as the store has them after it.
+        after: Its stored tool calls after the abort.
     """
     if outcome in ("running", "interrupted", "aborted") or (outcome == "failed" and not answered):
         return True
@@ -186,25 +185,25 @@ def is_stopped_by_abort(
     return any(t.id in open_before and t.status == "error" for t in after)
 
 
-# -- turns that no server will end -----------------------------------------------------------------
+# -- turns whose end no server reports -------------------------------------------------------------
 
 STATUS_UNKNOWN = TurnEnded(
-    "unknown", Failure("StatusUnknown", "the server doesn't tell whether it works")
+    "unknown", Failure("StatusUnknown", "the server doesn't report the session's status")
 )
 
 
 def of_idle(idle_for: float, *, stored: bool, parked: bool, failed: bool) -> TurnEnded | None:
-    """How a running turn ends whose session is idle.
+    """Return the verdict on a running turn whose session is idle.
 
     Args:
         idle_for: Seconds that its session has been idle.
-        stored: The server has its prompt among the messages of the session.
-        parked: Its prompt waits in the inbox.
-        failed: The stream reported a failure.
+        stored: Whether its prompt is among the messages of the session.
+        parked: Whether its prompt is in the inbox.
+        failed: Whether the stream reported a failure.
 
     Returns:
-        None while it may still go on. Else the verdict: its answer is unfinished, or its prompt
-        still waits in the inbox or is gone.
+        None while it may still continue. Otherwise the verdict: its answer is unfinished, or its
+        prompt is still in the inbox or missing.
     """
     if idle_for < IDLE_FOR:
         return None
@@ -214,18 +213,21 @@ def of_idle(idle_for: float, *, stored: bool, parked: bool, failed: bool) -> Tur
     if failed:
         return TurnEnded("failed")
     if parked:
-        reason = "the session is idle, and the prompt still waits in its inbox (%oc_inbox)"
+        reason = "the session is idle, but the prompt is still in its inbox (%oc_inbox)"
         return TurnEnded("interrupted", Failure("Parked", reason))
-    reason = "the session is idle and does not hold the prompt"
+    reason = "the session is idle and does not have the prompt"
     return TurnEnded("unknown", Failure("PromptMissing", reason))
 
 
 def of_overtaken(outcome: Outcome, later: Iterable[Message]) -> TurnEnded | None:
-    """How a turn ends that seems to run although a later prompt was answered; None if it doesn't.
+    """Return the verdict on a turn that seems to run although a later prompt was answered.
 
     Args:
-        outcome: Its outcome by its own messages.
+        outcome: Its outcome according to its own messages.
         later: The messages after them.
+
+    Returns:
+        None if the turn is not running, or no later prompt was answered.
     """
     if outcome != "running" or not any(m.role == "assistant" for m in later):
         return None
@@ -237,27 +239,27 @@ def of_overtaken(outcome: Outcome, later: Iterable[Message]) -> TurnEnded | None
 
 
 def is_at_rest(newest: Sequence[Message] | None) -> bool:
-    """Whether the newest messages leave nothing open: there are none, or the last is a full answer.
+    """Return whether a session is at rest: its last message is a complete answer, or it is empty.
 
-    False if they could not be read (None).
+    False if `newest`, its newest messages, could not be read (None).
     """
     if newest is None:
         return False
-    said = [m for m in newest if m.role in ("user", "assistant")]
-    return not said or (said[-1].completed is not None and not goes_on(said[-1]))
+    dialog = [m for m in newest if m.role in ("user", "assistant")]
+    return not dialog or (dialog[-1].completed is not None and not goes_on(dialog[-1]))
 
 
 def is_finished(messages: Sequence[Message]) -> bool:
-    """Whether no message of a session is still being written, or about to be.
+    """Return whether no message of a session is being written or about to be.
 
-    An answer or a tool call that a server left open when it died counts as unfinished, too.
+    An answer or tool call that was left open when its server died is unfinished, too.
     """
-    said = [m for m in messages if m.role != "system"]  # 2.x notes the end of a turn in a row
-    if not said:
+    dialog = [m for m in messages if m.role != "system"]  # 2.x records the end of a turn as one
+    if not dialog:
         return True
     return (
-        said[-1].role == "assistant"
-        and not goes_on(said[-1])
+        dialog[-1].role == "assistant"
+        and not goes_on(dialog[-1])
         and is_complete(m for m in messages if m.role == "assistant")
         and all(is_part_over(t) for m in messages for t in m.tools)
     )

@@ -1,4 +1,4 @@
-"""What is wrong with an answer to a question, in words: checked before anything is sent."""
+"""Validate answers to questions before they are sent."""
 
 from __future__ import annotations
 
@@ -17,59 +17,59 @@ _FORMATS = {
 
 
 def check_answers(question: Question, answers: Sequence[Sequence[str]]) -> None:
-    """Make sure that a question can take its answers.
+    """Check the answers to a question.
 
     Raises:
-        InvalidAnswer: It can't; says all that is wrong.
+        InvalidAnswer: An answer is invalid; the message lists all problems.
     """
     pairs = zip(question.items, answers, strict=False)
-    told = ((i, answer_error(i, given)) for i, given in pairs if applies(question, i, answers))
-    wrong = [f"{item.header or item.question}: {what}" for item, what in told if what]
-    if wrong:
-        raise InvalidAnswer(f"{'; '.join(wrong)}.", "Answer again.")
+    problems = ((i, answer_error(i, texts)) for i, texts in pairs if applies(question, i, answers))
+    errors = [f"{item.header or item.question}: {problem}" for item, problem in problems if problem]
+    if errors:
+        raise InvalidAnswer(f"{'; '.join(errors)}.", "Answer again.")
 
 
-def answer_error(item: QuestionItem, given: Sequence[str]) -> str:
-    """What is wrong with the answer to one item, "" if nothing is."""
-    said = [text for text in given if text.strip()]
-    if not said:
+def answer_error(item: QuestionItem, answers: Sequence[str]) -> str:
+    """Describe what is wrong with the answers to one item; "" if they are valid."""
+    texts = [text for text in answers if text.strip()]
+    if not texts:
         return "an answer is needed" if item.required and not item.default else ""
     offered = {name for o in item.options for name in (o.label, o.value) if name}
-    strange = [text for text in said if text not in offered]
-    if strange and offered and not item.custom:
-        return f"{strange[0]!r} is no option; choose {_among(item)}"
+    others = [text for text in texts if text not in offered]
+    if others and offered and not item.custom:
+        return f"{others[0]!r} is not an option; choose {_choices(item)}"
     if item.multiple:
-        return _bounds(item, len(said), "answers")
-    text = said[0] if len(said) == 1 else ", ".join(said)
-    return "" if text in offered else _text(item, text)
+        return _bounds_error(item, len(texts), "answers")
+    text = texts[0] if len(texts) == 1 else ", ".join(texts)
+    return "" if text in offered else _text_error(item, text)
 
 
-def _text(item: QuestionItem, text: str) -> str:
+def _text_error(item: QuestionItem, text: str) -> str:
     if item.kind in ("integer", "number"):
         try:
             number = float(text)
         except ValueError:
-            return f"{text!r} is no number"
+            return f"{text!r} is not a number"
         if item.kind == "integer" and not number.is_integer():
-            return f"{text!r} is no whole number"
-        return _bounds(item, number, "")
+            return f"{text!r} is not a whole number"
+        return _bounds_error(item, number, "")
     if item.format in _FORMATS and not re.fullmatch(_FORMATS[item.format][0], text):
         return f"{text!r} is not {_FORMATS[item.format][1]}"
-    if item.pattern and not _fits(item.pattern, text):
-        return f"{text!r} does not fit {item.pattern}"
-    return _bounds(item, len(text), "characters")
+    if item.pattern and not _matches(item.pattern, text):
+        return f"{text!r} does not match {item.pattern}"
+    return _bounds_error(item, len(text), "characters")
 
 
-def _fits(pattern: str, text: str) -> bool:
+def _matches(pattern: str, text: str) -> bool:
     try:
         return re.search(pattern, text) is not None
-    except re.error:  # a pattern of JavaScript that is none here: the server judges
+    except re.error:  # a JavaScript pattern that Python can't compile: the server validates it
         return True
 
 
-def _bounds(item: QuestionItem, size: float, what: str) -> str:
+def _bounds_error(item: QuestionItem, size: float, unit: str) -> str:
     least, most = item.least, item.most
-    noun = f" {what}" if what else ""
+    noun = f" {unit}" if unit else ""
     if least is not None and size < least:
         return f"at least {least:g}{noun}, not {size:g}"
     if most is not None and size > most:
@@ -77,7 +77,7 @@ def _bounds(item: QuestionItem, size: float, what: str) -> str:
     return ""
 
 
-def _among(item: QuestionItem) -> str:
+def _choices(item: QuestionItem) -> str:
     return " or ".join(repr(o.label) for o in item.options)
 
 
@@ -87,27 +87,27 @@ def applies(
     answers: Sequence[Sequence[str]],
     above: tuple[str, ...] = (),
 ) -> bool:
-    """Whether an item counts, given the answers so far to those that it depends on.
+    """Return whether an item is to be asked, given the answers to those it depends on.
 
-    One that doesn't count has no answer itself: what depends on it finds none. `above` are the keys
-    that led here, since a form may be made in a circle.
+    An item that doesn't apply counts as unanswered for items that depend on it. `above` are the
+    keys visited so far, since a form can have circular conditions.
     """
-    line = (*above, item.key)
-    pairs = {i.key: (i, given) for i, given in zip(question.items, answers, strict=False)}
+    path = (*above, item.key)
+    pairs = {i.key: (i, texts) for i, texts in zip(question.items, answers, strict=False)}
 
-    def told(key: str) -> set[str]:
-        other, given = pairs.get(key, (None, ()))
-        if other is None or key in line or not applies(question, other, answers, line):
+    def values(key: str) -> set[str]:
+        other, texts = pairs.get(key, (None, ()))
+        if other is None or key in path or not applies(question, other, answers, path):
             return set()
         return {
-            normalize_value(other, text) for text in answer_values(other, given) or other.default
+            normalize_value(other, text) for text in answer_values(other, texts) or other.default
         }
 
-    return all((value in told(key)) == (op == "eq") for key, op, value in item.when)
+    return all((value in values(key)) == (op == "eq") for key, op, value in item.when)
 
 
 def normalize_value(item: QuestionItem, text: str) -> str:
-    """A value as conditions spell it: one number has one spelling."""
+    """Normalize a value for comparison with conditions: `1.0` becomes `1` for a number."""
     try:
         number = float(text) if item.kind in ("integer", "number") else None
     except ValueError:
@@ -115,7 +115,7 @@ def normalize_value(item: QuestionItem, text: str) -> str:
     return text if number is None else str(int(number) if number.is_integer() else number)
 
 
-def answer_values(item: QuestionItem, given: Sequence[str]) -> list[str]:
-    """The values behind chosen labels; a text of one's own is its own value."""
-    named = {o.label: o.value or o.label for o in item.options}
-    return [named.get(text, text) for text in given]
+def answer_values(item: QuestionItem, answers: Sequence[str]) -> list[str]:
+    """Return the values of the chosen options; a custom text is its own value."""
+    values = {o.label: o.value or o.label for o in item.options}
+    return [values.get(text, text) for text in answers]

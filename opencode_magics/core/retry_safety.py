@@ -1,7 +1,7 @@
-"""Whether something can be sent again after it went wrong: what is known, and how well.
+"""Assess whether a failed or interrupted request can be sent again.
 
-Everything here concludes from what was seen. That nothing was seen is told as just that: only what
-certainly never reached a server is safe.
+Assessments rest on observations only. A request is "safe" only if it certainly never reached the
+server or was refused; that no effect was observed is a level of its own.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from .turn import Turn
 ExecutionState = Literal["not_sent", "running", "stopped", "unknown"]
 SafetyLevel = Literal["safe", "no_effects_seen", "inspect", "unknown"]
 
-# What stands before a server says these when it lost patience or got no answer: whether it passed
-# the request on it doesn't say.
+# A proxy replies with these on a timeout or without a reply from the server: the server may or may
+# not have received the request.
 GATEWAY_STATUSES = (408, 499, 502, 503, 504)
-# Tools that leave nothing behind.
-_READ_ONLY = {
+_READ_ONLY_TOOLS = {
     "read",
     "grep",
     "glob",
@@ -33,13 +32,13 @@ _READ_ONLY = {
 
 @dataclass(frozen=True, slots=True)
 class RetrySafety:
-    """How a write stands that failed or was interrupted.
+    """The assessment of a write that failed or was interrupted.
 
     Attributes:
         execution_state: not_sent, running, stopped, or unknown.
-        resend_safety: safe (it never arrived, or was refused), no_effects_seen (it ran, and left
-            nothing that one could see), inspect (it did something: look first), or unknown.
-        evidence: What was seen.
+        resend_safety: safe (it never arrived, or was refused), no_effects_seen (it ran without
+            visible effects), inspect (it had effects: check them first), or unknown.
+        evidence: The observations behind it.
     """
 
     execution_state: ExecutionState
@@ -47,74 +46,76 @@ class RetrySafety:
     evidence: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{_SAY[self.resend_safety]} ({'; '.join(self.evidence)})."
+        return f"{_SUMMARIES[self.resend_safety]} ({'; '.join(self.evidence)})."
 
 
-_SAY = {
+_SUMMARIES = {
     "safe": "It can be sent again",
-    "no_effects_seen": "No effect was seen that would be doubled by sending it again",
-    "inspect": "Look at what it did before you send it again",
-    "unknown": "Nobody knows whether sending it again would do it twice",
+    "no_effects_seen": "No effects were seen that sending it again would repeat",
+    "inspect": "Check its effects before you send it again",
+    "unknown": "It is unknown whether sending it again would repeat its effects",
 }
 
 
 def assess_turn(turn: Turn, *, sent: bool = True) -> RetrySafety:
-    """How a turn stands that didn't go as it should.
+    """Assess a turn that did not succeed.
 
     Args:
-        turn: As much of it as was received.
-        sent: Whether the server has its prompt, or may have it.
+        turn: The turn as far as it was received.
+        sent: Whether the server may have its prompt.
     """
     if not sent:
         return RetrySafety("not_sent", "safe", ("the server does not have the prompt",))
-    stored = "the server has the prompt" if turn.stored else "the server does not show the prompt"
-    evidence = ("the request was written", stored, *_effects(turn))
+    stored = "the server has the prompt" if turn.stored else "the server does not list the prompt"
+    evidence = ("the request was sent", stored, *_effects(turn))
     match turn.outcome:
         case "running":
-            return RetrySafety("running", "inspect", (*evidence, "it still runs"))
+            return RetrySafety("running", "inspect", (*evidence, "it is still running"))
         case "unknown":
-            return RetrySafety("unknown", "inspect" if _did(turn) else "unknown", evidence)
+            return RetrySafety("unknown", "inspect" if _has_effects(turn) else "unknown", evidence)
         case _:
-            safety: SafetyLevel = "inspect" if _did(turn) else "no_effects_seen"
+            safety: SafetyLevel = "inspect" if _has_effects(turn) else "no_effects_seen"
             return RetrySafety("stopped", safety, evidence)
 
 
 def assess_unanswered_request(request: str, *, sent: bool) -> RetrySafety:
-    """How a single request stands that got no answer."""
+    """Assess a request that got no reply."""
     if not sent:
-        return RetrySafety("not_sent", "safe", (f"{request} was not written",))
-    return RetrySafety("unknown", "unknown", (f"{request} was written", "no answer came"))
+        return RetrySafety("not_sent", "safe", (f"{request} was not sent",))
+    return RetrySafety("unknown", "unknown", (f"{request} was sent", "no reply was received"))
 
 
-def of_running_request() -> RetrySafety:
-    """How a single request stands that the server is still working on."""
-    return RetrySafety("running", "inspect", ("the request was written",))
+def assess_running_request() -> RetrySafety:
+    """Assess a request that the server is still processing."""
+    return RetrySafety("running", "inspect", ("the request was sent",))
 
 
-def of_match(found: str, evidence: tuple[str, ...]) -> RetrySafety:
-    """How a command stands by what was found of it on the server: matched, ambiguous or none."""
-    if found == "matched":
+def assess_match(match: str, evidence: tuple[str, ...]) -> RetrySafety:
+    """Assess a command by the result of looking it up on the server: matched, ambiguous or none."""
+    if match == "matched":
         return RetrySafety("running", "inspect", evidence)
-    return RetrySafety("unknown", "inspect" if found == "ambiguous" else "unknown", evidence)
+    return RetrySafety("unknown", "inspect" if match == "ambiguous" else "unknown", evidence)
 
 
 def assess_unreadable_reply(request: str) -> RetrySafety:
-    """How a single request stands that was answered with something that can't be read."""
+    """Assess a request whose reply can't be decoded."""
     return RetrySafety(
         "unknown", "unknown", (f"{request} was answered", "its result can't be read")
     )
 
 
 def assess_refusal(request: str, status: int) -> RetrySafety:
-    """How a single request stands that the server said no to."""
-    said = f"{request} was answered with HTTP {status}"
+    """Assess a request that the server answered with an error status."""
+    observation = f"{request} was answered with HTTP {status}"
     if 300 <= status < 500 and status not in GATEWAY_STATUSES:
-        return RetrySafety("stopped", "safe", (said,))
-    return RetrySafety("unknown", "unknown", (said,))
+        return RetrySafety("stopped", "safe", (observation,))
+    return RetrySafety("unknown", "unknown", (observation,))
 
 
-def _did(turn: Turn) -> bool:
-    return bool(turn.diffs) or any(t.tool not in _READ_ONLY and _ran(t.status) for t in turn.tools)
+def _has_effects(turn: Turn) -> bool:
+    return bool(turn.diffs) or any(
+        t.tool not in _READ_ONLY_TOOLS and _ran(t.status) for t in turn.tools
+    )
 
 
 def _ran(status: str) -> bool:
@@ -122,7 +123,7 @@ def _ran(status: str) -> bool:
 
 
 def _effects(turn: Turn) -> tuple[str, ...]:
-    """Which tools ran, and which files changed."""
+    """Describe which tools ran and which files changed."""
     ran = dict.fromkeys(t.tool for t in turn.tools if _ran(t.status))
     files = dict.fromkeys(d.file for d in turn.diffs)
     tools = f"tools run: {', '.join(ran)}" if ran else "no tool ran"

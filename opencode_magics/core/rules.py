@@ -1,8 +1,8 @@
-"""What permission rules decide, as OpenCode decides it.
+"""Evaluate permission rules as OpenCode does.
 
-The rules of the agent come first, then those of the session; the last one that matches wins, and
-where none does, a person is asked. What an "always" saved may allow what would be asked, but never
-what a rule denies. Of several resources, one that is denied denies all, and one that is asked asks.
+The rules of the agent are followed by those of the session; the last match wins, and without a
+match a person is asked. A rule saved by "always" can allow what would be asked, but not what a rule
+denies. For several resources the strictest effect counts: deny, then ask.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _ASK = Rule("*", "*", "ask")
 
 @dataclass(frozen=True, slots=True)
 class Rulebook:
-    """The rules that count in a session. `agent` is None for an agent that nobody knows."""
+    """The rules that apply in a session. `agent` is None for an unknown agent."""
 
     agent: tuple[Rule, ...] | None
     session: tuple[Rule, ...] = ()
     saved: tuple[SavedRule, ...] = ()
 
     def decide(self, action: str, resources: Sequence[str]) -> Verdict:
-        """What happens when the session's agent wants to do something; an unknown one may not."""
+        """Decide on an action of the session's agent; an unknown agent is denied everything."""
         agent = (Rule("*", "*", "deny"),) if self.agent is None else self.agent
         return decide(action, resources, agent, self.session, self.saved)
 
     def __iter__(self) -> Iterator[tuple[str, Rule, str]]:
-        """All rules in the order in which they count, with whose they are and a saved one's id."""
+        """Yield (origin, rule, id) in order of evaluation; the id is "" unless it is saved."""
         yield from (("agent", rule, "") for rule in self.agent or ())
         yield from (("session", rule, "") for rule in self.session)
         yield from (("saved", Rule(s.action, s.resource, "allow"), s.id) for s in self.saved)
@@ -43,13 +43,13 @@ class Rulebook:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Verdict:
-    """What happens when an agent wants to do something.
+    """The decision on an agent's action.
 
     Attributes:
         effect: allow, deny or ask.
-        rule: The rule that decides; `ask * *` where none matches.
-        origin: Whose rule it is.
-        resource: The resource that decides, where there are several.
+        rule: The rule that decides; `ask * *` if none matches.
+        origin: The origin of the rule.
+        resource: The resource that decides, if there are several.
     """
 
     effect: Effect
@@ -58,9 +58,13 @@ class Verdict:
     resource: str
 
     def __repr__(self) -> str:
-        whose = {"default": "no rule matches", "saved": 'an "always" of before'}
-        why = whose.get(self.origin) or f"rule {str(self.rule)!r} of the {self.origin}"
-        return f"<{self.effect}: {self.resource!r}, by {why}>"
+        if self.origin == "default":
+            reason = "since no rule matches"
+        elif self.origin == "saved":
+            reason = 'by an earlier "always"'
+        else:
+            reason = f"by rule {str(self.rule)!r} of the {self.origin}"
+        return f"<{self.effect}: {self.resource!r}, {reason}>"
 
 
 def decide(
@@ -70,23 +74,23 @@ def decide(
     session: Iterable[Rule] = (),
     saved: Iterable[SavedRule] = (),
 ) -> Verdict:
-    """What happens when an agent wants to do `action` to all `resources`."""
-    ranked = [("agent", rule) for rule in agent] + [("session", rule) for rule in session]
-    kept = [("saved", Rule(s.action, s.resource, "allow")) for s in saved]
-    verdicts = [_one(action, resource, ranked, kept) for resource in resources]
+    """Decide on an action that needs all of the resources."""
+    configured = [("agent", rule) for rule in agent] + [("session", rule) for rule in session]
+    always = [("saved", Rule(s.action, s.resource, "allow")) for s in saved]
+    verdicts = [_decide(action, resource, configured, always) for resource in resources]
     return min(verdicts, key=lambda v: EFFECTS.index(v.effect))
 
 
-def _one(
-    action: str, resource: str, ranked: list[tuple[str, Rule]], saved: list[tuple[str, Rule]]
+def _decide(
+    action: str, resource: str, configured: list[tuple[str, Rule]], saved: list[tuple[str, Rule]]
 ) -> Verdict:
-    configured = _last(action, resource, ranked)
-    if configured.effect == "deny" or not saved:
-        return configured
-    return _last(action, resource, [*ranked, *saved])
+    verdict = _last_match(action, resource, configured)
+    if verdict.effect == "deny" or not saved:
+        return verdict
+    return _last_match(action, resource, [*configured, *saved])
 
 
-def _last(action: str, resource: str, rules: list[tuple[str, Rule]]) -> Verdict:
+def _last_match(action: str, resource: str, rules: list[tuple[str, Rule]]) -> Verdict:
     for origin, rule in reversed(rules):
         if matches(rule.action, action) and matches(rule.resource, resource):
             return Verdict(rule.effect, rule, origin, resource)  # type: ignore[arg-type]
@@ -94,18 +98,18 @@ def _last(action: str, resource: str, rules: list[tuple[str, Rule]]) -> Verdict:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether a pattern fits all of a text.
+    """Return whether a pattern matches a complete text.
 
-    `*` stands for any run of characters, slashes included, `?` for one. A pattern that ends in
-    " *" also fits what stands before it: `git push *` fits `git push`.
+    `*` matches any characters, slashes included, and `?` matches one. The end " *" of a pattern is
+    optional: `git push *` also matches `git push`.
     """
     return _compiled(pattern).fullmatch(text) is not None
 
 
 @lru_cache(maxsize=1000)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    ends_open = pattern.endswith(" *")
-    body = pattern[:-2] if ends_open else pattern
-    signs = {"*": ".*", "?": "."}
-    text = "".join(signs.get(c) or re.escape(c) for c in body)
-    return re.compile(text + ("(?: .*)?" if ends_open else ""), re.DOTALL)
+    optional_end = pattern.endswith(" *")
+    body = pattern[:-2] if optional_end else pattern
+    wildcards = {"*": ".*", "?": "."}
+    text = "".join(wildcards.get(c) or re.escape(c) for c in body)
+    return re.compile(text + ("(?: .*)?" if optional_end else ""), re.DOTALL)

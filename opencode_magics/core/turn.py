@@ -1,7 +1,7 @@
-"""A turn: one prompt and everything that the agent did about it, as a value.
+"""`Turn`: one prompt and everything that the agent did in response, as a frozen value.
 
 A turn is identified by its own prompt, never by "the latest message" or "the session went idle".
-`fold` makes each state of it from the one before, `outcome` decides whether it is over and how.
+`fold` derives each state from the previous one, and `outcome` decides how a turn ended.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from . import outcome as decided
+from . import outcome as outcomes
 from .diffs import Diff
 from .formatting import format_usd, pluralize, seconds_between
 from .model import (
@@ -29,14 +29,14 @@ from .model import (
     total_usage,
 )
 
-LIMIT_EXCEEDED = "Stopped"  # name of the failure of a turn that passed a limit
+LIMIT_EXCEEDED = "Stopped"  # name of the failure of a turn that exceeded a limit
 
 
 @dataclass(frozen=True, slots=True)
 class SettledRequest:
-    """A permission or question that was answered, and how.
+    """A permission or question and the reply to it.
 
-    `waited` is for how many seconds it was known to wait; None where nobody took the time.
+    `waited` is the number of seconds it is known to have waited; None if not measured.
     """
 
     request: Permission | Question
@@ -47,7 +47,7 @@ class SettledRequest:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The provider failed and the server tries again. `after` is the message it happened in."""
+    """A retry after an error of the provider. `after` is the message in which it occurred."""
 
     attempt: int | None
     message: str
@@ -57,13 +57,13 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class LocalData:
-    """Data about a turn that exists only in this process, and on no server.
+    """Data about a turn that exists only in this process, not on the server.
 
     Attributes:
-        value: The parsed answer, where the prompt had a schema.
-        earlier: The turns before it whose answers didn't match the schema.
-        replay_of: The recording that it replays, in words; "" if it is no replay.
-        capture: What was received while this process followed it (`recording.format.Capture`).
+        value: The parsed answer, if the prompt had a schema.
+        earlier: The previous attempts, whose answers didn't match the schema.
+        replay_of: A description of the recording that it replays; "" if it is not a replay.
+        capture: The data received while this process followed it (`recording.format.Capture`).
     """
 
     value: Any = None
@@ -74,22 +74,22 @@ class LocalData:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Turn:
-    """One prompt and all that the agent did about it.
+    """One prompt and everything that the agent did in response.
 
     Attributes:
         session: The session it runs in.
         prompt: The id of its prompt message.
-        log: The session's messages from the prompt on; `answers` picks the turn's own.
-        sessions: Sessions of subagents below this one.
-        status: What the session was last known to do.
-        checked: The store was read again while the session was idle.
-        verdict: How it ended by its follower's word, where no server can tell; `outcome` is that.
-        queued: It was sent behind another turn, whose requests are none of ours.
-        inbox: Prompts that wait in the session's inbox, where the server tells.
-        permissions, questions: What waits for a person, in the whole tree.
-        settled_requests, retries, failures: What was heard on the way and no store keeps;
+        log: The session's messages from the prompt on; `answers` selects the turn's own.
+        sessions: Subagent sessions below this one.
+        status: The last known status of the session.
+        checked: Whether the store was read again while the session was idle.
+        verdict: The outcome as decided by its follower, if the server can't; overrides `outcome`.
+        queued: Whether it was sent while another turn was running, whose requests are not its own.
+        inbox: Prompts in the session's inbox, if the server has one (2.x).
+        permissions, questions: Pending requests to a person, in the whole tree.
+        settled_requests, retries, failures: Observed in the stream and not stored by the server;
             two turns that differ only here are equal.
-        local: What only this process knows of it, as `value`, `earlier` and `replayed`.
+        local: Data known only to this process, such as `value`, `earlier` and `replayed`.
     """
 
     session: str
@@ -109,55 +109,55 @@ class Turn:
     local: LocalData = field(default=LocalData(), compare=False)
 
     def __repr__(self) -> str:
-        what = f"{self.outcome} (replay)" if self.replayed else self.outcome
-        done = f"{pluralize(self.steps, 'step')}, {pluralize(len(self.tools), 'tool')}"
-        return f"<Turn {what}: {done}, {format_usd(self.cost)}, session {self.session}>"
+        outcome = f"{self.outcome} (replay)" if self.replayed else self.outcome
+        counts = f"{pluralize(self.steps, 'step')}, {pluralize(len(self.tools), 'tool')}"
+        return f"<Turn {outcome}: {counts}, {format_usd(self.cost)}, session {self.session}>"
 
-    # -- what only this process knows ----------------------------------------------------------
+    # -- data of this process --------------------------------------------------------------------
 
     @property
     def value(self) -> Any:
-        """The parsed answer, where the prompt had a schema; else None."""
+        """The parsed answer, if the prompt had a schema; else None."""
         return self.local.value
 
     @property
     def earlier(self) -> tuple[Turn, ...]:
-        """The turns before it whose answers didn't match the schema."""
+        """The previous attempts, whose answers didn't match the schema."""
         return self.local.earlier
 
     @property
     def replayed(self) -> str:
-        """The recording that it replays, in words; "" if it is no replay."""
+        """A description of the recording that it replays; "" if it is not a replay."""
         return self.local.replay_of
 
-    # -- what it is made of ------------------------------------------------------------------
+    # -- content ---------------------------------------------------------------------------------
 
     @property
     def stored(self) -> bool:
-        """Whether the server is known to have the prompt."""
+        """Whether the server is known to have stored the prompt."""
         return any(m.id == self.prompt for m in self.log)
 
     @property
     def question_text(self) -> str:
-        """The prompt as the server stored it."""
-        known = (*self.log, *self.inbox)  # in there as long as no agent has seen it (2.x)
-        return next((m.text for m in known if m.id == self.prompt), "")
+        """The text of the prompt as the server has it."""
+        messages = (*self.log, *self.inbox)  # in the inbox until an agent sees it (2.x)
+        return next((m.text for m in messages if m.id == self.prompt), "")
 
     @property
     def answers(self) -> tuple[Message, ...]:
         """The assistant messages of this turn, in order."""
         own, later = _split_answers(self.log, self.prompt)
-        return own + later if decided.needs_answer(own) else own
+        return own + later if outcomes.needs_answer(own) else own
 
     @property
     def merged(self) -> bool:
-        """Whether the answer came together with that of a later prompt (queued on 1.x)."""
+        """Whether it was answered together with a later prompt (queued on 1.x)."""
         own, later = _split_answers(self.log, self.prompt)
-        return bool(later) and decided.needs_answer(own)
+        return bool(later) and outcomes.needs_answer(own)
 
     @property
     def text(self) -> str:
-        """What the agent said at last; "" if it said nothing."""
+        """The text of the last answer; "" if there is none."""
         return next((m.text for m in reversed(self.answers) if not m.summary), "")
 
     @property
@@ -167,56 +167,57 @@ class Turn:
 
     @property
     def diffs(self) -> tuple[FileDiff, ...]:
-        """What changed on disk: the server's own account, else what the edit tools report."""
-        told = next((m.diffs for m in self.log if m.id == self.prompt), ())
-        return told or tuple(d for t in self.tools if decided.is_tool_completed(t) for d in t.diffs)
+        """Changed files, as reported by the server, or else by the edit tools."""
+        reported = next((m.diffs for m in self.log if m.id == self.prompt), ())
+        completed = (t for t in self.tools if outcomes.is_tool_completed(t))
+        return reported or tuple(d for t in completed for d in t.diffs)
 
     @property
     def diff(self) -> Diff:
-        """The same, file by file."""
-        told = any(m.diffs for m in self.log if m.id == self.prompt)
-        return Diff.of(((self.prompt, d) for d in self.diffs), "turns" if told else "tools")
+        """The changes of all files as one `Diff`."""
+        reported = any(m.diffs for m in self.log if m.id == self.prompt)
+        return Diff.of(((self.prompt, d) for d in self.diffs), "turns" if reported else "tools")
 
     @property
     def steps(self) -> int:
-        """How many model calls came to their end."""
+        """The number of completed model calls."""
         return sum(isinstance(p, StepEnd) for m in self.answers for p in m.parts)
 
     @property
     def usage(self) -> Usage | None:
-        """Tokens and cost without subagents; None while nothing is known."""
+        """Tokens and cost without subagents; None while unknown."""
         return total_usage(m.usage for m in self.answers)
 
     @property
     def usage_complete(self) -> bool:
-        """Whether all that was used is told.
+        """Whether the usage of all answers and subagents is known.
 
-        An aborted message never tells (1.18.33), and of a subagent that an earlier turn began
-        nobody knows how much it took since.
+        An aborted message has none (1.18.33), and the share of this turn in a subagent session
+        that an earlier turn started is unknown.
         """
-        told = [m.usage for m in self.answers] + [s.usage for s in self.subagents]
-        known = not any(u is None or u.empty for u in told)
+        usages = [m.usage for m in self.answers] + [s.usage for s in self.subagents]
+        known = not any(u is None or u.empty for u in usages)
         resumed = {t.child for t in self.tools if t.child} - {s.id for s in self.subagents}
         return bool(self.answers) and known and not resumed
 
     @property
     def subagents(self) -> tuple[Session, ...]:
-        """The sessions that this turn's agents opened; not those that it went on with."""
+        """The subagent sessions that this turn started, without resumed ones."""
         began = next((m.created for m in self.log if m.id == self.prompt), None)
         return tuple(s for s in self.sessions if began and s.created and s.created >= began)
 
     @property
     def cost(self) -> float | None:
-        """USD, subagents included; None while nothing is known."""
-        spent = [self.usage, *(s.usage for s in self.subagents)]
-        usage = total_usage(u for u in spent if u and not u.empty)
+        """USD, subagents included; None while unknown."""
+        usages = [self.usage, *(s.usage for s in self.subagents)]
+        usage = total_usage(u for u in usages if u and not u.empty)
         return usage.cost if usage else None
 
     @property
     def cost_complete(self) -> bool:
-        """Whether the cost is that of all calls, subagents' included; else it is at least that."""
-        told = [m.usage for m in self.answers] + [s.usage for s in self.subagents]
-        return self.usage_complete and all(u and u.cost is not None for u in told)
+        """Whether `cost` includes all calls of the turn and its subagents; else it is a minimum."""
+        usages = [m.usage for m in self.answers] + [s.usage for s in self.subagents]
+        return self.usage_complete and all(u and u.cost is not None for u in usages)
 
     @property
     def agent(self) -> str | None:
@@ -235,30 +236,30 @@ class Turn:
         ended = [m.completed for m in self.answers]
         return seconds_between(began, ended[-1]) if ended else None
 
-    # -- where it stands -----------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------
 
     @property
     def waiting(self) -> tuple[Permission | Question, ...]:
-        """What waits for a person, oldest first."""
+        """Pending requests to a person: permissions, then questions, each oldest first."""
         return (*self.permissions, *self.questions)
 
     @property
     def settled(self) -> bool:
-        """Idle, read again since, and no message of it is half done."""
-        return self.checked and self.stored and decided.is_complete(self.answers)
+        """Whether the session is idle and was read since, and all answers are complete."""
+        return self.checked and self.stored and outcomes.is_complete(self.answers)
 
     @property
     def outcome(self) -> Outcome:
-        """How it ended, or "running". "succeeded" needs a finish, no error and no refusal."""
+        """The outcome, or "running". "succeeded" needs a finish, no error and no refusal."""
         if self.verdict is not None:
             return self.verdict
         if not self.settled:
             return "running"
-        return decided.of_answers(self.answers, self._ends, self.failures)
+        return outcomes.of_answers(self.answers, self._ends, self.failures)
 
     @property
     def failure(self) -> Failure | None:
-        """Why it failed or was aborted, where the server said so, or who follows it."""
+        """Why it failed or was aborted, according to the server or the follower."""
         if self.outcome == "rejected":
             return None
         if self.stopped:
@@ -266,20 +267,20 @@ class Turn:
         errors = [m.error for m in self.answers[-1:] if m.error]
         if errors or self.outcome in ("succeeded", "running"):
             return errors[0] if errors else None
-        heard = (*self._ends, *self.failures)
-        return heard[-1] if heard else None
+        failures = (*self._ends, *self.failures)
+        return failures[-1] if failures else None
 
     @property
     def _ends(self) -> tuple[Failure, ...]:
-        """Why it ended, where the server noted that behind it (2.x): one failure, or none."""
+        """The failure that the server recorded after the turn (2.x): one, or none."""
         own = {self.prompt, *(m.id for m in self.answers)}
         last = max((n for n, m in enumerate(self.log) if m.id in own), default=-1)
-        noted = (m for m in self.log[last + 1 :] if m.role == "system" and m.error)
-        return tuple(m.error for m in noted if m.error)[:1]
+        errors = (m.error for m in self.log[last + 1 :] if m.role == "system" and m.error)
+        return tuple(error for error in errors if error)[:1]
 
     @property
     def stopped(self) -> str:
-        """Which limit it was stopped for, in words (`limits`); "" if it was not."""
+        """The exceeded limit that stopped it, described by `limits`; "" if none did."""
         return next((f.message for f in self.failures if f.name == LIMIT_EXCEEDED), "")
 
     @property
@@ -294,11 +295,11 @@ def _split_answers(
 ) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
     """The answers to the prompt, and those to the first later prompt that has any.
 
-    1.18.33 compacts by adding synthetic user messages and answers these: they count as ours until
-    another real prompt comes. A command that a person runs comes behind such a message, too, but
-    answers nothing.
+    1.18.33 compacts by adding synthetic user messages and answering them: such answers belong to
+    the turn until the next real prompt. A shell command of a person follows such a message, too,
+    but is not an answer.
     """
-    ours, theirs = {prompt}, dict[str, str]()
+    own_prompts, later_prompts = {prompt}, dict[str, str]()
     own: list[Message] = []
     later: list[Message] = []
     owner = ""
@@ -307,30 +308,30 @@ def _split_answers(
             if not message.synthetic:
                 owner = message.id
             if owner:
-                theirs[message.id] = owner
+                later_prompts[message.id] = owner
             else:
-                ours.add(message.id)
-        elif message.role == "assistant" and message.parent in ours:
+                own_prompts.add(message.id)
+        elif message.role == "assistant" and message.parent in own_prompts:
             own.append(message)
-        elif message.role == "assistant" and message.parent in theirs:
+        elif message.role == "assistant" and message.parent in later_prompts:
             later.append(message)
-    first = theirs.get(later[0].parent or "") if later else None
-    return tuple(own), tuple(m for m in later if theirs.get(m.parent or "") == first)
+    first = later_prompts.get(later[0].parent or "") if later else None
+    return tuple(own), tuple(m for m in later if later_prompts.get(m.parent or "") == first)
 
 
-# -- what only this process knows ------------------------------------------------------------------
+# -- data of this process --------------------------------------------------------------------------
 
 
 def with_value(turn: Turn, value: Any, earlier: Iterable[Turn]) -> Turn:
-    """The turn with its parsed answer, and the turns before it whose answers didn't match."""
+    """Return the turn with its parsed answer and the previous attempts."""
     return replace(turn, local=replace(turn.local, value=value, earlier=tuple(earlier)))
 
 
 def with_capture(turn: Turn, capture: object) -> Turn:
-    """The turn with what was received of it, so that it can be recorded; not if it is a replay."""
+    """Return the turn with its captured data, for recording; a replay is returned unchanged."""
     return turn if turn.replayed else replace(turn, local=replace(turn.local, capture=capture))
 
 
 def as_replay(turn: Turn, recording: str) -> Turn:
-    """The turn as a replay of a recording."""
+    """Return the turn as a replay of a recording."""
     return replace(turn, local=replace(turn.local, replay_of=recording, capture=None))

@@ -1,7 +1,7 @@
-"""How each server generation is spoken to: wire values in, core values out, and no IO.
+"""The wire protocol of each server generation: encoding and decoding, no I/O.
 
-`base` declares every operation; `v1` and `v2` answer them, each with its `_shapes` (what replies
-hold) and `_events` (what frames say). `detect` finds out which one a server speaks, `replies` which
-error a reply means. Imports `core` and `errors`. Begin with `base`; only these files know one
-generation from another.
+`base` declares every operation; `v1` and `v2` implement them, each with modules for stored values
+(`_shapes`) and stream frames (`_events`). `detect` determines the generation of a server, `replies`
+maps error replies to exceptions. Imports `core` and `errors`. Begin with `base`; no other package
+distinguishes the generations.
 """

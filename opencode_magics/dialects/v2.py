@@ -225,7 +225,7 @@ class V2(Dialect):
     def messages(self, session: Session) -> Flow[tuple[Message, ...]]:
         """List every message of a session, oldest first, and the lines that the server adds."""
         rows, why = _rows_and_reasons((yield from self.message_pages(session)))
-        return decode("messages", lambda rows: shapes.messages(session.id, rows, why=why), rows)
+        return decode("messages", lambda rows: shapes.messages(session.id, rows, reasons=why), rows)
 
     def message_pages(self, session: Session) -> Flow[tuple[Reply, ...]]:
         """Return the pages that hold every message of a session.

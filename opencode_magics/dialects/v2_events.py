@@ -1,8 +1,8 @@
-"""The events of 2.x: what one frame of its stream says.
+"""Decode the stream frames of 2.x into events.
 
-The stream tells only what is new, so an event often holds part of a message or a tool call, which
-the fold completes. `_EVENTS` is the whole vocabulary: to read another kind, add a row. What a known
-kind can't do without is missed loudly.
+The stream sends changes only, so an event often has part of a message or tool call, which the fold
+completes. `_EVENTS` maps each kind to its decoder: to read another kind, add an entry. A known kind
+without a required field raises an error.
 """
 
 from __future__ import annotations
@@ -53,23 +53,23 @@ def events(frame: Any) -> Iterator[Event]:
     kind = string(frame.get("type")) if isinstance(frame, dict) else ""
     read = _EVENTS.get(kind)
     if read is not None:
-        yield from decode(f"a {kind} event", lambda f: tuple(read(_spelt(f["data"]), f)), frame)
+        yield from decode(f"a {kind} event", lambda f: tuple(read(_checked(f["data"]), f)), frame)
     elif kind.startswith(("permission.", "form.")):
         logger.warning("The server sent %s, which this package does not know.", kind)
 
 
-_TEXTS = (
+_STRING_FIELDS = (
     *("id", "sessionID", "messageID", "assistantMessageID", "inboxID", "requestID"),
     *("text", "title", "name", "reply"),
 )
 
 
-def _spelt(d: Wire) -> Wire:
-    """What an event holds, its ids and its text being texts: a turn looks things up by them."""
-    for held in (d, as_dict(d.get("form"))):
-        for name in _TEXTS:
-            if not isinstance(held.get(name), str | None):
-                raise TypeError(f"{name} is no text")
+def _checked(d: Wire) -> Wire:
+    """The data of an event, after checking that its ids and texts are strings."""
+    for fields in (d, as_dict(d.get("form"))):
+        for name in _STRING_FIELDS:
+            if not isinstance(fields.get(name), str | None):
+                raise TypeError(f"{name} is not a string")
     return d
 
 
@@ -139,13 +139,13 @@ def _on_delta(kind: str) -> _Read:
 def _on_tool(status: ToolStatus) -> _Read:
     def read(d: Wire, f: Wire) -> Iterator[Event]:
         over = status in ("completed", "error")
-        given = d.get("input")
+        arguments = d.get("input")
         call = ToolCall(
             id=f":tool:{d['id']}",
             call=d["id"],
             tool=string(d["name"]) if status == "pending" else "",
             status=status,
-            input=given if isinstance(given, dict) else {},
+            input=arguments if isinstance(arguments, dict) else {},
             start=_at(f) if "input" in d else None,
             end=_at(f) if over else None,
             **shapes.tool_result(d),
@@ -168,9 +168,9 @@ def _on_started(d: Wire, f: Wire) -> Iterator[Event]:
 
 
 def _ended(outcome: str, d: Wire, f: Wire) -> Message:
-    """The line that the server stores at the end of a turn: its id is the event's."""
-    told = shapes.failure(d["error"]) if d.get("error") else None
-    error = told or shapes.end_failure(outcome, string(d.get("reason")))
+    """The message that the server stores at the end of a turn; its id derives from the event's."""
+    reported = shapes.failure(d["error"]) if d.get("error") else None
+    error = reported or shapes.end_failure(outcome, string(d.get("reason")))
     key = shapes.row_id(string(f.get("id")))
     return Message(
         key, d["sessionID"], "system", _at(f), _at(f), finish=outcome, error=error, kind="idle"
@@ -190,10 +190,10 @@ def _on_failed(d: Wire, f: Wire) -> Iterator[Event]:
 
 def _on_interrupted(d: Wire, f: Wire) -> Iterator[Event]:
     reason = string(d["reason"])
-    why = shapes.end_failure("interrupted", reason)
-    if why is not None and why.interrupted:
-        yield SessionFailed(d["sessionID"], why)
-    if reason != "shutdown":  # a shutdown leaves no line
+    failure = shapes.end_failure("interrupted", reason)
+    if failure is not None and failure.interrupted:
+        yield SessionFailed(d["sessionID"], failure)
+    if reason != "shutdown":  # a shutdown stores no message
         yield MessageChanged(_ended("interrupted", d, f))
     yield StatusChanged(d["sessionID"], _IDLE)
 
@@ -221,14 +221,14 @@ def _settled(d: Wire, request: Any, reply: Any) -> Event:
 
 
 def _on_shell(d: Wire, f: Wire) -> Iterator[Event]:
-    begun = as_dict(d.get("info"))
-    told = begun or d
+    info = as_dict(d.get("info"))
+    fields = info or d
     yield ShellChanged(
-        string(as_dict(begun.get("metadata")).get("sessionID")),
-        required_string(told["id"]),
-        string(told.get("status")) or f["type"].removeprefix("shell."),
-        string(begun.get("command")),
-        integer(told.get("exit")),
+        string(as_dict(info.get("metadata")).get("sessionID")),
+        required_string(fields["id"]),
+        string(fields.get("status")) or f["type"].removeprefix("shell."),
+        string(info.get("command")),
+        integer(fields.get("exit")),
     )
 
 
@@ -236,7 +236,7 @@ def _on_shell(d: Wire, f: Wire) -> Iterator[Event]:
 
 
 def _on_compacting(d: Wire, f: Wire) -> Iterator[Event]:
-    # The stored message takes its place when the turn is over.
+    # A placeholder, which the stored message replaces when the turn is over.
     if d.get("reason") == "auto":
         session, key = d["sessionID"], f"compaction_{d['sessionID']}"
         yield MessageChanged(

@@ -1,7 +1,7 @@
-"""What 2.x stores, as the model has it: sessions, messages, and what waits for a person.
+"""Decode the stored values of 2.x: sessions, messages, requests, the catalog.
 
-The stream tells parts of the same shapes, so `v2_events` reads them here, too. What a shape can't
-do without is missed loudly; everything else may be absent.
+`v2_events` uses these functions, too, since the stream sends parts of the same objects. A missing
+required field raises an error; all other fields are optional.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ from .values import (
 Wire = dict[str, Any]
 
 _DECLINED = ("The user declined this tool call", "The user dismissed this question")
-_CUT_OFF = "Interrupted"
+_INTERRUPTED = "Interrupted"
 
 
 # -- sessions --------------------------------------------------------------------------------------
 
 
 def session(w: Wire) -> Session:
-    """A session; of what is absent nothing is known."""
+    """Read a session, which may be partial."""
     time, fork = as_dict(w.get("time")), as_dict(w.get("fork"))
     return Session(
         id=required_string(w["id"]),
@@ -91,16 +91,16 @@ def session(w: Wire) -> Session:
 
 
 def model_ref(w: Any) -> ModelRef | None:
-    """The model that something names, if it names one."""
-    told = as_dict(w)
-    provider, model, variant = (string(told.get(n)) for n in ("providerID", "id", "variant"))
+    """Read a reference to a model; None if there is none."""
+    names = map(as_dict(w).get, ("providerID", "id", "variant"))
+    provider, model, variant = map(string, names)
     if not provider or not model:
         return None
     return ModelRef(provider, model, None if variant in ("", "default") else variant)
 
 
 def rules(values: Any) -> tuple[Rule, ...]:
-    """Permission rules, in the order in which they count."""
+    """Read permission rules, in order of evaluation."""
     listed = values if isinstance(values, list) else []
     return tuple(Rule(w["action"], w["resource"], w["effect"]) for w in listed)
 
@@ -112,82 +112,83 @@ def messages(
     session: str,
     rows: Sequence[Wire],
     read: _Reader | None = None,
-    why: Mapping[str, str] | None = None,
+    reasons: Mapping[str, str] | None = None,
 ) -> tuple[Message, ...]:
-    """Stored rows as messages: an answer belongs to the prompt before it.
+    """Read stored rows as messages; an answer belongs to the prompt before it.
 
-    `why` is the reason for which a turn was cut off, by the id of the row that notes its end.
+    `reasons` are the reasons of interruptions, by the id of the row that records the end of the
+    turn (`interruption_reasons`).
     """
-    read, why = read or message, why or {}
-    found: list[Message] = []
+    read, reasons = read or message, reasons or {}
+    decoded: list[Message] = []
     prompt: str | None = None
-    for place, row in enumerate(rows):
-        told = read(session, row, prompt)
-        if told.role == "user":
-            prompt = told.id
-        if told.error is not None and told.error.aborted:
-            told = replace(told, error=_stopped(told.error, rows[place + 1 :], why))
-        elif told.kind == "idle" and told.error is None:
-            told = replace(told, error=end_failure(told.finish, why.get(told.id)))
-        found.append(told)
-    return tuple(found)
+    for n, row in enumerate(rows):
+        new = read(session, row, prompt)
+        if new.role == "user":
+            prompt = new.id
+        if new.error is not None and new.error.aborted:
+            new = replace(new, error=_abort_failure(new.error, rows[n + 1 :], reasons))
+        elif new.kind == "idle" and new.error is None:
+            new = replace(new, error=end_failure(new.finish, reasons.get(new.id)))
+        decoded.append(new)
+    return tuple(decoded)
 
 
 _Reader = Callable[[str, Wire, str | None], Message]
 
 
 def readable_message(session: str, w: Wire, prompt: str | None) -> Message:
-    """A stored row: all of it that can be read, and the names of what can't."""
+    """Read a stored row as far as possible; `unread` names the fields that can't be read."""
     unread: list[str] = []
     try:
         return message(session, w, prompt)
     except (KeyError, TypeError, AttributeError, ValueError):
         pass
-    whole = dict(w)
+    readable = dict(w)
     for name in [n for n in w if n not in ("id", "type")]:
         try:
             message(session, {k: w[k] for k in ("id", "type", name) if k in w}, prompt)
         except (KeyError, TypeError, AttributeError, ValueError):
             unread.append(name)
-            del whole[name]
+            del readable[name]
     try:
-        told = message(session, whole, prompt)
+        partial = message(session, readable, prompt)
     except (KeyError, TypeError, AttributeError, ValueError):
-        told = Message(string(w.get("id")), session, "", kind=string(w.get("type")))
-        unread.append("type" if told.id else "id")
-    return replace(told, unread=tuple(unread))
+        partial = Message(string(w.get("id")), session, "", kind=string(w.get("type")))
+        unread.append("type" if partial.id else "id")
+    return replace(partial, unread=tuple(unread))
 
 
-def _stopped(told: Failure, after: Sequence[Wire], why: Mapping[str, str]) -> Failure:
-    """Why a step was stopped: the end of the turn, noted behind it, is a person's or the server's.
+def _abort_failure(error: Failure, after: Sequence[Wire], reasons: Mapping[str, str]) -> Failure:
+    """The failure of an aborted step: a person's abort, or an interruption by the server.
 
-    No end is noted of a turn that stopped with the server.
+    The row that records the end of the turn follows the step; it is missing if the server stopped.
     """
     following = (w for w in after if w.get("type") in ("idle", "user", "assistant"))
     end = next(following, {})
     if end.get("type") != "idle":
-        return Failure(_CUT_OFF, "the server stopped, and the turn with it")
-    noted = end_failure(end.get("outcome"), why.get(string(end.get("id"))))
-    return noted if noted is not None and noted.interrupted else told
+        return Failure(_INTERRUPTED, "the server stopped during the turn")
+    failure = end_failure(end.get("outcome"), reasons.get(string(end.get("id"))))
+    return failure if failure is not None and failure.interrupted else error
 
 
 def end_failure(outcome: str | None, reason: str | None) -> Failure | None:
-    """Why a turn ended so, as far as it is told; None if it succeeded."""
+    """Return the failure of a turn by its recorded outcome and reason; None if it succeeded."""
     match outcome, reason:
         case "failed", _:
-            return Failure("Failed", "the server keeps no reason")
+            return Failure("Failed", "the server stored no reason")
         case "interrupted", "user":
             return Failure("Aborted", "somebody stopped the turn")
         case "interrupted", None:
-            return Failure(_CUT_OFF, "the server does not tell by whom")
+            return Failure(_INTERRUPTED, "the server does not say by whom")
         case "interrupted", _:
-            return Failure(_CUT_OFF, f"the server cut the turn off ({reason})")
+            return Failure(_INTERRUPTED, f"the server interrupted the turn ({reason})")
         case _:
             return None
 
 
 def interruption_reasons(frames: Iterable[Any]) -> Iterator[tuple[str, str]]:
-    """Why turns were cut off, by the id of the row that notes the end."""
+    """Yield the reasons of interruptions, by the id of the row that records the end of the turn."""
     for frame in frames:
         match frame:
             case {
@@ -199,26 +200,25 @@ def interruption_reasons(frames: Iterable[Any]) -> Iterator[tuple[str, str]]:
 
 
 def row_id(event: str) -> str:
-    """The id of the row that a terminal event leaves (2.0.16)."""
+    """Return the id of the row that is stored for the final event of a turn (2.0.16)."""
     return "msg_" + event.removeprefix("evt_")
 
 
 def message(session: str, w: Wire, prompt: str | None) -> Message:
-    """A stored row; `prompt` is the one before it, which an answer belongs to."""
+    """Read a stored row; an answer belongs to `prompt`, the id of the last prompt before it."""
     required_string(w["id"])
     kind = string(w.get("type"))
     time = w.get("time") or {}
-    read = _ROWS.get(kind, _line)
+    read = _ROWS.get(kind, _other)
     return read(
         session, w, prompt, timestamp(time.get("created")), timestamp(time.get("completed"))
     )
 
 
 def inbox_message(session: str, w: Wire) -> Message:
-    """A prompt that waits, from an item of the inbox."""
+    """Read a queued prompt from an inbox item."""
     row = {**as_dict(w.get("payload")), "id": w["id"], "type": w["type"], "time": w.get("time")}
-    waiting = message(session, row, None)
-    return replace(waiting, queued=True, completed=None)
+    return replace(message(session, row, None), queued=True, completed=None)
 
 
 _Row = Callable[[str, Wire, str | None, int | None, int | None], Message]
@@ -244,7 +244,7 @@ def _assistant(
     error = failure(w["error"]) if w.get("error") else None
     parts: list[Part] = [StepStart(":start"), *step_parts(w.get("content") or (), done)]
     if error is not None and error.aborted and _declined(parts):
-        # A refusal ends the step as aborted, although the model had come to its end.
+        # After a refusal the step is stored as aborted, although the model call was complete.
         finish, error = "tool-calls", None
     if finish and error is None:
         parts.append(StepEnd(":end", finish, used))
@@ -271,7 +271,7 @@ def _declined(parts: Iterable[Part]) -> bool:
 def _compaction(
     session: str, w: Wire, prompt: str | None, made: int | None, done: int | None
 ) -> Message:
-    """A summary. One that a person asked for is no answer to the prompt before it."""
+    """Read a summary. If a person requested it, it is not an answer to the prompt before it."""
     running = w.get("status") == "running"
     auto = w.get("reason") == "auto"
     summary = Text(":text:0", string(w.get("summary")), made, None if running else done or made)
@@ -293,11 +293,13 @@ def _compaction(
     )
 
 
-def _line(session: str, w: Wire, prompt: str | None, made: int | None, done: int | None) -> Message:
-    """What is neither prompt nor answer; also what this package doesn't know."""
+def _other(
+    session: str, w: Wire, prompt: str | None, made: int | None, done: int | None
+) -> Message:
+    """Read a row that is neither prompt nor answer, or of an unknown type."""
     error = failure(w["error"]) if isinstance(w.get("error"), dict) else None
-    told = string(w.get("text")) or string(w.get("command"))
-    parts = (Text(":text:0", told, made, made, synthetic=True),) if told else ()
+    text = string(w.get("text")) or string(w.get("command"))
+    parts = (Text(":text:0", text, made, made, synthetic=True),) if text else ()
     finish = string(w.get("outcome")) or None
     kind = string(w.get("type")) or "unknown"
     return Message(
@@ -319,7 +321,7 @@ _ROWS: dict[str, _Row] = {
 
 
 def step_parts(content: Iterable[Wire], done: int | None) -> Iterator[Part]:
-    """The parts of a step. A text has no times of its own: it is closed when the step is."""
+    """Read the parts of a step. A text has no times of its own: it ends with the step."""
     counts = {"text": 0, "reasoning": 0}
     for w in content:
         kind = required_string(w["type"])
@@ -338,13 +340,13 @@ def step_parts(content: Iterable[Wire], done: int | None) -> Iterator[Part]:
 
 def _tool(w: Wire) -> ToolCall:
     state, time = w["state"], w.get("time") or {}
-    given = state.get("input")
+    arguments = state.get("input")
     return ToolCall(
         id=f":tool:{w['id']}",
         call=required_string(w["id"]),
         tool=string(w["name"]),
         status="pending" if state["status"] == "streaming" else string(state["status"]),
-        input=given if isinstance(given, dict) else {},
+        input=arguments if isinstance(arguments, dict) else {},
         start=timestamp(time.get("ran")) or timestamp(time.get("created")),
         end=timestamp(time.get("completed")),
         **tool_result(state),
@@ -352,7 +354,7 @@ def _tool(w: Wire) -> ToolCall:
 
 
 def tool_result(w: Wire) -> Wire:
-    """What is known of a tool's result: its fields in a row and in events are the same."""
+    """Read the fields of a tool's result, which are the same in rows and events."""
     meta, error = as_dict(w.get("metadata")), w.get("error")
     return {
         "output": _output(w.get("content") or ()),
@@ -369,32 +371,32 @@ def tool_result(w: Wire) -> Wire:
 def _output(content: Iterable[Wire]) -> str:
     texts = [string(c.get("text")) for c in content if c.get("type") == "text"]
     if len(texts) == 1 and texts[0].startswith('{"exit":'):
-        # A shell that printed nothing tells how it ended, as JSON (2.0.16).
+        # For a shell that printed nothing, 2.0.16 sends its status as JSON instead.
         with suppress(ValueError):
-            told = json.loads(texts[0])
-            if set(told) == {"exit", "truncated", "output", "status"} and not told["output"]:
+            status = json.loads(texts[0])
+            if set(status) == {"exit", "truncated", "output", "status"} and not status["output"]:
                 return ""
     return "\n".join(texts)
 
 
 def failure(w: Wire) -> Failure:
-    """An error, by its type or its tag."""
+    """Read an error, named by its type or its tag."""
     kind = string(w.get("type")) or string(w.get("_tag")) or "UnknownError"
     return Failure(kind, string(w.get("message")), integer(w.get("status")))
 
 
-def _file(place: int, w: Wire) -> Attachment:
+def _file(index: int, w: Wire) -> Attachment:
     source = as_dict(w.get("source"))
     address = string(w.get("uri")) or string(source.get("uri")) or string(source.get("path"))
     url = "" if address.startswith("data:") else address
-    return Attachment(f":file:{place}", string(w.get("mime")), optional_string(w.get("name")), url)
+    return Attachment(f":file:{index}", string(w.get("mime")), optional_string(w.get("name")), url)
 
 
-# -- what waits ------------------------------------------------------------------------------------
+# -- requests to a person --------------------------------------------------------------------------
 
 
 def permission(w: Wire) -> Permission:
-    """A permission that was asked for."""
+    """Read a permission request."""
     source = as_dict(w.get("source"))
     resources = tuple(map(str, w.get("resources") or ()))
     shell = w["action"] == "shell"
@@ -412,7 +414,7 @@ def permission(w: Wire) -> Permission:
 
 
 def question(w: Wire) -> Question:
-    """A form as a question, without its hidden fields."""
+    """Read a form as a question, without its hidden fields."""
     tool = as_dict(as_dict(w.get("metadata")).get("tool"))
     items = tuple(_field(f) for f in w["fields"] if not f.get("hidden"))
     call, message = optional_string(tool.get("id")), optional_string(tool.get("messageID"))
@@ -421,33 +423,32 @@ def question(w: Wire) -> Question:
 
 def _field(w: Wire) -> QuestionItem:
     kind: Any = string(w.get("type"))
-    several = kind == "multiselect"
     options = [_option(o) for o in w.get("options") or ()]
     if kind == "boolean":
         options = [Option("Yes", value="true"), Option("No", value="false")]
     default = w.get("default")
-    given = default if isinstance(default, list) else [] if default is None else [default]
+    defaults = default if isinstance(default, list) else [] if default is None else [default]
     title, description = string(w.get("title")), string(w.get("description"))
     least, most = (_bound(w, *names) for names in _BOUNDS)
     return QuestionItem(
         question=description or title or required_string(w["key"]),
         header=title if description else "",
         options=tuple(options),
-        multiple=several,
+        multiple=kind == "multiselect",
         key=required_string(w["key"]),
         kind=kind if kind in ("integer", "number", "boolean", "external") else "string",
         custom=bool(w.get("custom")) or (kind != "boolean" and not options),
         required=bool(w.get("required")),
-        default=tuple(_told(v) for v in given),
+        default=tuple(_as_text(v) for v in defaults),
         least=least,
         most=most,
         pattern=string(w.get("pattern")),
         format=string(w.get("format")),
         url=string(w.get("url")),
         when=tuple(
-            (required_string(c["key"]), c["op"], _told(c["value"]))
+            (required_string(c["key"]), c["op"], _as_text(c["value"]))
             for c in w.get("when") or ()
-            if c["op"] in ("eq", "neq")  # by what nobody knows nothing is hidden
+            if c["op"] in ("eq", "neq")  # an unknown operator hides nothing
         ),
     )
 
@@ -464,19 +465,19 @@ def _option(w: Wire) -> Option:
     return Option(string(w.get("label")) or value, string(w.get("description")), value)
 
 
-def _told(value: Any) -> str:
+def _as_text(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def retry_status(d: Wire) -> Status:
-    """A retry that was scheduled, as what the session does meanwhile."""
-    why = string(as_dict(d.get("error")).get("message"))
-    return Status("retry", integer(d.get("attempt")), why, integer(d.get("at")))
+    """Read a scheduled retry as the status of its session."""
+    reason = string(as_dict(d.get("error")).get("message"))
+    return Status("retry", integer(d.get("attempt")), reason, integer(d.get("at")))
 
 
-# -- what a session and the server store besides messages ------------------------------------------
+# -- saved rules, inbox, log -----------------------------------------------------------------------
 
 
 def saved_rule(w: Wire) -> SavedRule:
@@ -504,7 +505,7 @@ def log_entry(w: Wire) -> LogEntry:
     data = w["data"]
     item = as_dict(data.get("item"))
     payload = as_dict(item.get("payload"))
-    told = as_dict(payload.get("metadata")) or as_dict(data.get("metadata"))
+    metadata = as_dict(payload.get("metadata")) or as_dict(data.get("metadata"))
     return LogEntry(
         seq=int(w["durable"]["seq"]),
         kind=w["type"].removeprefix("session."),
@@ -513,27 +514,27 @@ def log_entry(w: Wire) -> LogEntry:
         type=string(item.get("type")),
         text=string(payload.get("text")),
         delivery=string(item.get("delivery")),
-        metadata=told,
+        metadata=metadata,
     )
 
 
-# -- what a directory offers -----------------------------------------------------------------------
+# -- catalog of a directory ------------------------------------------------------------------------
 
 
 def models(values: Iterable[Wire], default: Any) -> tuple[Model, ...]:
-    """Read the enabled models; `default` is the one that the server names."""
+    """Read the enabled models; `default` is the server's default model."""
     chosen = model_ref(default) if as_dict(default).get("id") else None
     return tuple(_model(w, chosen) for w in values if w.get("enabled", True))
 
 
 def _model(w: Wire, default: ModelRef | None) -> Model:
     limit, prices = w.get("limit") or {}, w.get("cost") or ()
-    # Dearer tiers count from a size of context on; the first is the plain price.
+    # The price without a tier is the base price; tiers apply above a size of context.
     price: Wire = (
         next((p for p in prices if not p.get("tier")), {}) if isinstance(prices, list) else {}
     )
     cache = price.get("cache") or {}
-    takes = as_dict(w.get("capabilities")).get("input")
+    inputs = as_dict(w.get("capabilities")).get("input")
     provider, name = required_string(w["providerID"]), required_string(w["id"])
     return Model(
         provider=provider,
@@ -548,21 +549,21 @@ def _model(w: Wire, default: ModelRef | None) -> Model:
         price_cache_write=number(cache.get("write")),
         default=default is not None and (default.provider, default.id) == (provider, name),
         tiers=tuple(_tiers(prices)),
-        images="image" in takes if isinstance(takes, list) else None,
+        images="image" in inputs if isinstance(inputs, list) else None,
     )
 
 
 def _tiers(prices: Any) -> Iterator[PriceTier]:
-    """Prices of longer prompts, the shortest first."""
+    """Yield the prices of longer prompts, in ascending order of size."""
     sized = [(integer(as_dict(p.get("tier")).get("size")), p) for p in prices]
     for above, p in sorted(((s, p) for s, p in sized if s), key=lambda pair: pair[0]):
         cache = p.get("cache") or {}
-        told = (p.get("input"), p.get("output"), cache.get("read"), cache.get("write"))
-        yield PriceTier(above, *map(number, told))
+        values = (p.get("input"), p.get("output"), cache.get("read"), cache.get("write"))
+        yield PriceTier(above, *map(number, values))
 
 
 def agents(values: Iterable[Wire]) -> tuple[Agent, ...]:
-    """Read the agents that a prompt may name."""
+    """Read the agents that are not hidden."""
     return tuple(
         Agent(
             required_string(w["id"]),
@@ -578,7 +579,7 @@ def agents(values: Iterable[Wire]) -> tuple[Agent, ...]:
 
 def command(w: Wire) -> Command:
     """Read a command."""
-    template = string(w.get("template"))  # before 2.0; the interface of 2.0 to 2.2 has none
+    template = string(w.get("template"))  # only before 2.0; 2.0 to 2.2 send none
     return Command(required_string(w["name"]), string(w.get("description")), template=template)
 
 
@@ -593,11 +594,10 @@ def skill(w: Wire) -> Skill:
 def mcp_server(w: Wire) -> McpServer:
     """Read an MCP server and its state."""
     status = w.get("status")
-    told = as_dict(status)
-    kind = string(status) or string(told.get("status")) or string(told.get("type"))
-    return McpServer(
-        required_string(w["name"]), kind, string(told.get("error")) or string(told.get("message"))
-    )
+    fields = as_dict(status)
+    name = string(status) or string(fields.get("status")) or string(fields.get("type"))
+    error = string(fields.get("error")) or string(fields.get("message"))
+    return McpServer(required_string(w["name"]), name, error)
 
 
 def integration(w: Wire) -> Integration:
@@ -613,5 +613,5 @@ def integration(w: Wire) -> Integration:
 
 
 def shell_output(w: Wire) -> ShellOutput:
-    """Read what a shell printed."""
+    """Read a chunk of a shell's output."""
     return ShellOutput(string(w.get("output")), w["cursor"], w["size"])

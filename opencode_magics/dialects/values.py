@@ -1,6 +1,6 @@
-"""Values of the wire, checked: a value of the wrong type counts as absent.
+"""Checked reading of wire values: a value of the wrong type counts as absent.
 
-Shapes that both generations send alike are read here, too.
+Also reads the objects that are the same in both generations.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from typing import Any
 
 from ..core.model import FileDiff, Usage
 
-# Larger numbers are mistakes: the limits are a 64-bit column, the end of the year 9999, and more
-# USD than anyone has.
-_MOST = 2**63 - 1
-_LATEST = 253_402_300_799_999
-_DEAREST = 1e12
+# Larger values are treated as errors.
+_MAX_INTEGER = 2**63 - 1  # a 64-bit column
+_MAX_TIMESTAMP = 253_402_300_799_999  # the end of the year 9999
+_MAX_USD = 1e12
 
 
 def string(value: Any) -> str:
@@ -32,30 +31,30 @@ def number(value: Any) -> float | None:
 
 def integer(value: Any) -> int | None:
     """Return the integer part of a number, None for anything else."""
-    found = number(value)
-    return int(found) if found is not None and -_MOST <= found <= _MOST else None
+    read = number(value)
+    return int(read) if read is not None and -_MAX_INTEGER <= read <= _MAX_INTEGER else None
 
 
 def count(value: Any) -> int | None:
-    """Return a count, None for a value that can't be one."""
-    if value is None or (type(value) is int and 0 <= value <= _MOST):  # nearly always
+    """Return a count, None for an invalid value."""
+    if value is None or (type(value) is int and 0 <= value <= _MAX_INTEGER):  # the usual case
         return value
-    found = integer(value)
-    return found if found is not None and found >= 0 else None
+    read = integer(value)
+    return read if read is not None and read >= 0 else None
 
 
 def timestamp(value: Any) -> int | None:
-    """Return a time in ms since the epoch, None for a value that can't be one."""
-    if value is None or (type(value) is int and 0 <= value <= _LATEST):
+    """Return a time in ms since the epoch, None for an invalid value."""
+    if value is None or (type(value) is int and 0 <= value <= _MAX_TIMESTAMP):
         return value
-    found = integer(value)
-    return found if found is not None and 0 <= found <= _LATEST else None
+    read = integer(value)
+    return read if read is not None and 0 <= read <= _MAX_TIMESTAMP else None
 
 
 def cost_usd(value: Any) -> float | None:
-    """Return a cost in USD, None for a value that can't be one."""
-    found = number(value)
-    return found if found is not None and 0 <= found <= _DEAREST else None
+    """Return a cost in USD, None for an invalid value."""
+    read = number(value)
+    return read if read is not None and 0 <= read <= _MAX_USD else None
 
 
 def optional_string(value: Any) -> str | None:
@@ -64,13 +63,13 @@ def optional_string(value: Any) -> str | None:
 
 
 def required_string(value: Any) -> str:
-    """Return a string that nothing can replace, such as an id.
+    """Return a required string, such as an id.
 
     Raises:
         TypeError: It is not a string.
     """
     if not isinstance(value, str):
-        raise TypeError("a text was expected for an id")
+        raise TypeError("expected a string for an id")
     return value
 
 
@@ -86,12 +85,12 @@ def as_list(value: Any) -> list[Any]:
         TypeError: It is not a list.
     """
     if not isinstance(value, list):
-        raise TypeError("a list was expected")
+        raise TypeError("expected a list")
     return value
 
 
 def usage(w: dict[str, Any]) -> Usage | None:
-    """Read tokens and cost, which both generations send alike; None if both are absent."""
+    """Read tokens and cost; None if both are absent."""
     tokens, cost = w.get("tokens"), w.get("cost")
     if tokens is None and cost is None:
         return None
@@ -108,10 +107,10 @@ def usage(w: dict[str, Any]) -> Usage | None:
 
 
 def call_usage(w: dict[str, Any]) -> Usage | None:
-    """Read the usage of a model call; None if it is all placeholder zeros.
+    """Read the usage of a model call; None if it consists of placeholder zeros.
 
-    A message starts with zeros and keeps them when it is aborted or fails, whatever was billed; so
-    does one whose provider reports nothing. No call takes 0 tokens.
+    A message starts with zeros, and they stay if it is aborted or fails, whatever was billed, or if
+    the provider reports nothing. No real call uses 0 tokens.
     """
     reported = usage(w)
     return None if reported and reported.empty else reported
@@ -120,7 +119,7 @@ def call_usage(w: dict[str, Any]) -> Usage | None:
 def file_diffs(
     values: Any, patch: Callable[[dict[str, Any]], str] = lambda w: string(w.get("patch"))
 ) -> tuple[FileDiff, ...]:
-    """Read changed files, which both generations send alike; `patch` reads the patch of one."""
+    """Read changed files; `patch` reads the patch of one."""
     listed = values if isinstance(values, list) else ()
     return tuple(
         FileDiff(

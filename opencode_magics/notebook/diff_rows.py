@@ -63,7 +63,7 @@ def _missing(change: FileChange) -> tuple[str, ...]:
     if change.binary:
         return ("binary",)
     edited = (change.additions or 0) + (change.deletions or 0)
-    if change.told and not edited:
+    if change.has_patch and not edited:
         return ("no text change",) if change.status == "modified" else ("empty",)
     return ("too large to show" if edited > MAX_LINES else "no text",)
 

@@ -1,6 +1,6 @@
-"""A practice world: everything can be tried offline, without a key.
+"""Practice worlds: OpenCode with a scripted model, offline and without an API key.
 
-`world` runs a real OpenCode 1.x in a small `workspace`, with a scripted `model` that answers as
-`script` says; `repertoire` lists what can be asked. `simulator` stands in for OpenCode 2.x. May
-import the client and what is below it; only the command line and the tests import it.
+`world` runs a real OpenCode 1.x in a small `workspace`; its `model` follows a `script`, and
+`repertoire` lists the requests that it understands. `simulator` replaces OpenCode 2.x. May import
+the client and the packages below it; only the command line and the tests import this package.
 """

@@ -1,7 +1,7 @@
-"""A home of its own for a practice OpenCode: its environment and its configuration.
+"""The isolated environment and configuration of a practice OpenCode.
 
-Nothing of the user's reaches it, nothing of it reaches the user's own OpenCode, and everything
-it could want from the network is turned off.
+It has its own home, sees none of the user's settings or accounts, and has every network feature
+turned off.
 """
 
 import json
@@ -11,9 +11,9 @@ from pathlib import Path
 
 from .workspace import config
 
-# What must not reach the practice server: other settings, other accounts, the network.
-FOREIGN = ("OPENCODE_", "XDG_", "GIT_")
-FOREIGN_ENDS = ("_PROXY", "_API_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
+# Variables with settings, accounts or proxies that the practice server must not see.
+EXCLUDED_PREFIXES = ("OPENCODE_", "XDG_", "GIT_")
+EXCLUDED_SUFFIXES = ("_PROXY", "_API_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 
 OFFLINE = {
     "OPENCODE_DISABLE_AUTOUPDATE": "1",
@@ -26,9 +26,9 @@ OFFLINE = {
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Our environment without the user's accounts and settings, at home in `home`."""
-    kept = {name: value for name, value in os.environ.items() if not _is_foreign(name)}
-    path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
+    """Return our environment without the user's accounts and settings, and with its own home."""
+    inherited = {name: value for name, value in os.environ.items() if not _is_excluded(name)}
+    path = os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", os.defpath)])
     own = {
         "HOME": str(home),
         "USERPROFILE": str(home),
@@ -38,21 +38,21 @@ def environment(home: Path) -> dict[str, str]:
         "XDG_STATE_HOME": str(home / ".local/state"),
         "GIT_CONFIG_GLOBAL": os.devnull,
         "PYTHONDONTWRITEBYTECODE": "1",
-        "PATH": path,  # the scripts run `python3`: ours
+        "PATH": path,  # so that the scripts run this Python as `python3`
     }
-    return kept | own | OFFLINE
+    return inherited | own | OFFLINE
 
 
-def _is_foreign(name: str) -> bool:
-    return name.upper().startswith(FOREIGN) or name.upper().endswith(FOREIGN_ENDS)
+def _is_excluded(name: str) -> bool:
+    return name.upper().startswith(EXCLUDED_PREFIXES) or name.upper().endswith(EXCLUDED_SUFFIXES)
 
 
 def write_config(home: Path, model_url: str) -> None:
-    """Write OpenCode's configuration where it looks for the user's own."""
+    """Write OpenCode's configuration into `home`."""
     folder = home / ".config" / "opencode"
     (folder / "node_modules").mkdir(parents=True, exist_ok=True)
     (folder / "opencode.json").write_text(json.dumps(config(model_url), indent=2))
-    # OpenCode 1.18.33 installs what plugins need beside a configuration, if it finds it
-    # missing there. We have no plugins: let it find it.
-    present = {"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}}
-    (folder / "package-lock.json").write_text(json.dumps(present))
+    # OpenCode 1.18.33 installs the plugin package into its configuration folder unless a lock
+    # file lists it. There are no plugins here, so list it.
+    lock = {"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}}
+    (folder / "package-lock.json").write_text(json.dumps(lock))

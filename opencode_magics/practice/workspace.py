@@ -1,7 +1,7 @@
-"""A small project to practise on, and the OpenCode configuration that goes with it.
+"""The small practice project, and the OpenCode configuration for it.
 
-The project is a git repository with two tiny modules, a test that plain Python can run,
-and one real bug. It is the same on every machine, down to the commit's hash.
+The project is a git repository with two small modules, tests that need only Python, and one bug. It
+is the same on every machine, including the hash of its commit.
 """
 
 import os
@@ -85,7 +85,11 @@ MODEL = f"{PROVIDER}/scripted"
 SMALL_MODEL = f"{PROVIDER}/small"
 PRICES = {"input": 3.0, "output": 15.0, "cache_read": 0.3, "cache_write": 3.75}
 
-_WHO = {"NAME": "Practice", "EMAIL": "practice@example.invalid", "DATE": "2026-01-01T12:00:00Z"}
+_IDENTITY = {
+    "NAME": "Practice",
+    "EMAIL": "practice@example.invalid",
+    "DATE": "2026-01-01T12:00:00Z",
+}
 
 
 def make_workspace(directory: Path) -> Path:
@@ -100,7 +104,7 @@ def make_workspace(directory: Path) -> Path:
 
 
 def reset_workspace(directory: Path) -> None:
-    """Put the project back as it was made."""
+    """Restore the project to its initial state."""
     _git(directory, "reset", "--quiet", "--hard")
     _git(directory, "clean", "--quiet", "--force", "-d")
 
@@ -108,24 +112,25 @@ def reset_workspace(directory: Path) -> None:
 def _git(directory: Path, *args: str) -> None:
     command = ["git", "-c", "core.autocrlf=false", "-c", "commit.gpgsign=false", *args]
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             command, cwd=directory, env=_git_env(), capture_output=True, text=True, check=False
         )
     except FileNotFoundError as error:
-        raise OpenCodeError("The practice workspace needs git. Install git.") from error
-    if done.returncode:
-        raise OpenCodeError(f"git {args[0]} failed in {directory}: {done.stderr.strip()}")
+        raise OpenCodeError("The practice workspace needs git.", "Install git.") from error
+    if result.returncode:
+        raise OpenCodeError(f"git {args[0]} failed in {directory}: {result.stderr.strip()}")
 
 
 def _git_env() -> dict[str, str]:
-    """The user's environment without the user's git: no configuration, hooks or identity."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    who = {f"GIT_{role}_{key}": _WHO[key] for role in ("AUTHOR", "COMMITTER") for key in _WHO}
-    return kept | who | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+    """Return our environment without the user's git configuration, hooks and identity."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    roles = ("AUTHOR", "COMMITTER")
+    identity = {f"GIT_{role}_{key}": _IDENTITY[key] for role in roles for key in _IDENTITY}
+    return inherited | identity | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
 
 
 def config(model_url: str) -> dict[str, Any]:
-    """OpenCode's configuration for the practice model at `model_url`.
+    """Return OpenCode's configuration for the practice model at `model_url`.
 
     Shell commands and edits ask for permission; nothing is shared, updated or downloaded.
     """

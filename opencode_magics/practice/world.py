@@ -1,7 +1,7 @@
-"""Offline OpenCode worlds: scripted model, workspace, and a server between them.
+"""Offline OpenCode worlds: a scripted model, a workspace, and a server.
 
-The real server gets a HOME and XDG folders of its own, so it sees no session, key or setting of
-the user's, and everything it could want from the network is turned off.
+The real server has its own HOME and XDG folders, so it sees none of the user's sessions, keys or
+settings, and all its network features are turned off.
 """
 
 import shutil
@@ -21,19 +21,19 @@ from .workspace import make_workspace
 
 
 class World:
-    """What practice worlds have in common: a folder, a workspace, a model, a beginning and an end.
+    """Base class of practice worlds: their folder, workspace and model, start and stop.
 
     Args:
-        root: The folder for everything the world writes. By default a temporary one that is
-            removed at the end.
-        progress: Called with one line for each thing that takes a while.
+        root: The folder for all files of the world. By default a temporary one that is removed at
+            the end.
+        progress: Called with a line of text before each slow operation.
     """
 
     def __init__(
         self, root: Path | str | None = None, *, progress: Callable[[str], None] | None = None
     ) -> None:
         self._given_root = root
-        self._say = progress or _silent
+        self._report = progress or _silent
         self._closing = ExitStack()
         self.root = Path()
         self.directory = Path()
@@ -51,7 +51,7 @@ class World:
 
     @property
     def access(self) -> dict[str, str]:
-        """The variables with which `%oc_connect` finds this server."""
+        """The environment variables with which `%oc_connect` finds this server."""
         return {
             "OPENCODE_SERVER_URL": self.url,
             "OPENCODE_SERVER_USERNAME": DEFAULT_USER,
@@ -66,7 +66,7 @@ class World:
         return self
 
     def _start(self, closing: ExitStack) -> None:
-        """Make the folder, the workspace and the model; the server is up to each world."""
+        """Create the folder, the workspace and the model; subclasses start the server."""
         self.root = self._make_root(closing)
         self.directory = make_workspace(self.root / "party")
         self.model = closing.enter_context(PracticeModel())
@@ -91,26 +91,26 @@ class World:
             root = Path(self._given_root)
             root.mkdir(parents=True, exist_ok=True)
             return root.resolve()
-        # Resolved, because OpenCode names directories by their real path.
+        # Resolved, because OpenCode uses the real paths of directories.
         root = Path(tempfile.mkdtemp(prefix="opencode-practice-")).resolve()
         closing.callback(shutil.rmtree, root, ignore_errors=True)
         return root
 
 
 class Practice(World):
-    """A running practice world: `with Practice() as practice: practice.url`.
+    """A practice world with a real server: `with Practice() as practice: practice.url`.
 
-    `name` and `what` say what its server is.
+    `name` and `description` describe its server.
 
     Args:
-        root: The folder for everything the world writes. By default a temporary one that is
-            removed at the end.
+        root: The folder for all files of the world. By default a temporary one that is removed at
+            the end.
         command: The `opencode` program; by default it is found or installed.
-        progress: Called with one line for each thing that takes a while.
+        progress: Called with a line of text before each slow operation.
     """
 
     name = "OpenCode"
-    what = "A real OpenCode server"
+    description = "A real OpenCode server"
 
     def __init__(
         self,
@@ -140,17 +140,17 @@ class Practice(World):
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment of this world's OpenCode, for its command line, too."""
+        """The environment of this world's OpenCode, also for its command line."""
         return environment(self.root / "home")
 
     def _start(self, closing: ExitStack) -> None:
-        command = self._command or opencode(self._say)
+        command = self._command or opencode(self._report)
         super()._start(closing)
         write_config(self.root / "home", self.model.url)
-        self._say("Starting OpenCode with the practice model")
+        self._report("Starting OpenCode with the practice model")
         self.server = server.start(directory=self.directory, command=command, env=self.env)
         closing.callback(self.server.stop)
 
 
 def _silent(line: str) -> None:
-    """Show no progress."""
+    """Ignore progress."""

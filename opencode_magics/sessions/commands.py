@@ -26,9 +26,9 @@ from ..core.retry_safety import (
     GATEWAY_STATUSES,
     RetrySafety,
     SafetyLevel,
+    assess_match,
     assess_turn,
     assess_unanswered_request,
-    of_match,
 )
 from ..core.turn import Turn
 from ..dialects.base import Prompt, SessionOptions
@@ -122,7 +122,7 @@ class CommandReceipt:
         """How safe it is to send the command again."""
         if self.turn is not None:
             return assess_turn(self.turn)
-        return of_match(self.status, self.evidence)
+        return assess_match(self.status, self.evidence)
 
     @property
     def resend_safety(self) -> SafetyLevel:

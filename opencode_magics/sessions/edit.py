@@ -15,7 +15,7 @@ from ..client.client import Client, optional
 from ..core.formatting import format_usd
 from ..core.limits import Limits
 from ..core.model import Message, ModelRef, Session
-from ..core.retry_safety import of_running_request
+from ..core.retry_safety import assess_running_request
 from ..errors import SessionBusyError, TurnInterrupted, UnknownNameError
 from .lookup import choose_model, default_model
 from .store import add_session_ceiling, archive_tree
@@ -205,7 +205,7 @@ def _explain_interrupt(session: Session) -> Iterator[None]:
         stopped = TurnInterrupted(
             f"Stopped waiting. The server is still summarizing {session.id}; %oc_abort stops it."
         )
-        stopped.resend = of_running_request()
+        stopped.resend = assess_running_request()
         raise stopped from None
 
 

@@ -129,7 +129,7 @@ def test_one_file_is_found_by_its_name_or_its_end() -> None:
 def test_a_file_that_is_not_there_is_an_error_that_names_the_others() -> None:
     with pytest.raises(UnknownNameError, match=r"No such file.*\n.*'src/cart.py'"):
         TWO["cart"]
-    with pytest.raises(UnknownNameError, match="2 files end so"):
+    with pytest.raises(UnknownNameError, match="2 files in the diff match"):
         turns(whole("a\n", "b\n", "x/a"), whole("a\n", "b\n", "y/a"))["a"]
 
 

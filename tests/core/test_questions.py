@@ -62,19 +62,19 @@ def test_an_answer_becomes_what_its_field_wants(
     [
         (field("string", required=True), [], "an answer is needed"),
         (field("string", required=True), [" "], "an answer is needed"),
-        (field("string", options=NAMED), ["C"], "'C' is no option; choose 'A' or 'B'"),
+        (field("string", options=NAMED), ["C"], "'C' is not an option; choose 'A' or 'B'"),
         (field("string", minLength=3), ["ab"], "at least 3 characters, not 2"),
         (field("string", maxLength=3), ["abcd"], "at most 3 characters, not 4"),
-        (field("string", pattern="^v"), ["1.0"], "does not fit ^v"),
+        (field("string", pattern="^v"), ["1.0"], "does not match ^v"),
         (field("string", format="email"), ["me"], "is not an email address"),
         (field("string", format="uri"), ["me"], "is not an address"),
         (field("string", format="date"), ["today"], "is not a date"),
         (field("string", format="date-time"), ["2026-11-29"], "is not a date and time"),
         (field("multiselect", options=NAMED, minItems=2), ["A"], "at least 2 answers, not 1"),
         (field("multiselect", options=NAMED, maxItems=1), ["A", "B"], "at most 1 answers, not 2"),
-        (field("boolean"), ["maybe"], "is no option; choose 'Yes' or 'No'"),
-        (field("integer"), ["many"], "is no number"),
-        (field("integer"), ["1.5"], "is no whole number"),
+        (field("boolean"), ["maybe"], "is not an option; choose 'Yes' or 'No'"),
+        (field("integer"), ["many"], "is not a number"),
+        (field("integer"), ["1.5"], "is not a whole number"),
         (field("integer", minimum=1, maximum=5), ["7"], "at most 5, not 7"),
         (field("number", minimum=0.5), ["0.1"], "at least 0.5, not 0.1"),
     ],
@@ -152,7 +152,7 @@ def test_what_depends_on_a_field_that_does_not_count_finds_no_answer() -> None:
     given = [["No"], ["b"], ["many"], ["x"], ["x"]]
     _, sent = run(V2().answer(question, "/w", given), lambda r: reply_of(r, None))
     assert sent[0].body == {"answer": {"sure": False}}
-    with pytest.raises(InvalidAnswer, match="'many' is no number"):
+    with pytest.raises(InvalidAnswer, match="'many' is not a number"):
         run(V2().answer(question, "/w", [["Yes"], *given[1:]]), {})
 
 
@@ -225,13 +225,13 @@ def _posted(session: Session, fields: list[dict[str, Any]]) -> Any:
 
 
 def test_the_simulator_judges_forms_itself(simulator: Simulator) -> None:
-    from opencode_magics.practice.simulator.server import _complaints
+    from opencode_magics.practice.simulator.server import _form_errors
 
-    assert list(_complaints(EVERY, {"name": "Ada", "kinds": ["a"]})) == []
+    assert list(_form_errors(EVERY, {"name": "Ada", "kinds": ["a"]})) == []
     more = {"key": "why", "type": "string", "required": True, "when": when("sure", False)}
-    assert list(_complaints([*EVERY, more], {"name": "Ada", "sure": True})) == []
-    assert list(_complaints([*EVERY, more], {"name": "Ada", "sure": False})) == ["why is required"]
-    assert list(_complaints(EVERY, {"age": -1, "other": 1})) == [
+    assert list(_form_errors([*EVERY, more], {"name": "Ada", "sure": True})) == []
+    assert list(_form_errors([*EVERY, more], {"name": "Ada", "sure": False})) == ["why is required"]
+    assert list(_form_errors(EVERY, {"age": -1, "other": 1})) == [
         "Unknown form field: other",
         "name is required",
         "age: expected 0 to -1",

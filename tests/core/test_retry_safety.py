@@ -81,7 +81,7 @@ def test_what_a_turn_did_says_whether_it_can_be_sent_again(
 ) -> None:
     found = retry_safety.assess_turn(turn)
     assert (found.execution_state, found.resend_safety) == (state, safety)
-    assert "the request was written" in found.evidence
+    assert "the request was sent" in found.evidence
 
 
 def test_only_what_never_arrived_or_was_refused_is_safe() -> None:
@@ -98,7 +98,7 @@ def test_evidence_names_the_tools_and_the_files() -> None:
     told = retry_safety.assess_turn(turn_of(tool("bash"), diffs=(FileDiff("a.txt"),)))
     assert "tools run: bash" in told.evidence
     assert "files changed: a.txt" in told.evidence
-    assert str(told).startswith("Look at what it did before")
+    assert str(told).startswith("Check its effects before")
 
 
 # -- what errors carry -----------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def test_a_write_that_is_interrupted_says_how_it_stands_in_a_line(
     assert shown.error.resend is not None
     assert shown.error.resend.execution_state in ("unknown", "running")
     (told,) = (text for text in shown.lines if "Stopped" in text)
-    assert "%oc_abort" in told or "Nobody knows" in told
+    assert "%oc_abort" in told or "It is unknown whether" in told
 
 
 def test_a_failed_read_has_nothing_to_send_again() -> None:
@@ -198,11 +198,11 @@ def test_a_turn_that_failed_tells_what_sending_it_again_would_mean(shell: Shell)
     assert isinstance(harmless.error, TurnError)
     assert harmless.error.resend is not None
     assert harmless.error.resend.resend_safety == "no_effects_seen"
-    assert "No effect was seen" in harmless.text
+    assert "No effects were seen" in harmless.text
     plan = '[{"calls": [["bash", {"command": "touch made", "description": "x"}]]}, '
     harmful = shell.fails(f'%oc_prompt #plan {plan}{{"failure": "garbage"}}]')
     assert "tools run: bash" in harmful.text
-    assert "Look at what it did" in harmful.text
+    assert "Check its effects" in harmful.text
 
 
 # -- --once ----------------------------------------------------------------------------------------

@@ -78,4 +78,4 @@ def test_a_verdict_says_which_rule_decides() -> None:
         "<deny: 'rm x', by rule 'deny shell rm *' of the agent>"
     )
     assert "no rule matches" in repr(decide("shell", ["ls"], []))
-    assert 'an "always" of before' in repr(decide("shell", ["git push"], [ASK], (), [PUSH]))
+    assert 'by an earlier "always"' in repr(decide("shell", ["git push"], [ASK], (), [PUSH]))

@@ -134,12 +134,14 @@ def test_who_stopped_a_turn_stands_in_the_log_alone() -> None:
     start = Turn(told.session, told.prompts[0])
 
     def outcome(rows: Any, frames: Any) -> tuple[str, str]:
-        read = shapes.messages(told.session, rows, why=dict(shapes.interruption_reasons(frames)))
+        read = shapes.messages(
+            told.session, rows, reasons=dict(shapes.interruption_reasons(frames))
+        )
         turn = advance(start, StoreSnapshot(told.session, Status("idle"), read))
         return turn.outcome, str(turn.failure)
 
     assert outcome(told.rows, told.frames) == ("aborted", "aborted: Step interrupted")
-    nobody = "Interrupted: the server does not tell by whom"
+    nobody = "Interrupted: the server does not say by whom"
     assert outcome(told.rows, ()) == ("interrupted", nobody)
     early = [r for r in told.rows if r["type"] != "assistant"]
     assert outcome(early, told.frames) == ("aborted", "Aborted: somebody stopped the turn")

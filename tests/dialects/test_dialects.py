@@ -264,7 +264,7 @@ def test_unknown_kinds_pass_and_malformed_known_ones_are_named():
 @pytest.mark.parametrize("answer", [{}, "", {"error": "no"}])
 def test_what_is_no_list_is_not_an_empty_one(answer):
     """Nothing is known then: not that no permission waits, nor that a turn is over."""
-    with pytest.raises(OpenCodeError, match="a list was expected"):
+    with pytest.raises(OpenCodeError, match="expected a list"):
         decode_list("a permission", dict, answer)
 
 

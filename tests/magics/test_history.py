@@ -116,7 +116,7 @@ def test_usage_is_grouped_by_the_requested_keys(shell: Shell) -> None:
     ("line", "told"),
     [
         ("--by colour", "total, day, week, month"),
-        ("--since yesterday", "no point in time"),
+        ("--since yesterday", "is not a time"),
         ("--tz Mars/Base", "Europe/Berlin"),
     ],
 )

@@ -286,7 +286,7 @@ def test_an_invalid_answer_is_reported_in_the_form(front: FrontEnd) -> None:
         running.step()
         front.click("answer", answers=[["many"]])
         running.step()
-        assert front.asks["note"] == "How many?: 'many' is no number."
+        assert front.asks["note"] == "How many?: 'many' is not a number."
         assert running.sent == []
         front.click("answer", answers=[["7"]])
         running.step()

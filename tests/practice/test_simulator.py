@@ -92,7 +92,7 @@ def test_a_server_that_starts_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
         with server.connect_to(world.url, password=world.password) as client:
             assert client.server.generation == "2.x"
         assert time.monotonic() - began >= 1.5
-        assert "GET /global/health" not in world.asked
+        assert "GET /global/health" not in world.requests
 
 
 def test_a_wrong_password_is_no_starting_server(simulator: Simulator) -> None:
@@ -326,7 +326,7 @@ def test_a_model_or_agent_that_there_is_not_fails_at_the_next_turn(
     assert (turn.outcome, turn.answers) == ("failed", ())
     assert "nobody" in str(turn.failure)
     fresh = store.refresh(client, Turn(session.id, turn.prompt, verdict="unknown"))
-    assert (fresh.outcome, str(fresh.failure)) == ("failed", "Failed: the server keeps no reason")
+    assert (fresh.outcome, str(fresh.failure)) == ("failed", "Failed: the server stored no reason")
 
 
 def test_a_prompt_with_another_model_switches_the_session(client: Client, session: Session) -> None:
@@ -504,9 +504,9 @@ def test_what_was_asked_in_a_gap_is_seen_although_the_log_says_busy(
 
 def test_a_gap_is_filled_from_the_log(faulty: Simulator, client: Client, session: Session) -> None:
     faulty.faults.append(Fault(cut=8))
-    faulty.asked.clear()
+    faulty.requests.clear()
     prompted(client, session, "#bash echo hi")
-    assert f"GET /api/experimental/session/{session.id}/log" in faulty.asked
+    assert f"GET /api/experimental/session/{session.id}/log" in faulty.requests
 
 
 def test_what_is_told_twice_counts_once(
@@ -546,11 +546,11 @@ def test_g1_34_an_end_takes_the_whole_tree_with_it_leaf_first(
         name = next(key)
         above = made[parent].id if parent else None
         made[name] = client.create(name, options=SessionOptions(parent=above))
-    simulator.asked.clear()
+    simulator.requests.clear()
     assert end.end(client, made["R"], action).status == "ended"
     names = {f"/api/session/{s.id}": name for name, s in made.items()}
     method = "PATCH" if action == "archive" else "DELETE"
-    done = [r.partition(" ") for r in simulator.asked if r.startswith(method)]
+    done = [r.partition(" ") for r in simulator.requests if r.startswith(method)]
     order = "".join(names[path] for _, _, path in done)
     # The server deletes what is below by itself.
     assert order in ("G12R", "21GR", "2G1R") if action == "archive" else order == "R"

@@ -39,12 +39,12 @@ def test_a_dataclass_gives_instances() -> None:
     assert schema.parse('{"line": 3, "what": "off by one"}') == Bug(3, "off by one")
 
 
-def test_a_json_schema_gives_what_json_has() -> None:
+def test_a_json_schema_gives_json_values() -> None:
     assert schemas.schema_from(POINT).json == POINT
     assert schemas.schema_from(POINT).parse('{"x": 1.5, "y": 2}') == {"x": 1.5, "y": 2}
 
 
-def test_an_example_asks_for_its_like() -> None:
+def test_an_example_asks_for_answers_like_it() -> None:
     schema = schemas.schema_from({"name": "Ada", "born": 1815, "poet": None, "loves": ["x"]})
     answer = {"name": "Alan", "born": 1912, "poet": False, "loves": []}
     assert schema.parse(json.dumps(answer)) == answer
@@ -72,7 +72,7 @@ def test_an_empty_array_has_its_columns() -> None:
 @pytest.mark.parametrize(
     "model", [None, 3, Bug(1, ""), {}, [], {"a": object()}, {"type": "object", "required": 1}, type]
 )
-def test_what_is_no_schema_is_said(model: Any) -> None:
+def test_a_value_that_is_not_a_schema_is_an_error(model: Any) -> None:
     with pytest.raises(OpenCodeError, match=r"schema|example"):
         schemas.schema_from(model)
 
@@ -134,12 +134,12 @@ ITSELF["me"] = ITSELF
         (ITSELF, "can't contain itself"),
     ],
 )
-def test_a_schema_that_nothing_can_be_checked_with_is_said_at_once(schema: Any, why: str) -> None:
+def test_a_schema_that_can_not_check_answers_is_an_error_at_once(schema: Any, why: str) -> None:
     with pytest.raises(OpenCodeError, match=why):
         schemas.schema_from(schema)
 
 
-def test_keys_of_a_schema_are_those_that_the_prompt_tells() -> None:
+def test_keys_of_a_schema_are_those_in_the_prompt() -> None:
     schema = schemas.schema_from(
         {"type": "object", "properties": {1: {"type": "string"}, "\ud800": {}}}
     )
@@ -163,7 +163,7 @@ def test_keys_of_a_schema_are_those_that_the_prompt_tells() -> None:
         '```python\nprint({})\n```\n```json\n{"x": 1}\n```',
     ],
 )
-def test_json_is_found_wherever_it_stands(answer: str) -> None:
+def test_json_is_found_anywhere_in_an_answer(answer: str) -> None:
     assert schemas.schema_from(POINT).parse(answer) == {"x": 1}
 
 
@@ -205,7 +205,7 @@ def test_an_answer_that_cannot_be_checked_does_not_fit(schema: Any, answer: str,
         schemas.schema_from(schema).parse(answer)
 
 
-def test_a_frame_takes_half_a_character() -> None:
+def test_a_frame_accepts_a_lone_surrogate() -> None:
     frame = schemas.schema_from([{"a": ""}]).parse('[{"a": "\\ud800"}]')
     assert frame["a"].tolist() == ["\ufffd"]
 
@@ -236,7 +236,7 @@ def test_an_answer_that_does_not_fit_is_asked_for_again_with_the_reason() -> Non
     assert all(json.dumps(POINT, indent=2) in p for p in prompts)
 
 
-def test_when_no_answer_fits_the_turns_are_kept() -> None:
+def test_the_error_for_no_valid_answer_has_all_turns() -> None:
     send, prompts = replies("no", "no", '{"x": "1"}')
     with pytest.raises(
         UnfitAnswer, match=r"No valid answer after 3 attempts: At \$\.x: '1'"
@@ -303,7 +303,7 @@ def test_the_messages_of_the_session_stay_readable(shell: Shell, client: Client)
     assert [m.role for m in client.messages(session)][:2] == ["user", "assistant"]
 
 
-def test_an_answer_that_never_fits_is_a_sentence(shell: Shell) -> None:
+def test_an_answer_that_never_fits_is_a_short_error(shell: Shell) -> None:
     shell.user_ns["odd"] = {"type": "string", "pattern": "^x{9}$"}
     shown = shell.fails("%%oc_prompt -n -o turn --retries 1 --schema odd\nWhere?")
     assert isinstance(shown.error, UnfitAnswer)
@@ -341,7 +341,7 @@ def test_retries_count_against_the_ceiling(shell: Shell) -> None:
         ("--schema point --retries -1", "a number from 0 on"),
     ],
 )
-def test_a_schema_that_cannot_be_is_told_and_nothing_is_sent(
+def test_an_invalid_schema_is_reported_and_nothing_is_sent(
     shell: Shell, client: Client, line: str, why: str
 ) -> None:
     shell.user_ns |= {"five": 5, "point": POINT}

@@ -94,7 +94,9 @@ def test_a_file_of_another_kind_is_left_alone(tmp_path: Path, append: bool) -> N
 
 @pytest.mark.parametrize("append", [False, True])
 @pytest.mark.parametrize("name", ["", "no/such/folder/it.jsonl", "x" * 300])
-def test_what_can_not_be_written_is_said(tmp_path: Path, name: str, append: bool) -> None:
+def test_a_file_that_can_not_be_written_is_an_error(
+    tmp_path: Path, name: str, append: bool
+) -> None:
     with pytest.raises(RecordingError) as failed:
         save(heard(), tmp_path / name, append=append)
     assert str(tmp_path) in failed.value.what
@@ -114,7 +116,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, append: bool) -> None
     assert os.listdir(tmp_path) == ["it.jsonl"]
 
 
-def test_a_recording_that_fails_is_said_and_does_not_fail_the_turn(
+def test_a_failed_recording_is_reported_and_does_not_fail_the_turn(
     alone: Shell, tmp_path: Path
 ) -> None:
     path = tmp_path / "it.jsonl"
@@ -129,7 +131,7 @@ def test_a_recording_that_fails_is_said_and_does_not_fail_the_turn(
     assert "is not a file" in alone.run("%oc_record").text
 
 
-def test_two_kernels_can_write_into_one_file(tmp_path: Path) -> None:
+def test_two_kernels_can_write_to_one_file(tmp_path: Path) -> None:
     path = tmp_path / "it.jsonl"
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
@@ -150,7 +152,7 @@ def test_two_kernels_can_write_into_one_file(tmp_path: Path) -> None:
     assert not any(t.cut for t in turns)
 
 
-def test_a_file_that_another_kernel_holds_is_given_up(
+def test_a_file_locked_by_another_kernel_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import fcntl
@@ -165,7 +167,7 @@ def test_a_file_that_another_kernel_holds_is_given_up(
     assert len(load(path)) == 1
 
 
-def test_a_turn_keeps_no_more_than_so_much(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_recorder_has_a_size_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("opencode_magics.recording.format._LARGEST", 10_000)
     capture = recorder_of(*(delta(os.urandom(50_000).hex()) for _ in range(10))).capture()
     assert capture.full
@@ -186,7 +188,7 @@ def test_replies_alone_fill_a_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(list(recorder.capture().items())) < 50
 
 
-def test_what_is_packed_while_it_is_read_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frame_added_during_a_capture_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("opencode_magics.recording.format._BLOCK", 100)
     recorder = Recorder()
 
@@ -205,7 +207,7 @@ def test_what_is_packed_while_it_is_read_is_not_lost(monkeypatch: pytest.MonkeyP
     assert [values for _, _, values in recorder.capture().items()] == [["1"]]
 
 
-def test_a_long_answer_is_kept_packed() -> None:
+def test_a_long_answer_is_stored_compressed() -> None:
     capture = recorder_of(*(delta(f"word {n} ") for n in range(20_000))).capture()
     assert sum(map(len, capture.blocks)) < 300_000
     assert len(make_recording(with_capture(Turn("ses_1", "msg_1"), capture)).lines) == 20_001
@@ -226,7 +228,7 @@ def test_a_turn_with_a_capture_can_be_pickled_and_saved_again(tmp_path: Path) ->
     assert [r.text for r in load(save(turn, tmp_path / "it.jsonl"))] == ["one"]
 
 
-def test_frames_that_say_nothing_are_not_kept() -> None:
+def test_frames_without_events_are_left_out() -> None:
     beat = json.dumps({"type": "server.heartbeat", "properties": {"sessionID": "ses_1"}})
     turn = heard(beat, "no json", delta("x", session="ses_2"), delta("y"))
     assert [
@@ -234,7 +236,7 @@ def test_frames_that_say_nothing_are_not_kept() -> None:
     ] == ["y"]
 
 
-def test_what_is_too_deep_to_mask_is_said() -> None:
+def test_a_value_too_deep_to_redact_is_an_error() -> None:
     state = f'{{"status":"running","input":{{"a":{"[" * 800}{"]" * 800}}}}}'
     part = f'{{"id":"prt_1","messageID":"msg_2","type":"tool","tool":"x","state":{state}}}'
     turn = heard(
@@ -256,11 +258,13 @@ def test_a_secret_in_pieces_is_hidden_and_the_text_fits(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_recorded_into_is_checked_first(alone: Shell, tmp_path: Path) -> None:
+def test_the_recording_file_is_checked_first(alone: Shell, tmp_path: Path) -> None:
     assert is_short_error(alone.fails(f"%oc_record {tmp_path}"))
     assert is_short_error(alone.fails(f"%oc_record {tmp_path}/no/such/it.jsonl"))
     assert alone.fails("%oc_record --raw").lines
     assert alone.fails(f"%oc_record --stop {tmp_path}/it.jsonl").lines
     assert "Not recording." in alone.run("%oc_record").text
-    assert "unredacted, including secrets" in alone.run(f"%oc_record --raw {tmp_path}/it.jsonl").text
+    assert (
+        "unredacted, including secrets" in alone.run(f"%oc_record --raw {tmp_path}/it.jsonl").text
+    )
     assert not list(tmp_path.glob("*.jsonl"))

@@ -77,7 +77,7 @@ def test_a_secret_is_hidden(text: str, secret: str) -> None:
         "if token == other: pass",
     ],
 )
-def test_what_is_no_secret_stays(text: str) -> None:
+def test_other_text_stays(text: str) -> None:
     assert REDACTOR.redact_text(text) == text
 
 
@@ -100,7 +100,7 @@ def test_a_home_and_a_name_are_hidden(text: str, redacted: str) -> None:
     assert REDACTOR.redact_text(text) == redacted
 
 
-def test_words_of_the_wire_are_never_a_name() -> None:
+def test_protocol_words_are_never_taken_for_a_name() -> None:
     redactor = Redactor(None, "completed")
     assert redactor.redact_value({"status": "completed", "text": "completed"}) == {
         "status": "completed",
@@ -109,7 +109,7 @@ def test_words_of_the_wire_are_never_a_name() -> None:
 
 
 @pytest.mark.parametrize("name", ["reason", "action", "status", "type", "tool", "id", "userID"])
-def test_a_field_of_a_tool_that_is_called_like_a_word_of_the_wire_is_masked(name: str) -> None:
+def test_a_tools_field_named_like_a_protocol_field_is_redacted(name: str) -> None:
     field = {name: "curl -u joe:p4ssw0rd http://x > /home/ana/x"}
     assert REDACTOR.redact_value(field) == {name: f"curl -u joe:{HIDDEN} http://x > ~/x"}
     assert REDACTOR.redact_value({name: "ghp_0123456789abcdefghijABCDEFGHIJ"}) == {name: HIDDEN}
@@ -125,7 +125,7 @@ def test_a_field_of_a_tool_that_is_called_like_a_word_of_the_wire_is_masked(name
         ({"max_tokens": 4096, "pass": 3}, {"max_tokens": 4096, "pass": 3}),
     ],
 )
-def test_what_is_called_a_secret_in_any_way_is_one(value: object, redacted: object) -> None:
+def test_any_field_named_like_a_secret_is_redacted(value: object, redacted: object) -> None:
     assert REDACTOR.redact_value(value) == redacted
 
 
@@ -143,21 +143,21 @@ def test_what_is_called_a_secret_in_any_way_is_one(value: object, redacted: obje
         "a-",
     ],
 )
-def test_a_long_text_is_masked_in_no_time(piece: str) -> None:
+def test_a_long_text_is_redacted_quickly(piece: str) -> None:
     began = time.monotonic()
     REDACTOR.redact_text(piece * (200_000 // len(piece)))
     assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("name", ["password", "apiKey", "authToken", "client_secret"])
-def test_what_is_called_a_secret_is_one(name: str) -> None:
+def test_a_field_named_like_a_secret_is_redacted(name: str) -> None:
     assert REDACTOR.redact_value({name: "x", "tokens": {"input": 3}}) == {
         name: HIDDEN,
         "tokens": {"input": 3},
     }
 
 
-def test_a_secret_is_hidden_wherever_it_comes_again_also_when_it_is_cut_off() -> None:
+def test_a_known_secret_is_hidden_everywhere_even_if_cut_off() -> None:
     redactor = Redactor()
     redactor.learn([{"input": {"command": "export TOKEN=swordfish-99"}}])
     assert redactor.redact_text("it printed swordfish-99.") == f"it printed {HIDDEN}."
@@ -167,14 +167,14 @@ def test_a_secret_is_hidden_wherever_it_comes_again_also_when_it_is_cut_off() ->
 
 
 @given(st.lists(st.integers(1, 60), max_size=8))
-def test_pieces_are_masked_as_their_whole(cuts: list[int]) -> None:
+def test_pieces_are_redacted_like_the_whole_text(cuts: list[int]) -> None:
     whole = "a /home/ana/x sk-abcdefghijklmnopqrst and TOKEN=abc, ana."
     places = sorted({c for c in cuts if c < len(whole)})
     pieces = [whole[a:b] for a, b in zip([0, *places], [*places, len(whole)], strict=True)]
     assert "".join(REDACTOR.redact_pieces(pieces)) == REDACTOR.redact_text(whole)
 
 
-def test_masking_twice_is_masking_once() -> None:
+def test_redacting_twice_changes_nothing() -> None:
     for text, secret in SECRETS:
         once = REDACTOR.redact_text(text.format(secret))
         assert REDACTOR.redact_text(once) == once
@@ -184,7 +184,7 @@ LEAK = "export API_KEY=zebra-stripes-77 ; echo {home}/x ; echo sk-abcdefghijklmn
 
 
 @both_generations
-def test_of_a_real_turn_nothing_is_left_and_it_folds_alike(
+def test_a_real_turn_is_redacted_and_folds_alike(
     client: Client,
     session: Session,
     workspace: Path,

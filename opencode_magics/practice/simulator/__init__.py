@@ -1,5 +1,5 @@
-"""A simulated OpenCode 2.x: a server, the agent behind it, and the log that it writes.
+"""A simulated OpenCode 2.x: a server, its agent, and its event log.
 
-Start with `server`, which answers the routes; `agent` runs the turns, `journal` stores what
-happened, `commands` expands command templates.
+Begin with `server`, which implements the routes; `agent` runs the turns, `journal` stores events,
+`commands` expands command templates.
 """

@@ -1,7 +1,7 @@
-"""How the simulated 2.x server works on a session: executions, steps, tools, what they ask.
+"""The agent of the simulated 2.x server: executions, steps, tools, permissions and questions.
 
-The model is the practice model, and the tools are real: they run in the workspace. Scripts name
-tools as 1.x does; `V2_TOOLS` says them in the words of 2.x.
+It uses the practice model, and its tools really run in the workspace. Scripts use the tool names of
+1.x; `V2_TOOLS` translates them to those of 2.x.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .journal import Journal, SessionRecord, Wire, now
 MODEL_REF = {"id": "scripted", "providerID": "practice", "variant": "default"}
 SPAWNED = "You are a subagent spawned by another session.\n"
 _TICK = 0.02
-_RETRY_AFTER = 0.5  # seconds before a provider is asked again
+_RETRY_AFTER = 0.5  # seconds before a request to the provider is retried
 
 _ALLOW = Rule("*", "*", "allow")
 DEFAULTS = (_ALLOW, Rule("external_directory", "*", "ask"), Rule("read", "*.env", "ask"))
@@ -61,14 +61,14 @@ V2_TOOLS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 
 
 def v2_tool_call(call: Call) -> tuple[str, Wire]:
-    """A scripted call as 2.x names it, with its input."""
-    name, words = V2_TOOLS.get(call.tool, (call.tool, {}))
+    """Translate a scripted call to the tool name and input of 2.x."""
+    name, names = V2_TOOLS.get(call.tool, (call.tool, {}))
     args = dict(call.args)
-    return name, {words[k]: v for k, v in args.items() if k in words} if words else args
+    return name, {names[k]: v for k, v in args.items() if k in names} if names else args
 
 
-class ExecutionStopped(Exception):  # noqa: N818 - no error: somebody stopped it
-    """The execution is to end here; the reason is the wire's."""
+class ExecutionStopped(Exception):  # noqa: N818 - not an error: it was interrupted
+    """The execution was interrupted; `reason` is the wire's."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -84,12 +84,12 @@ class ExecutionFailed(Exception):  # noqa: N818 - an outcome
 
 
 class Declined(Exception):  # noqa: N818 - an answer
-    """A person refused without a word: the tool and with it the turn is over."""
+    """A person refused without a message, which ends the tool call and the turn."""
 
 
 @dataclass
 class PendingRequest:
-    """A permission or a form that waits."""
+    """A pending permission or form."""
 
     wire: Wire
     settled: threading.Event = field(default_factory=threading.Event)
@@ -100,7 +100,7 @@ class PendingRequest:
 
 @dataclass
 class ShellProcess:
-    """A shell and what it prints."""
+    """A shell and the file of its output."""
 
     info: Wire
     output: Path
@@ -108,7 +108,7 @@ class ShellProcess:
 
 
 class Backend:
-    """What all executions share: the journal, the model, what waits, what was saved."""
+    """State shared by all executions: the journal, the model, pending requests, saved rules."""
 
     def __init__(self, root: Path, model: PracticeModel) -> None:
         self.root = root
@@ -121,106 +121,106 @@ class Backend:
         self.saved: list[SavedRule] = []
         self.shells: dict[str, ShellProcess] = {}
         self.snapshots: dict[str, dict[str, str]] = {}
-        self.mcp: dict[str, str] = {}  # servers and how they stand
+        self.mcp: dict[str, str] = {}  # MCP server name: status
         self.warm: set[str] = set()  # directories whose plugins are loaded
         self.lock = threading.RLock()
 
     def open(self, body: Wire, directory: str) -> SessionRecord:
-        """A new session."""
-        known: Wire = {
+        """Create a session."""
+        fields: Wire = {
             k: body[k] for k in ("parentID", "title", "metadata", "permissions") if k in body
         }
         key = body.get("id") or self.journal.ids.new("ses", falling=True)
-        chosen = {k: body[k] for k in ("agent", "model") if body.get(k)}
-        info: Wire = {"id": key, "projectID": project_of(directory), **known, **chosen}
+        fields |= {k: body[k] for k in ("agent", "model") if body.get(k)}
+        info: Wire = {"id": key, "projectID": project_of(directory), **fields}
         info |= {"cost": 0, "tokens": _tokens(0, 0, 0, 0), "location": {"directory": directory}}
-        made = now()
-        info["time"] = {"created": made, "updated": made}
+        created = now()
+        info["time"] = {"created": created, "updated": created}
         record = self.sessions[key] = SessionRecord(info)
-        told = {"sessionID": key, "slug": "quiet-harbour", "version": "2.0.16", "subpath": ""}
-        told |= {"projectID": info["projectID"], "location": info["location"], **known, **chosen}
-        self.journal.publish("session.created", told, record)
+        data = {"sessionID": key, "slug": "quiet-harbour", "version": "2.0.16", "subpath": ""}
+        data |= {"projectID": info["projectID"], "location": info["location"], **fields}
+        self.journal.publish("session.created", data, record)
         return record
 
     def publish(self, kind: str, record: SessionRecord, **data: Any) -> Wire:
-        """Tell an event of a session."""
+        """Publish an event of a session."""
         return self.journal.publish(f"session.{kind}", {"sessionID": record.id, **data}, record)
 
     def enqueue(
         self, record: SessionRecord, kind: str, payload: Wire, delivery: str, key: str
     ) -> Wire:
-        """Put something into the inbox of a session; the receipt."""
+        """Put an item into the inbox of a session, and return it as the server does."""
         item = {"type": kind, "payload": payload, "delivery": delivery}
-        said = self.publish("inbox.enqueued", record, inboxID=key, item=item)
-        return receipt(record, key) | {"time": {"created": said["created"]}}
+        event = self.publish("inbox.enqueued", record, inboxID=key, item=item)
+        return receipt(record, key) | {"time": {"created": event["created"]}}
 
     def wake(self, record: SessionRecord) -> None:
-        """Have somebody work on a session, unless somebody does."""
+        """Start an execution of a session, unless one is running."""
         with self.lock:
             if record.id not in self.running:
                 execution = self.running[record.id] = Execution(self, record)
                 execution.start()
 
     def spend(self, record: SessionRecord, cost: float, tokens: Wire) -> None:
-        """Add to what a session has taken in all."""
-        total = record.info["tokens"]
-        summed = {k: total[k] + tokens[k] for k in ("input", "output", "reasoning")}
-        summed["cache"] = {k: total["cache"][k] + tokens["cache"][k] for k in ("read", "write")}
-        record.info |= {"tokens": summed, "cost": record.info["cost"] + cost}
-        self.publish("usage.updated", record, cost=record.info["cost"], tokens=summed)
+        """Add to the total usage of a session."""
+        old = record.info["tokens"]
+        total = {k: old[k] + tokens[k] for k in ("input", "output", "reasoning")}
+        total["cache"] = {k: old["cache"][k] + tokens["cache"][k] for k in ("read", "write")}
+        record.info |= {"tokens": total, "cost": record.info["cost"] + cost}
+        self.publish("usage.updated", record, cost=record.info["cost"], tokens=total)
 
     def settle_permission(self, key: str, decision: str, message: str) -> None:
-        """Answer a permission, and with it what the answer settles, too."""
-        asked = self.permissions[key]
+        """Reply to a permission, and to other pending ones that the reply settles."""
+        request = self.permissions[key]
         self._reply(key, decision, message)
         if decision == "always":
-            project = self.sessions[asked.wire["sessionID"]].info["projectID"]
-            for pattern in asked.wire.get("save", ()):
+            project = self.sessions[request.wire["sessionID"]].info["projectID"]
+            for pattern in request.wire.get("save", ()):
                 rule = f"psv_{secrets.token_hex(8)}"
-                saved = SavedRule(rule, asked.wire["action"], pattern, project, now())
+                saved = SavedRule(rule, request.wire["action"], pattern, project, now())
                 self.saved.append(saved)
-        for other in [k for k, a in self.permissions.items() if self._also(asked, a, decision)]:
+        pending = self.permissions.items()
+        for other in [k for k, r in pending if self._is_settled_by(decision, request, r)]:
             self._reply(other, decision, message)
 
-    def _also(self, asked: PendingRequest, other: PendingRequest, decision: str) -> bool:
-        same = bool(other.wire["sessionID"] == asked.wire["sessionID"])
+    def _is_settled_by(self, decision: str, request: PendingRequest, other: PendingRequest) -> bool:
         if decision == "reject":
-            return same
+            return bool(other.wire["sessionID"] == request.wire["sessionID"])
         record = self.sessions[other.wire["sessionID"]]
         allowed = self.effect(record, other.wire["action"], other.wire["resources"]) == "allow"
         return decision == "always" and bool(allowed)
 
     def _reply(self, key: str, decision: str, message: str) -> None:
-        asked = self.permissions.pop(key)
-        asked.answer, asked.message = decision, message
-        session = asked.wire["sessionID"]
-        told = {"sessionID": session, "requestID": key, "reply": decision}
-        self.journal.publish("permission.replied", told, self.sessions[session])
-        asked.settled.set()
+        request = self.permissions.pop(key)
+        request.answer, request.message = decision, message
+        session = request.wire["sessionID"]
+        data = {"sessionID": session, "requestID": key, "reply": decision}
+        self.journal.publish("permission.replied", data, self.sessions[session])
+        request.settled.set()
 
     def effect(self, record: SessionRecord, action: str, resources: Sequence[str]) -> str:
-        """Whether a session may do something."""
+        """Return the effect of a session's permission rules on an action."""
         rules = AGENTS[record.info.get("agent") or "build"][2]
         own = [Rule(**r) for r in record.info.get("permissions") or ()]
         saved = [s for s in self.saved if s.project == record.info["projectID"]]
         return decide(action, resources, rules, own, saved).effect
 
     def snapshot(self, directory: str) -> str | None:
-        """What the files are now; None outside of git."""
+        """Save the texts of a directory's files and return their key; None outside git."""
         folder = Path(directory)
         if not (folder / ".git").exists():
             return None
         texts = {}
         for path in sorted(folder.rglob("*")):
             inside = path.relative_to(folder)
-            if path.is_file() and inside.parts[0] != ".git" and path.suffix in _KEPT:
+            if path.is_file() and inside.parts[0] != ".git" and path.suffix in _SUFFIXES:
                 texts[str(inside)] = path.read_text(encoding="utf-8", errors="replace")
         key = hashlib.sha1(json.dumps(texts).encode()).hexdigest()
         self.snapshots[key] = texts
         return key
 
     def stop(self) -> None:
-        """End all that runs."""
+        """Stop all executions."""
         for execution in list(self.running.values()):
             execution.interrupt("shutdown")
         for execution in list(self.running.values()):
@@ -228,23 +228,23 @@ class Backend:
         self.journal.close()
 
 
-_KEPT = (".py", ".txt", ".md", "")
+_SUFFIXES = (".py", ".txt", ".md", "")
 
 
 def project_of(directory: str) -> str:
-    """The id of a directory's project; all that are not in git are one."""
-    inside = next((p for p in (Path(directory), *Path(directory).parents) if (p / ".git").exists()),
-                  None)  # fmt: skip
-    return "global" if inside is None else hashlib.sha1(str(inside).encode()).hexdigest()
+    """Return the id of a directory's project: its git repository, or "global"."""
+    folders = (Path(directory), *Path(directory).parents)
+    root = next((p for p in folders if (p / ".git").exists()), None)
+    return "global" if root is None else hashlib.sha1(str(root).encode()).hexdigest()
 
 
 def receipt(record: SessionRecord, key: str) -> Wire:
-    """An item of the inbox as the server gives it away."""
+    """Return an inbox item as the server sends it."""
     return {"id": key, "sessionID": record.id, **record.items[key]}
 
 
 def changes_between(before: Mapping[str, str], after: Mapping[str, str]) -> list[Wire]:
-    """What changed between two snapshots, file by file."""
+    """Return the changes between two snapshots, file by file."""
     names = sorted({*before, *after})
     return [_change(n, before.get(n), after.get(n)) for n in names if before.get(n) != after.get(n)]
 
@@ -268,7 +268,7 @@ def _hunks(patch: str) -> str:
 
 
 class Execution(threading.Thread):
-    """One busy time of a session: it serves all prompts that come while it lasts."""
+    """One busy period of a session; it handles all prompts that arrive meanwhile."""
 
     def __init__(self, backend: Backend, record: SessionRecord) -> None:
         super().__init__(name=f"execution-{record.id}", daemon=True)
@@ -278,17 +278,17 @@ class Execution(threading.Thread):
         self._resumes = False
 
     def interrupt(self, reason: str, resume: bool = False) -> None:
-        """Have it end where it is, and (`resume`) what steers begin another one."""
+        """Interrupt it; with `resume`, steering prompts start another execution."""
         self._resumes = self._resumes or resume
         self._reason = self._reason or reason
 
     def check(self) -> None:
-        """End here if somebody said so."""
+        """Raise `ExecutionStopped` if it was interrupted."""
         if self._reason:
             raise ExecutionStopped(self._reason)
 
     def pause(self, seconds: float) -> None:
-        """Wait, but not longer than until somebody stops it."""
+        """Wait, unless it is interrupted."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.check()
@@ -296,68 +296,68 @@ class Execution(threading.Thread):
         self.check()
 
     def run(self) -> None:
-        """Work until nothing is left to do."""
-        self._say("execution.started")
+        """Work until the inbox is empty."""
+        self._publish("execution.started")
         try:
             self._work()
         except ExecutionStopped as stop:
-            self._say("execution.interrupted", reason=stop.reason)
+            self._publish("execution.interrupted", reason=stop.reason)
         except ExecutionFailed as failed:
-            self._say("execution.failed", error=failed.error)
+            self._publish("execution.failed", error=failed.error)
         else:
-            self._say("execution.succeeded")
-        self._leave()
+            self._publish("execution.succeeded")
+        self._finish()
 
-    def _leave(self) -> None:
-        """The line of the end is written before the session counts as idle."""
+    def _finish(self) -> None:
+        """Mark the session as idle, shortly after its final event as in 2.x."""
         time.sleep(0.005)
         with self.backend.lock:
             self.backend.running.pop(self.record.id, None)
-            wakes = "steer" if self._resumes else None
+            delivery = "steer" if self._resumes else None
             parked = bool(self._reason) and not self._resumes
-            if not parked and any(self._waiting(wakes)):
+            if not parked and any(self._queued(delivery)):
                 self.backend.wake(self.record)
 
-    def _say(self, kind: str, **data: Any) -> Wire:
+    def _publish(self, kind: str, **data: Any) -> Wire:
         return self.backend.publish(kind, self.record, **data)
 
     # -- the inbox -------------------------------------------------------------------------------
 
-    def _waiting(self, delivery: str | None = None) -> list[str]:
+    def _queued(self, delivery: str | None = None) -> list[str]:
         items = self.record.items
         return [k for k in self.record.inbox if delivery in (None, items[k]["delivery"])]
 
     def _work(self) -> None:
-        if self._waiting() and not any(e["type"].endswith("instructions.updated")
-                                       for e in self.record.log):  # fmt: skip
-            self._say("instructions.updated", delta={"core/environment": "0" * 64})
+        kinds = {e["type"] for e in self.record.log}
+        if self._queued() and not any(k.endswith("instructions.updated") for k in kinds):
+            self._publish("instructions.updated", delta={"core/environment": "0" * 64})
         while self._deliver_next():
             self._turn()
 
     def _deliver_next(self) -> bool:
-        """Deliver what steers, or else what was queued first."""
+        """Deliver all steering prompts, or else the first queued one."""
         self.check()
         if self._deliver_steers():
             return True
-        queued = self._waiting()[:1]
+        queued = self._queued()[:1]
         for key in queued:
             self._deliver(key)
         return bool(queued)
 
     def _deliver_steers(self) -> bool:
-        steers = self._waiting("steer")
+        steers = self._queued("steer")
         for key in steers:
             self._deliver(key)
         return bool(steers)
 
     def _deliver(self, key: str) -> None:
         item = self.record.items[key]
-        self._say("inbox.delivered", inboxID=key)
+        self._publish("inbox.delivered", inboxID=key)
         if item["type"] == "compaction":
             self.compact("manual", key)
 
     def _turn(self) -> None:
-        """Step until the model has nothing more to do; what steers joins in between."""
+        """Run steps until the model is done; deliver steering prompts between them."""
         if not self._needs_answer():
             return
         while True:
@@ -366,7 +366,7 @@ class Execution(threading.Thread):
                 return
 
     def _needs_answer(self) -> bool:
-        last = next((r for r in reversed(self.record.rows) if r["type"] in _SPEAKS), None)
+        last = next((r for r in reversed(self.record.rows) if r["type"] in _DIALOG), None)
         return last is not None and last["type"] in ("user", "synthetic")
 
     # -- a step ----------------------------------------------------------------------------------
@@ -380,96 +380,95 @@ class Execution(threading.Thread):
         if (model["providerID"], model["id"]) not in MODELS:
             name = f"{model['providerID']}/{model['id']}"
             raise ExecutionFailed("provider.no-route", f"Model unavailable: {name}")
-        key, before = (
-            self.backend.journal.ids.new("msg"),
-            self.backend.snapshot(self.record.directory),
-        )
+        key = self.backend.journal.ids.new("msg")
+        before = self.backend.snapshot(self.record.directory)
         data: Wire = {"agent": agent, "model": {"variant": "default"} | model, "started": now()}
         data |= {"snapshot": before} if before else {}
         request = self.conversation(str(model["id"]))
         return _Call(self, key, data, request).run()
 
     def conversation(self, model: str) -> ModelRequest:
-        """The conversation as the model gets it."""
+        """Return the conversation as a request to the model."""
         messages: list[Wire] = [{"role": "system", "content": "You are a simulated agent."}]
         for row in self.record.rows:
             match row["type"]:
                 case "user" | "synthetic":
-                    text = row["text"].removeprefix(SPAWNED)  # the scripts look for "subagent"
+                    # The prefix has the word "subagent", which selects a script.
+                    text = row["text"].removeprefix(SPAWNED)
                     messages.append({"role": "user", "content": text})
                 case "assistant" if row.get("finish") not in (None, "error"):
-                    messages += _as_said(row)
+                    messages += _model_messages(row)
                 case "compaction" if row["status"] == "completed":
                     last = messages[-1] if len(messages) > 1 else None
-                    kept = [last] if last and last["role"] == "user" else []
-                    messages = [messages[0], {"role": "user", "content": row["summary"]}, *kept]
+                    pending = [last] if last and last["role"] == "user" else []
+                    messages = [messages[0], {"role": "user", "content": row["summary"]}, *pending]
         return ModelRequest(model, self.record.id, tuple(messages), True)
 
     def compact(self, reason: str, key: str | None = None) -> None:
-        """Sum the conversation up, as asked (`key` is the item of the inbox) or to make room."""
+        """Summarize the conversation, on request (`key` is the inbox item) or on overflow."""
         extra = {"inputID": key} if key else {}
-        self._say("compaction.started", reason=reason, **extra)
+        self._publish("compaction.started", reason=reason, **extra)
         if not any(r["type"] == "assistant" for r in self.record.rows) and reason == "manual":
             error = {"type": "compaction.unavailable", "message": "Nothing to compact yet"}
-            self._say("compaction.failed", reason=reason, error=error, **extra)
+            self._publish("compaction.failed", reason=reason, error=error, **extra)
             return
         for piece in pieces(SUMMARY, 4):
-            self._say("compaction.delta", text=piece)
+            self._publish("compaction.delta", text=piece)
         cost, tokens = _bill(
             usage(ModelRequest("scripted", "", (), False), Step(SUMMARY)), "scripted"
         )
         self.backend.spend(self.record, cost, tokens)
-        told = {"model": MODEL_REF, "text": SUMMARY, "cost": cost, "tokens": tokens, "recent": ""}
-        self._say("compaction.ended", reason=reason, **told)
+        data = {"model": MODEL_REF, "text": SUMMARY, "cost": cost, "tokens": tokens, "recent": ""}
+        self._publish("compaction.ended", reason=reason, **data)
 
-    def entitle(self) -> None:
-        """Give the session a title, as another model makes one up beside the first step."""
+    def add_title(self) -> None:
+        """Give the session a title, which a small model generates during the first step."""
         if self.record.info.get("title") or self.record.info.get("parentID"):
             return
         counts = usage(ModelRequest("small", "", ({}, {}), False), Step(TITLE))
         cost, tokens = _bill(counts, "small")
-        self._say("usage.recorded", source="title", cost=cost, tokens=tokens)
+        self._publish("usage.recorded", source="title", cost=cost, tokens=tokens)
         self.backend.spend(self.record, cost, tokens)
-        self._say("renamed", title=TITLE)
+        self._publish("renamed", title=TITLE)
 
 
-_SPEAKS = ("user", "synthetic", "assistant")
+_DIALOG = ("user", "synthetic", "assistant")
 MODELS = {("practice", "scripted"), ("practice", "frugal"), ("practice", "small")}
 
 
-def _as_said(row: Wire) -> list[Wire]:
+def _model_messages(row: Wire) -> list[Wire]:
     texts = [p["text"] for p in row["content"] if p["type"] == "text"]
-    said: list[Wire] = [{"role": "assistant", "content": "".join(texts)}]
+    messages: list[Wire] = [{"role": "assistant", "content": "".join(texts)}]
     for part in row["content"]:
         if part["type"] == "tool":
             state = part["state"]
-            told = "\n".join(c["text"] for c in state.get("content") or ())
-            told = told or (state.get("error") or {}).get("message", "")
-            said.append({"role": "tool", "content": told})
-    return said
+            result = "\n".join(c["text"] for c in state.get("content") or ())
+            result = result or (state.get("error") or {}).get("message", "")
+            messages.append({"role": "tool", "content": result})
+    return messages
 
 
-def _tokens(new: int, written: int, thought: int, cached: int) -> Wire:
+def _tokens(new: int, output: int, reasoning: int, cached: int) -> Wire:
     cache = {"read": cached, "write": 0}
-    return {"input": new, "output": written, "reasoning": thought, "cache": cache}
+    return {"input": new, "output": output, "reasoning": reasoning, "cache": cache}
 
 
 def _bill(counts: Wire, model: str) -> tuple[float, Wire]:
-    """Cost and tokens of a call: the four counts have nothing in common."""
+    """Return the cost and the tokens of a call; the four token counts don't overlap."""
     cached = counts["prompt_tokens_details"]["cached_tokens"]
-    thought = counts["completion_tokens_details"]["reasoning_tokens"]
-    new, written = counts["prompt_tokens"] - cached, counts["completion_tokens"] - thought
+    reasoning = counts["completion_tokens_details"]["reasoning_tokens"]
+    new, output = counts["prompt_tokens"] - cached, counts["completion_tokens"] - reasoning
     free = model == "small"
     cost = (
         new * PRICES["input"]
-        + (written + thought) * PRICES["output"]
+        + (output + reasoning) * PRICES["output"]
         + cached * PRICES["cache_read"]
     ) / 1e6
-    return 0 if free else cost, _tokens(new, written, thought, cached)
+    return 0 if free else cost, _tokens(new, output, reasoning, cached)
 
 
 class _Call:
-    """One call of the model, what it says, and the tools that it asks for."""
+    """One model call: its request, its streamed answer, and its tool calls."""
 
     def __init__(self, execution: Execution, key: str, head: Wire, request: ModelRequest) -> None:
         self.execution = execution
@@ -477,7 +476,7 @@ class _Call:
         self.key, self.head, self.request = key, head, request
         self.begun = False
         self.billed: Wire = {}
-        self.open: tuple[str, str] | None = None  # kind and text of the part that streams
+        self.open: tuple[str, str] | None = None  # kind and text of the streaming part
 
     def publish(self, kind: str, **data: Any) -> Wire:
         return self.backend.publish(kind, self.record, assistantMessageID=self.key, **data)
@@ -519,12 +518,12 @@ class _Call:
         self._spend()
 
     def _after(self) -> Wire:
-        now_ = self.backend.snapshot(self.record.directory)
-        if now_ is None:
+        after = self.backend.snapshot(self.record.directory)
+        if after is None:
             return {}
-        shots = self.backend.snapshots
-        changed = changes_between(shots[self.head["snapshot"]], shots[now_])
-        return {"snapshot": now_, "files": [c["file"] for c in changed]}
+        snapshots = self.backend.snapshots
+        changes = changes_between(snapshots[self.head["snapshot"]], snapshots[after])
+        return {"snapshot": after, "files": [c["file"] for c in changes]}
 
     def _spend(self) -> None:
         if self.billed:
@@ -533,7 +532,7 @@ class _Call:
     # -- the provider ----------------------------------------------------------------------------
 
     def _answer(self) -> Step:
-        """What the model says, after as many tries as it takes."""
+        """Return the model's answer, after retries if necessary."""
         attempt = 1
         while True:
             self.execution.check()
@@ -558,9 +557,9 @@ class _Call:
                 case "drop":
                     error = {"type": "provider.transport", "message": "The connection broke."}
                 case "garbage":
-                    self._half(step.text, step)
+                    self._stream_half(step.text, step)
                     raise ExecutionFailed(
-                        "provider.invalid-output", "The provider's answer is no JSON."
+                        "provider.invalid-output", "The provider's answer is not JSON."
                     )
                 case "page":
                     return Step(finish="unknown")
@@ -581,15 +580,15 @@ class _Call:
                 self._part(kind, text, step)
         calls = []
         for call in step.calls:
-            key, (name, given) = f"call_{secrets.token_hex(12)}", v2_tool_call(call)
-            calls.append((key, name, given))
+            key, (name, args) = f"call_{secrets.token_hex(12)}", v2_tool_call(call)
+            calls.append((key, name, args))
             self.publish("tool.input.started", id=key, name=name)
-            self.publish("tool.input.ended", id=key, text=json.dumps(given))
-            self.publish("tool.called", id=key, input=given, executed=False)
+            self.publish("tool.input.ended", id=key, text=json.dumps(args))
+            self.publish("tool.called", id=key, input=args, executed=False)
         cost, tokens = _bill(usage(self.request, step), self.request.model)
         self.billed = {"cost": cost, "tokens": tokens}
         self.publish("step.streamed")
-        self.execution.entitle()
+        self.execution.add_title()
         return calls
 
     def _part(self, kind: str, text: str, step: Step) -> None:
@@ -603,27 +602,27 @@ class _Call:
         self.open = None
         self.publish(f"{kind}.ended", ordinal=0, text=text, **state)
 
-    def _half(self, text: str, step: Step) -> None:
-        """Say what comes before an answer breaks off."""
+    def _stream_half(self, text: str, step: Step) -> None:
+        """Stream the first half of an answer."""
         self.begin()
         self.publish("text.started", ordinal=0)
-        some = pieces(text, step.deltas)
-        self.open = ("text", "".join(some[: len(some) // 2]))
+        deltas = pieces(text, step.deltas)
+        self.open = ("text", "".join(deltas[: len(deltas) // 2]))
         self.publish("text.delta", ordinal=0, delta=self.open[1])
 
     # -- tools -----------------------------------------------------------------------------------
 
     def _use(self, calls: Sequence[tuple[str, str, Wire]]) -> None:
-        """Run all tools of the step beside each other."""
+        """Run all tools of the step in parallel."""
         ends: list[BaseException] = []
 
-        def one(call: tuple[str, str, Wire]) -> None:
+        def run_tool(call: tuple[str, str, Wire]) -> None:
             try:
                 self._tool(*call)
             except (ExecutionStopped, Declined) as end:
                 ends.append(end)
 
-        threads = [threading.Thread(target=one, args=(c,), daemon=True) for c in calls]
+        threads = [threading.Thread(target=run_tool, args=(c,), daemon=True) for c in calls]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -631,40 +630,40 @@ class _Call:
         for end in sorted(ends, key=lambda e: isinstance(e, ExecutionStopped)):
             raise end
 
-    def _tool(self, key: str, name: str, given: Wire) -> None:
-        use = TOOLS.get(name)
+    def _tool(self, key: str, name: str, args: Wire) -> None:
+        tool = TOOLS.get(name)
         try:
-            if use is None:
-                raise _Error("tool.unknown", f"Unknown tool: {name}")
-            text, meta = use(self, key, given)
-        except _Error as told:
-            self.publish("tool.failed", id=key, error=told.wire, executed=False, **told.more)
+            if tool is None:
+                raise _ToolError("tool.unknown", f"Unknown tool: {name}")
+            texts, meta = tool(self, key, args)
+        except _ToolError as error:
+            self.publish("tool.failed", id=key, error=error.wire, executed=False, **error.more)
         except ExecutionStopped:
-            self._failed(key, "Tool execution interrupted")
+            self._abort_tool(key, "Tool execution interrupted")
             raise
         except Declined as declined:
-            self._failed(key, str(declined))
+            self._abort_tool(key, str(declined))
             raise
-        except (OSError, KeyError, TypeError, ValueError) as trouble:
-            error = {"type": "tool.execution", "message": f"{type(trouble).__name__}: {trouble}"}
-            self.publish("tool.failed", id=key, error=error, executed=False)
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            wire = {"type": "tool.execution", "message": f"{type(error).__name__}: {error}"}
+            self.publish("tool.failed", id=key, error=wire, executed=False)
         else:
-            content = [{"type": "text", "text": t} for t in text]
+            content = [{"type": "text", "text": t} for t in texts]
             meta = {"truncated": False} | meta
             self.publish("tool.success", id=key, content=content, metadata=meta, executed=False)
 
-    def _failed(self, key: str, message: str) -> None:
+    def _abort_tool(self, key: str, message: str) -> None:
         error = {"type": "aborted", "message": message}
         self.publish("tool.failed", id=key, error=error, executed=False)
 
     def ask(self, key: str, action: str, resources: list[str], save: list[str]) -> None:
-        """Have something allowed; returns if it is."""
+        """Ask for a permission if the rules require it; return once it is granted."""
         effect = self.backend.effect(self.record, action, resources)
         if effect == "deny":
-            raise _Error("permission.rejected", f"Permission denied: {action}")
+            raise _ToolError("permission.rejected", f"Permission denied: {action}")
         if effect == "allow":
             return
-        asked = PendingRequest({
+        request = PendingRequest({
             "id": self.backend.journal.ids.new("per"),
             "sessionID": self.record.id,
             "action": action,
@@ -672,33 +671,35 @@ class _Call:
             "save": save,
             "source": {"type": "tool", "messageID": self.key, "id": key},
         })  # fmt: skip
-        name = asked.wire["id"]
-        self.backend.permissions[name] = asked
-        self.backend.journal.publish("permission.asked", asked.wire, self.record)
-        self._wait(asked, self.backend.permissions, name)
-        if asked.answer == "reject" and not asked.message:
+        request_id = request.wire["id"]
+        self.backend.permissions[request_id] = request
+        self.backend.journal.publish("permission.asked", request.wire, self.record)
+        self._wait(request, self.backend.permissions, request_id)
+        if request.answer == "reject" and not request.message:
             raise Declined("The user declined this tool call")
-        if asked.answer == "reject":
-            feedback = f"The user rejected permission to use this tool: {asked.message}"
-            raise _Error("permission.rejected", feedback)
+        if request.answer == "reject":
+            feedback = f"The user rejected permission to use this tool: {request.message}"
+            raise _ToolError("permission.rejected", feedback)
 
-    def _wait(self, asked: PendingRequest, waiting: dict[str, PendingRequest], name: str) -> None:
+    def _wait(
+        self, request: PendingRequest, pending: dict[str, PendingRequest], request_id: str
+    ) -> None:
         try:
-            while not asked.settled.wait(_TICK):
+            while not request.settled.wait(_TICK):
                 self.execution.check()
         except ExecutionStopped:
-            waiting.pop(name, None)  # without a word, as the server does
+            pending.pop(request_id, None)  # without an event, as in 2.x
             raise
 
-    def shell(self, key: str, given: Wire) -> tuple[list[str], Wire]:
+    def shell(self, key: str, args: Wire) -> tuple[list[str], Wire]:
         """Run a command."""
-        command = given["command"]
+        command = args["command"]
         self.ask(key, "shell", [command], [f"{command.split()[0]} *" if command.split() else "*"])
         shell = start_shell(self.backend, self.record, command)
         name = shell.info["id"]
         self.publish("tool.progress", id=key, metadata={"shellID": name})
         try:
-            self._until_over(shell)
+            self._wait_for_exit(shell)
         except ExecutionStopped:
             kill(shell)
             self.backend.journal.publish("shell.deleted", {"id": name}, self.record)
@@ -709,54 +710,54 @@ class _Call:
         shell.info["exit"] = code
         threading.Timer(0.005, self._exited, (name, code)).start()
         output = shell.output.read_text(encoding="utf-8", errors="replace")
-        nothing = {"exit": code, "truncated": False, "output": "", "status": "completed"}
-        text = [output] if output else [json.dumps(nothing, separators=(",", ":"))]
-        text += [f"Exited with code {code}"] if code and output else []
-        return text, {"status": "completed", "exit": code}
+        empty = {"exit": code, "truncated": False, "output": "", "status": "completed"}
+        texts = [output] if output else [json.dumps(empty, separators=(",", ":"))]
+        texts += [f"Exited with code {code}"] if code and output else []
+        return texts, {"status": "completed", "exit": code}
 
     def _exited(self, name: str, code: int) -> None:
-        told = {"id": name, "exit": code, "status": "exited"}
-        self.backend.journal.publish("shell.exited", told, self.record)
+        data = {"id": name, "exit": code, "status": "exited"}
+        self.backend.journal.publish("shell.exited", data, self.record)
 
-    def _until_over(self, shell: ShellProcess) -> None:
+    def _wait_for_exit(self, shell: ShellProcess) -> None:
         while shell.process is not None and shell.process.poll() is None:
             self.execution.check()
             time.sleep(_TICK)
 
-    def read(self, key: str, given: Wire) -> tuple[list[str], Wire]:
+    def read(self, key: str, args: Wire) -> tuple[list[str], Wire]:
         """Read a file."""
-        path = self._path(given["path"])
-        self.ask(key, "read", [given["path"]], ["*"])
+        path = self._path(args["path"])
+        self.ask(key, "read", [args["path"]], ["*"])
         lines = path.read_text(encoding="utf-8").splitlines()
         numbered = "\n".join(f"{n}: {line}" for n, line in enumerate(lines, 1))
-        return [f"Read file {given['path']}, lines 1-{len(lines)}\n{numbered}"], {}
+        return [f"Read file {args['path']}, lines 1-{len(lines)}\n{numbered}"], {}
 
-    def edit(self, key: str, given: Wire) -> tuple[list[str], Wire]:
+    def edit(self, key: str, args: Wire) -> tuple[list[str], Wire]:
         """Replace a text in a file."""
-        path, old, new = self._path(given["path"]), given["oldString"], given["newString"]
+        path, old, new = self._path(args["path"]), args["oldString"], args["newString"]
         before = path.read_text(encoding="utf-8")
         if old not in before:
-            raise _Error("tool.execution", "Could not find oldString in the file.")
-        self.ask(key, "edit", [given["path"]], ["*"])
+            raise _ToolError("tool.execution", "Could not find oldString in the file.")
+        self.ask(key, "edit", [args["path"]], ["*"])
         after = before.replace(old, new, 1)
         path.write_text(after, encoding="utf-8")
-        told = {"files": [_change(given["path"], before, after)]}
-        return [f"Edited {given['path']} (1 replacement)"], told
+        meta = {"files": [_change(args["path"], before, after)]}
+        return [f"Edited {args['path']} (1 replacement)"], meta
 
-    def write(self, key: str, given: Wire) -> tuple[list[str], Wire]:
+    def write(self, key: str, args: Wire) -> tuple[list[str], Wire]:
         """Write a file."""
-        path = self._path(given["path"])
-        self.ask(key, "edit", [given["path"]], ["*"])
+        path = self._path(args["path"])
+        self.ask(key, "edit", [args["path"]], ["*"])
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(given["content"], encoding="utf-8")
-        return [f"Created file successfully: {given['path']}"], {}
+        path.write_text(args["content"], encoding="utf-8")
+        return [f"Created file successfully: {args['path']}"], {}
 
     def _path(self, name: str) -> Path:
         return Path(self.record.directory) / name
 
-    def question(self, key: str, given: Wire) -> tuple[list[str], Wire]:
-        """Ask a person."""
-        questions = given["questions"]
+    def question(self, key: str, args: Wire) -> tuple[list[str], Wire]:
+        """Ask a person questions."""
+        questions = args["questions"]
         form = PendingRequest({
             "id": self.backend.journal.ids.new("frm"),
             "sessionID": self.record.id,
@@ -771,36 +772,38 @@ class _Call:
         if form.cancelled and not form.message:
             raise Declined("The user dismissed this question")
         if form.cancelled:
-            raise _Error("tool.execution", form.message)
-        given_answers = [form.answer.get(f"q{n}", []) for n in range(len(questions))]
-        answers = [a if isinstance(a, list) else [a] for a in given_answers]
+            raise _ToolError("tool.execution", form.message)
+        values = [form.answer.get(f"q{n}", []) for n in range(len(questions))]
+        answers = [a if isinstance(a, list) else [a] for a in values]
         pairs = zip(questions, answers, strict=True)
-        told = ", ".join(f'"{q["question"]}"="{", ".join(a)}"' for q, a in pairs)
-        text = f"User has answered your questions: {told}. You can now continue with the user's "
+        summary = ", ".join(f'"{q["question"]}"="{", ".join(a)}"' for q, a in pairs)
+        text = f"User has answered your questions: {summary}. You can now continue with the user's "
         return [f"{text}answers in mind."], {"answers": answers}
 
-    def subagent(self, key: str, given: Wire) -> tuple[list[str], Wire]:
-        """Hand a task to another agent, in a session of its own."""
-        self.ask(key, "subagent", [given["agent"]], [given["agent"]])
-        body = {"parentID": self.record.id, "title": given["description"], "agent": given["agent"]}
+    def subagent(self, key: str, args: Wire) -> tuple[list[str], Wire]:
+        """Delegate a task to another agent, in a child session."""
+        self.ask(key, "subagent", [args["agent"]], [args["agent"]])
+        body = {"parentID": self.record.id, "title": args["description"], "agent": args["agent"]}
         child = self.backend.open(body, self.record.directory)
         meta = {"sessionID": child.id, "status": "running"}
         self.publish("tool.progress", id=key, metadata=meta)
-        text = f"{SPAWNED}{given['prompt']}"
+        text = f"{SPAWNED}{args['prompt']}"
         self.backend.enqueue(
             child, "user", {"text": text}, "steer", self.backend.journal.ids.new("msg")
         )
         self.backend.wake(child)
-        self._until_idle(child)
+        self._wait_until_idle(child)
         answer = next((r for r in reversed(child.rows) if r["type"] == "assistant"), None)
-        said = "".join(p["text"] for p in (answer or {}).get("content", ()) if p["type"] == "text")
+        result = "".join(
+            p["text"] for p in (answer or {}).get("content", ()) if p["type"] == "text"
+        )
         state = "completed" if child.info.get("outcome") == "succeeded" else "error"
         if state == "error":
-            raise _Error("tool.execution", "The subagent did not come to its end.", child.id)
-        wrapped = f'<subagent sessionID="{child.id}" state="{state}">\n{said}\n</subagent>'
+            raise _ToolError("tool.execution", "The subagent did not finish.", child.id)
+        wrapped = f'<subagent sessionID="{child.id}" state="{state}">\n{result}\n</subagent>'
         return [wrapped], {"sessionID": child.id, "status": state}
 
-    def _until_idle(self, child: SessionRecord) -> None:
+    def _wait_until_idle(self, child: SessionRecord) -> None:
         while (running := self.backend.running.get(child.id)) is not None:
             try:
                 self.execution.check()
@@ -814,8 +817,8 @@ class _Call:
 _STATE = {"reasoningField": "reasoning_content"}
 
 
-class _Error(Exception):
-    """A tool failed, and the model is told."""
+class _ToolError(Exception):
+    """A failure of a tool, which is reported to the model."""
 
     def __init__(self, kind: str, message: str, child: str = "") -> None:
         super().__init__(message)
@@ -833,14 +836,14 @@ TOOLS: Mapping[str, Callable[[_Call, str, Wire], tuple[list[str], Wire]]] = {
 }
 
 
-def _field(place: int, question: Wire) -> Wire:
+def _field(index: int, question: Wire) -> Wire:
     options = [
         {"value": o["label"], "label": o["label"], "description": o.get("description", "")}
         for o in question.get("options", ())
     ]
     kind = "multiselect" if question.get("multiple") else "string"
-    told = {"key": f"q{place}", "title": question.get("header", ""), "type": kind}
-    return told | {"description": question["question"], "options": options, "custom": True}
+    fields = {"key": f"q{index}", "title": question.get("header", ""), "type": kind}
+    return fields | {"description": question["question"], "options": options, "custom": True}
 
 
 def start_shell(
@@ -876,7 +879,7 @@ def start_shell(
 
 
 def kill(shell: ShellProcess) -> None:
-    """End a shell and what it runs."""
+    """Kill a shell and its children."""
     if shell.process is not None and shell.process.poll() is None:
         os.killpg(shell.process.pid, getattr(signal, "SIGKILL", signal.SIGTERM))
         shell.process.wait()

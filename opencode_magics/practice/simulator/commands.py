@@ -1,8 +1,8 @@
-"""How the simulated 2.x runs commands: what they admit carries nothing that names them.
+"""Commands of the simulated 2.x; as in 2.x, the inputs they create don't name the command.
 
-A template becomes one ordinary prompt; one with `subtask` a session below, whose result comes back
-later as a synthetic prompt; a command without a template stands for a plugin's own, which admits
-nothing. With `late` (seconds) the answer comes first.
+A template becomes an ordinary prompt; with `subtask` it starts a child session, whose result
+arrives later as a synthetic prompt. A command without a template represents one of a plugin, which
+creates no input. With `late` (seconds) the reply is sent before the input is created.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import Any
 from .agent import Backend
 from .journal import SessionRecord
 
-_PLACE = re.compile(r"\$(ARGUMENTS|\d+)")
+_PLACEHOLDER = re.compile(r"\$(ARGUMENTS|\d+)")
 
 
 def expand(template: str, text: str) -> str:
-    """A template with the arguments in it; the last number takes all that is left."""
+    """Insert the arguments into a template; the last number takes all remaining words."""
     words = text.split()
-    last = max((int(n) for n in _PLACE.findall(template) if n.isdigit()), default=0)
+    last = max((int(n) for n in _PLACEHOLDER.findall(template) if n.isdigit()), default=0)
 
-    def value(found: re.Match[str]) -> str:
-        if found[1] == "ARGUMENTS":
+    def value(match: re.Match[str]) -> str:
+        if match[1] == "ARGUMENTS":
             return text
-        place = int(found[1])
-        return " ".join(words[place - 1 :] if place == last else words[place - 1 : place])
+        number = int(match[1])
+        return " ".join(words[number - 1 :] if number == last else words[number - 1 : number])
 
-    return _PLACE.sub(value, template)
+    return _PLACEHOLDER.sub(value, template)
 
 
 def run_command(
@@ -41,15 +41,15 @@ def run_command(
     text: str,
     delivery: str,
 ) -> None:
-    """Run a command; returns when its answer is due."""
+    """Run a command; return when its reply is due."""
     if "template" not in command:
         return
-    run = threading.Thread(
+    thread = threading.Thread(
         target=_admit, args=(backend, record, name, command, text, delivery), daemon=True
     )
-    run.start()
+    thread.start()
     if not command.get("late"):
-        run.join()
+        thread.join()
 
 
 def _admit(
@@ -63,7 +63,7 @@ def _admit(
     time.sleep(command.get("late", 0))
     prompt = expand(command["template"], text)
     if command.get("subtask"):
-        _start_below(backend, record, name, command, prompt)
+        _start_child(backend, record, name, command, prompt)
         return
     if command.get("agent"):
         backend.publish("agent.selected", record, agent=command["agent"])
@@ -71,7 +71,7 @@ def _admit(
     backend.wake(record)
 
 
-def _start_below(
+def _start_child(
     backend: Backend, record: SessionRecord, name: str, command: Mapping[str, Any], prompt: str
 ) -> None:
     title = command.get("description") or name
@@ -79,20 +79,20 @@ def _start_below(
     child = backend.open(body, record.directory)
     backend.enqueue(child, "user", {"text": prompt}, "steer", backend.journal.ids.new("msg"))
     backend.wake(child)
-    threading.Thread(target=_bring_back, args=(backend, record, child), daemon=True).start()
+    threading.Thread(target=_return_result, args=(backend, record, child), daemon=True).start()
 
 
-def _bring_back(backend: Backend, record: SessionRecord, child: SessionRecord) -> None:
-    """Tell the session above what came of the one below, when that is idle."""
+def _return_result(backend: Backend, record: SessionRecord, child: SessionRecord) -> None:
+    """Wait until a child session is idle, and send its result to its parent."""
     while child.id in backend.running:
         time.sleep(0.02)
     state = "completed" if child.info.get("outcome") == "succeeded" else "error"
     answer = next((r for r in reversed(child.rows) if r["type"] == "assistant"), None)
-    said = "".join(p["text"] for p in (answer or {}).get("content", ()) if p["type"] == "text")
+    text = "".join(p["text"] for p in (answer or {}).get("content", ()) if p["type"] == "text")
     title, agent = child.info["title"], child.info["agent"]
     head = f'<subagent sessionID="{child.id}" state="{state}" description="{title}">'
     link = {"source": "subagent", "childID": child.id, "agent": agent, "state": state}
-    payload = {"text": f"{head}\n{said}\n</subagent>", "metadata": link}
+    payload = {"text": f"{head}\n{text}\n</subagent>", "metadata": link}
     if record.id in backend.sessions:
         backend.enqueue(record, "synthetic", payload, "steer", backend.journal.ids.new("msg"))
         backend.wake(record)

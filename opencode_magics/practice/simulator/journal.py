@@ -1,7 +1,7 @@
-"""What the simulated 2.x server writes down: numbered events, and the messages they amount to.
+"""The store of the simulated 2.x server: numbered events, and the messages derived from them.
 
-Nothing is stored but events; a session's messages are what `project` makes of its durable ones, as
-in the server itself. Shapes and order are those of recordings of 2.0.16.
+Only events are stored; `project` derives a session's messages from its durable events, as the real
+server does. Fields and order of events are taken from recordings of 2.0.16.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Wire = dict[str, Any]
 _LETTERS = string.digits + string.ascii_letters
 _VERSION_2 = ("session.tool.success", "session.tool.failed", "session.instructions.updated",
               "session.deleted", "session.forked")  # fmt: skip
-# Told as they happen, and written down nowhere.
+# Published but not stored.
 _VOLATILE = (
     "session.text.delta",
     "session.reasoning.delta",
@@ -29,18 +29,24 @@ _VOLATILE = (
     "session.usage.updated",
     "session.compaction.delta",
 )
-_NOWHERE = ("session.execution.", "session.usage.", "session.viewed", "session.deleted", "server.")
+_WITHOUT_LOCATION = (
+    "session.execution.",
+    "session.usage.",
+    "session.viewed",
+    "session.deleted",
+    "server.",
+)
 
 
 class Ids:
-    """Ids as the server makes them: 48 bits of time and counter in hex, then chance; they rise."""
+    """Ascending ids like the server's: 48 bits of time and counter in hex, then random letters."""
 
     def __init__(self) -> None:
         self._last = 0
         self._lock = threading.Lock()
 
     def new(self, prefix: str, falling: bool = False) -> str:
-        """An id that sorts after (or, `falling`, before) all earlier ones."""
+        """Return an id that sorts after (or, `falling`, before) all earlier ones."""
         with self._lock:
             self._last = max(self._last + 1, (now() << 12) + 1)
             bits = self._last % 2**48
@@ -49,18 +55,18 @@ class Ids:
 
 
 def now() -> int:
-    """Milliseconds since the epoch."""
+    """Return the current time in milliseconds since the epoch."""
     return int(time.time() * 1000)
 
 
 @dataclass
 class SessionRecord:
-    """A session: what is known of it, its durable events, and its messages."""
+    """A session: its fields, its durable events, and its messages."""
 
     info: Wire
     log: list[Wire] = field(default_factory=list)
     rows: list[Wire] = field(default_factory=list)
-    items: dict[str, Wire] = field(default_factory=dict)  # everything that was ever in its inbox
+    items: dict[str, Wire] = field(default_factory=dict)  # all present and past inbox items
     inbox: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
     instructions: dict[str, Any] = field(default_factory=dict)
@@ -73,12 +79,12 @@ class SessionRecord:
 
     @property
     def directory(self) -> str:
-        """Where it works."""
+        """Its working directory."""
         return str(self.info["location"]["directory"])
 
 
 class Journal:
-    """Numbers events, keeps the durable ones, and tells all of them to who listens."""
+    """The log: it numbers events, stores the durable ones, and sends all of them to listeners."""
 
     def __init__(self) -> None:
         self.ids = Ids()
@@ -88,10 +94,10 @@ class Journal:
     def publish(
         self, kind: str, data: Wire, record: SessionRecord | None = None, **more: Any
     ) -> Wire:
-        """Tell an event; with a record it is one of that session, durable if its kind is."""
+        """Publish an event; with a record it belongs to that session and may be durable."""
         with self._lock:
             event: Wire = {"id": self.ids.new("evt"), "created": now(), **more, "type": kind}
-            if record is not None and not kind.startswith(_NOWHERE):
+            if record is not None and not kind.startswith(_WITHOUT_LOCATION):
                 event["location"] = {"directory": record.directory}
             event["data"] = data
             if record is not None and kind.startswith("session.") and kind not in _VOLATILE:
@@ -100,33 +106,33 @@ class Journal:
                 event["durable"] = {"aggregateID": record.id, "seq": seq, "version": version}
                 record.log.append(event)
                 project(record, event)
-            if kind != "session.usage.recorded":  # written down, and never told (2.0.16)
+            if kind != "session.usage.recorded":  # stored but not published (2.0.16)
                 for listener in self._listeners:
                     listener.put(event)
         return event
 
     def listen(self) -> queue.SimpleQueue[Wire | None]:
-        """All events from now on."""
+        """Return a queue of all events from now on."""
         with self._lock:
             listener: queue.SimpleQueue[Wire | None] = queue.SimpleQueue()
             self._listeners.append(listener)
             return listener
 
     def leave(self, listener: queue.SimpleQueue[Wire | None]) -> None:
-        """Listen no longer."""
+        """Remove a listener."""
         with self._lock:
             if listener in self._listeners:
                 self._listeners.remove(listener)
 
     def close(self) -> None:
-        """Let everybody who listens go."""
+        """End all listeners."""
         with self._lock:
             for listener in self._listeners:
                 listener.put(None)
 
 
 def project(record: SessionRecord, event: Wire) -> None:
-    """Take one durable event into the messages of its session."""
+    """Apply a durable event to the messages of its session."""
     d, at = event["data"], event["created"]
     match event["type"].removeprefix("session."):
         case "inbox.enqueued":
@@ -148,8 +154,8 @@ def project(record: SessionRecord, event: Wire) -> None:
             record.rows.append(_summary(d, event))
         case "compaction.ended" | "compaction.failed" as kind:
             row = next(r for r in reversed(record.rows) if r["type"] == "compaction")
-            told = {k: d[k] for k in ("model", "cost", "tokens", "error", "recent") if k in d}
-            row.update(told, summary=d.get("text", ""), status=_ENDS[kind])
+            fields = {k: d[k] for k in ("model", "cost", "tokens", "error", "recent") if k in d}
+            row.update(fields, summary=d.get("text", ""), status=_ENDS[kind])
             row["time"]["completed"] = at
         case "execution.succeeded" | "execution.failed" | "execution.interrupted" as kind:
             if d.get("reason") != "shutdown" and not _idle(record.rows):
@@ -158,10 +164,10 @@ def project(record: SessionRecord, event: Wire) -> None:
                 record.rows.append(row | {"outcome": outcome, "time": {"created": at}})
                 record.info |= {"outcome": outcome}
         case "agent.selected" | "model.selected" as kind:
-            what = kind.removesuffix(".selected")
-            row = {"id": f"msg_{event['id'][4:]}", "type": f"{what}-switched", what: d[what]}
+            name = kind.removesuffix(".selected")
+            row = {"id": f"msg_{event['id'][4:]}", "type": f"{name}-switched", name: d[name]}
             record.rows.append(row | {"time": {"created": at}})
-            record.info[what] = d[what]
+            record.info[name] = d[name]
         case "renamed":
             record.info["title"] = d["title"]
         case "shell.ended":
@@ -178,7 +184,7 @@ _ENDS = {"compaction.ended": "completed", "compaction.failed": "failed"}
 
 
 def _idle(rows: list[Wire]) -> bool:
-    """Whether nothing happened since the last end of a turn: an empty execution leaves no line."""
+    """Return whether nothing ran since the last turn: an empty execution stores no message."""
     return not rows or rows[-1]["type"] in ("idle", "agent-switched", "model-switched", "shell")
 
 
@@ -199,16 +205,16 @@ def _summary(d: Wire, event: Wire) -> Wire:
 
 
 def _step(row: Wire, kind: str, d: Wire, at: int) -> None:
-    """Take one event of a step into its message."""
+    """Apply an event of a step to its message."""
     part: Wire
-    told: tuple[str, ...]
+    names: tuple[str, ...]
     match kind:
         case "step.streamed":
             row["time"]["streamed"] = at
         case "step.ended" | "step.failed":
             row["time"]["completed"] = at
-            told = ("finish", "rawFinish", "error", "cost", "tokens")
-            row |= {"finish": "error"} | {k: d[k] for k in told if k in d}
+            names = ("finish", "rawFinish", "error", "cost", "tokens")
+            row |= {"finish": "error"} | {k: d[k] for k in names if k in d}
             if "snapshot" in d and kind == "step.ended":
                 row["snapshot"]["end"] = d["snapshot"]
         case "retry.scheduled":
@@ -236,10 +242,10 @@ def _step(row: Wire, kind: str, d: Wire, at: int) -> None:
         case "tool.success" | "tool.failed":
             part = _tool(row, d["id"])
             status = "completed" if kind == "tool.success" else "error"
-            told = ("content", "metadata", "error")
-            given = part["state"]["input"]
-            given = given if isinstance(given, dict) else {}
-            part["state"] = {"status": status, "input": given} | {k: d[k] for k in told if k in d}
+            names = ("content", "metadata", "error")
+            args = part["state"]["input"]
+            args = args if isinstance(args, dict) else {}
+            part["state"] = {"status": status, "input": args} | {k: d[k] for k in names if k in d}
             part["time"]["completed"] = at
 
 

@@ -1,9 +1,8 @@
-"""A simulated OpenCode 2.x: a small real server that behaves as 2.x is known to.
+"""A simulated OpenCode 2.x server, for tests and practice.
 
-No 2.x server is part of this package's tests, so this one stands in: real sockets, real event
-streams, basic authentication, with the shapes and the order that recordings of 2.0.16 show. The
-model is the practice model, and its tools really run. What it can't prove is what 2.x does
-otherwise.
+It replaces a real 2.x server, which the tests can't install: real sockets, event streams and basic
+authentication, with the fields and the order of events of recordings of 2.0.16. It uses the
+practice model, and its tools really run. It can't show where a real 2.x behaves differently.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ VERSION = "2.0.16"
 HEARTBEAT = 15.0
 
 
-class Refused(Exception):  # noqa: N818 - an answer
-    """The answer is no; `tag` is the wire's name of the error."""
+class Refused(Exception):  # noqa: N818 - a reply
+    """An error reply; `tag` is the wire's name of the error."""
 
     def __init__(self, status: int, tag: str, message: str, **more: Any) -> None:
         super().__init__(message)
@@ -55,18 +54,18 @@ class Refused(Exception):  # noqa: N818 - an answer
         self.body = {"_tag": tag, "message": message, **more}
 
 
-class BrokenOff(Exception):  # noqa: N818 - a fault that is meant
-    """The connection breaks instead of an answer."""
+class BrokenOff(Exception):  # noqa: N818 - an intended fault
+    """Break the connection instead of replying."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong with one event stream.
+    """A fault of one event stream.
 
     Attributes:
-        cut: Break off after so many frames.
-        stall: Seconds of silence, before frame number `at`.
-        twice: Send every frame two times.
+        cut: Break the connection after this many frames.
+        stall: Seconds of silence before frame number `at`.
+        twice: Send every frame twice.
     """
 
     cut: int | None = None
@@ -78,26 +77,29 @@ class Fault:
 Cut = Literal["before", "after"]
 
 
-def _nothing(session: str, when: Cut) -> None:
-    """Nobody comes in between."""
+def _no_hook(session: str, when: Cut) -> None:
+    """Do nothing around a command."""
 
 
 class Simulator(World):
-    """A running simulated server: `with Simulator() as practice: practice.url`.
+    """A simulated server: `with Simulator() as practice: practice.url`.
 
     Args:
-        root: The folder for everything it writes; by default a temporary one.
-        progress: Called with one line for each thing that takes a while.
-        booting: For how many seconds it answers 503 at first.
+        root: The folder for all its files; by default a temporary one.
+        progress: Called with a line of text before each slow operation.
+        booting: Seconds during which it replies 503 at first.
 
-    `faults` are taken by the next event streams, one each, `cuts` by the next commands: the
-    connection breaks before the command is run, or after it. `asked` are the requests that came, as
-    `METHOD /path`. `commands` are those that it has; `meanwhile` is called with the session before
-    a command is run and after it, so that another client can come in between.
+    Attributes:
+        faults: Faults of the next event streams, one each.
+        cuts: Faults of the next commands: the connection breaks before or after the command runs.
+        requests: The requests received, as `METHOD /path`.
+        commands: The commands of the server.
+        meanwhile: Called with the session before and after a command runs; it can act as another
+            client.
     """
 
     name = "simulated OpenCode"
-    what = "A simulator of OpenCode 2.x, not the real one,"
+    description = "A simulator of OpenCode 2.x, not the real one,"
     version = VERSION
 
     def __init__(
@@ -112,8 +114,8 @@ class Simulator(World):
         self.faults: deque[Fault] = deque()
         self.cuts: deque[Cut] = deque()
         self.commands: dict[str, Mapping[str, Any]] = dict(COMMANDS)
-        self.meanwhile: Callable[[str, Cut], None] = _nothing
-        self.asked: list[str] = []
+        self.meanwhile: Callable[[str, Cut], None] = _no_hook
+        self.requests: list[str] = []
         self._password = Secret(secrets.token_urlsafe(24))
         self.backend: Backend
 
@@ -130,29 +132,29 @@ class Simulator(World):
     def _start(self, closing: ExitStack) -> None:
         super()._start(closing)
         self.backend = Backend(self.root, self.model)
-        self._say("Starting a simulated OpenCode 2.x with the practice model")
+        self._report("Starting a simulated OpenCode 2.x with the practice model")
         self._serve(0)
         self._ready = time.monotonic() + self._booting
-        closing.callback(self._silence)
+        closing.callback(self._shut_down)
 
     def _serve(self, port: int) -> None:
         self._server = _Server(("127.0.0.1", port), _Handler)
         self._server.world = self
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
-    def _silence(self) -> None:
+    def _shut_down(self) -> None:
         self.backend.stop()
         self._server.shutdown()
         self._server.server_close()
 
     def restart(self) -> None:
-        """Stop all that runs and begin anew at the same address, with what was written down."""
+        """Stop all executions and start again at the same address with the stored sessions."""
         port = self._server.server_port
-        self._silence()
+        self._shut_down()
         self._serve(port)
 
     @property
-    def boots(self) -> bool:
+    def booting(self) -> bool:
         """Whether it is still starting."""
         return time.monotonic() < self._ready
 
@@ -169,17 +171,17 @@ class _Handler(QuietHandler):
     def world(self) -> Simulator:
         return cast(_Server, self.server).world
 
-    def _any(self) -> None:
+    def _handle(self) -> None:
         url = urlsplit(self.path)
         raw = self.rfile.read(int(self.headers.get("content-length") or 0))
-        self.world.asked.append(f"{self.command} {unquote(url.path)}")
+        self.world.requests.append(f"{self.command} {unquote(url.path)}")
         try:
             self._check()
             query = dict(parse_qsl(url.query, keep_blank_values=True))
             if (self.command, url.path) == ("GET", "/api/event"):
                 return self._follow()
-            if found := _LOG.fullmatch(url.path):
-                return self._log(found[1], query)
+            if match := _LOG.fullmatch(url.path):
+                return self._log(match[1], query)
             self._send(200, *self._call(url.path, query, raw))
         except Refused as refused:
             self._send(refused.status, refused.body)
@@ -187,13 +189,13 @@ class _Handler(QuietHandler):
             self.close_connection = True
         return None
 
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _any  # noqa: N815 - the library's names
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _handle  # noqa: N815 - names of http.server
 
     def _check(self) -> None:
         secret = f"{DEFAULT_USER}:{self.world.password}".encode()
         if self.headers.get("authorization") != f"Basic {base64.b64encode(secret).decode()}":
             raise Refused(401, "UnauthorizedError", "Authentication required")
-        if self.world.boots:
+        if self.world.booting:
             raise Refused(503, "ServiceUnavailableError", "The server is starting", service="boot")
 
     def _call(self, path: str, query: Mapping[str, str], raw: bytes) -> tuple[Any, ...]:
@@ -201,16 +203,16 @@ class _Handler(QuietHandler):
             body = json.loads(raw) if raw else {}
         except ValueError:
             raise Refused(400, "InvalidRequestError", "Expected a valid JSON body") from None
-        for method, pattern, answer in ROUTES:
-            found = pattern.fullmatch(path) if method == self.command else None
-            if found:
-                names = [unquote(part) for part in found.groups()]
+        for method, pattern, handler in ROUTES:
+            match = pattern.fullmatch(path) if method == self.command else None
+            if match:
+                names = [unquote(part) for part in match.groups()]
                 try:
-                    return (answer(Api(self.world, query, body), *names),)
+                    return (handler(Api(self.world, query, body), *names),)
                 except KeyError as missing:
                     message = f"Missing key\n  at [{missing}]"
                     raise Refused(400, "InvalidRequestError", message, kind="Payload") from None
-        return (404,)  # without a body: there is no such route
+        return (404,)  # no such route: 2.x replies without a body
 
     def _send(self, status: int, body: Any) -> None:
         if body == 404:
@@ -237,7 +239,7 @@ class _Handler(QuietHandler):
         self.end_headers()
 
     def _follow(self) -> None:
-        """Tell all events from now on, with whatever is to go wrong."""
+        """Send all events from now on, with the next fault if there is one."""
         journal = self.world.backend.journal
         fault = self.world.faults.popleft() if self.world.faults else Fault()
         listener = journal.listen()
@@ -246,13 +248,13 @@ class _Handler(QuietHandler):
             connected = {"id": journal.ids.new("evt"), "type": "server.connected", "data": {}}
             self._frame(connected)
             self.wfile.write(b": heartbeat\n\n")
-            self._tell(listener, fault)
+            self._send_events(listener, fault)
         except OSError:
-            pass  # the client hung up
+            pass  # the client disconnected
         finally:
             journal.leave(listener)
 
-    def _tell(self, listener: queue.SimpleQueue[Wire | None], fault: Fault) -> None:
+    def _send_events(self, listener: queue.SimpleQueue[Wire | None], fault: Fault) -> None:
         sent = 0
         while fault.cut is None or sent < fault.cut:
             try:
@@ -269,7 +271,7 @@ class _Handler(QuietHandler):
             sent += 1
 
     def _log(self, session: str, query: Mapping[str, str]) -> None:
-        """Tell what was written down of a session after a number, and go on if asked to."""
+        """Send the log of a session after a number, and continue if the query says "follow"."""
         record = _record(self.world, session)
         listener = self.world.backend.journal.listen()
         try:
@@ -281,8 +283,8 @@ class _Handler(QuietHandler):
                     self._frame(event)
             self._frame({"type": "log.synced", "aggregateID": record.id, "seq": after})
             while query.get("follow") == "true" and (new := listener.get()) is not None:
-                place = new.get("durable", {})
-                if place.get("aggregateID") == record.id and place["seq"] > after:
+                durable = new.get("durable", {})
+                if durable.get("aggregateID") == record.id and durable["seq"] > after:
                     self._frame(new)
         except OSError:
             pass
@@ -296,33 +298,33 @@ class _Handler(QuietHandler):
 _LOG = re.compile(r"/api/experimental/session/([^/]+)/log")
 
 
-# -- what can be asked -----------------------------------------------------------------------------
+# -- routes ----------------------------------------------------------------------------------------
 
-Answer = Callable[..., Any]
-ROUTES: list[tuple[str, re.Pattern[str], Answer]] = []
+Handler = Callable[..., Any]
+ROUTES: list[tuple[str, re.Pattern[str], Handler]] = []
 
 
-def route(method: str, path: str) -> Callable[[Answer], Answer]:
-    """Make a method of `Api` the answer to a route; `:name` stands for one word of the path."""
+def route(method: str, path: str) -> Callable[[Handler], Handler]:
+    """Register a method of `Api` as the handler of a route; `:name` is a path parameter."""
     pattern = re.compile(re.sub(r":\w+", "([^/]+)", path))
 
-    def add(answer: Answer) -> Answer:
-        ROUTES.append((method, pattern, answer))
-        return answer
+    def add(handler: Handler) -> Handler:
+        ROUTES.append((method, pattern, handler))
+        return handler
 
     return add
 
 
 def _record(world: Simulator, session: str) -> SessionRecord:
-    found = world.backend.sessions.get(session)
-    if found is None:
+    record = world.backend.sessions.get(session)
+    if record is None:
         message = f"Session not found: {session}"
         raise Refused(404, "SessionNotFoundError", message, sessionID=session)
-    return found
+    return record
 
 
 class Api:
-    """The answers to one request: its query and its body are at hand."""
+    """The handlers of routes, with the query and the body of one request."""
 
     def __init__(self, world: Simulator, query: Mapping[str, str], body: Any) -> None:
         self.world, self.query, self.body = world, query, body
@@ -331,11 +333,11 @@ class Api:
     def _session(self, key: str) -> SessionRecord:
         return _record(self.world, key)
 
-    def _here(self) -> str:
+    def _request_directory(self) -> str:
         return self.query.get("location[directory]") or str(self.world.directory)
 
     def _located(self, data: Any) -> Wire:
-        directory = self._here()
+        directory = self._request_directory()
         if not os.path.isdir(directory):
             location = {"directory": directory}
             message = f"Location not found: {directory}"
@@ -343,7 +345,7 @@ class Api:
         return {"location": {"directory": directory}, "data": data}
 
     def _page(self, rows: list[Wire], limit: int) -> Wire:
-        """One page; there is a next one as long as there are rows, even behind the last."""
+        """Return a page; like 2.x, it has a next cursor unless it is empty."""
         start = 0
         if cursor := self.query.get("cursor"):
             if "order" in self.query:
@@ -358,19 +360,22 @@ class Api:
         return {"data": page, "cursor": dict(zip(("previous", "next"), links, strict=True))}
 
     def _cursor(self, start: int) -> str:
-        kept = {k: v for k, v in self.query.items() if k not in ("cursor", "limit")}
-        kept |= self._kept()
-        return base64.urlsafe_b64encode(json.dumps({"start": start, "by": kept}).encode()).decode()
+        filters = {k: v for k, v in self.query.items() if k not in ("cursor", "limit")}
+        filters |= self._cursor_filters()
+        text = json.dumps({"start": start, "by": filters})
+        return base64.urlsafe_b64encode(text.encode()).decode()
 
-    def _kept(self) -> dict[str, str]:
-        """The filters that a cursor carries."""
+    def _cursor_filters(self) -> dict[str, str]:
+        """Return the filters that are encoded in a cursor."""
         cursor = self.query.get("cursor")
-        found: dict[str, str] = json.loads(base64.urlsafe_b64decode(cursor))["by"] if cursor else {}
-        return found
+        if not cursor:
+            return {}
+        filters: dict[str, str] = json.loads(base64.urlsafe_b64decode(cursor))["by"]
+        return filters
 
     def _filters(self) -> dict[str, str]:
         try:
-            return {**self.query, **self._kept()}
+            return {**self.query, **self._cursor_filters()}
         except (ValueError, KeyError, TypeError):
             raise Refused(400, "InvalidCursorError", "The cursor can't be read") from None
 
@@ -381,43 +386,46 @@ class Api:
                           kind="Query", field="limit")  # fmt: skip
         return int(text)
 
-    def _idle(self, record: SessionRecord) -> None:
+    def _require_idle(self, record: SessionRecord) -> None:
         if record.id in self.backend.running:
             raise Refused(409, "SessionBusyError", "The session is busy", sessionID=record.id)
 
-    # -- the server and its places -------------------------------------------------------------
+    # -- the server and its directories ----------------------------------------------------------
 
     @route("GET", "/api/info")
     def info(self) -> Wire:
-        """Who answers."""
+        """Return version, process id and address."""
         paths = {"tmp": tempfile.gettempdir()}
         return {"version": VERSION, "pid": os.getpid(), "urls": [self.world.url], "paths": paths}
 
     @route("GET", "/api/location")
     def location(self) -> Wire:
-        """Where it works."""
-        here = self._here()
-        return {"directory": here, "project": {"id": project_of(here), "directory": here}}
+        """Return the working directory."""
+        directory = self._request_directory()
+        return {
+            "directory": directory,
+            "project": {"id": project_of(directory), "directory": directory},
+        }
 
     @route("GET", "/api/model")
     def models(self) -> Wire:
-        """The models; none yet where nothing was loaded."""
-        known = sorted(MODELS) if self._here() in self.backend.warm else []
+        """List the models; none until the directory's plugins are loaded."""
+        known = sorted(MODELS) if self._request_directory() in self.backend.warm else []
         return self._located([_model(provider, key) for provider, key in known])
 
     @route("GET", "/api/model/default")
     def default_model(self) -> Wire:
-        """The configured model."""
+        """Return the configured model."""
         return self._located(_model("practice", "scripted"))
 
     @route("GET", "/api/agent")
     def agents(self) -> Wire:
-        """The agents."""
+        """List the agents."""
         return self._located([_agent(name) for name in AGENTS])
 
     @route("GET", "/api/command")
     def commands(self) -> Wire:
-        """The commands."""
+        """List the commands."""
         listed = [
             {"name": n, "description": c.get("description", "")}
             for n, c in self.world.commands.items()
@@ -426,25 +434,32 @@ class Api:
 
     @route("GET", "/api/skill")
     def skills(self) -> Wire:
-        """The skills."""
-        path = f"{self._here()}/.opencode/skill/party/SKILL.md"
+        """List the skills."""
+        path = f"{self._request_directory()}/.opencode/skill/party/SKILL.md"
         text = "How to greet the guests of a party."
         skill = {"id": "party", "name": "party", "description": text, "path": path}
         return self._located([skill | {"content": text}])
 
     @route("GET", "/api/integration")
     def integrations(self) -> Wire:
-        """The accounts that could be used; all else is loaded when this is answered."""
-        self.backend.warm.add(self._here())
+        """List the integrations; this request loads the directory's plugins."""
+        self.backend.warm.add(self._request_directory())
         method = {"type": "key", "id": "key", "label": "API key"}
-        held = {"type": "env", "name": "PRACTICE_KEY"}
+        connection = {"type": "env", "name": "PRACTICE_KEY"}
         return self._located(
-            [{"id": "practice", "name": "Practice", "methods": [method], "connections": [held]}]
+            [
+                {
+                    "id": "practice",
+                    "name": "Practice",
+                    "methods": [method],
+                    "connections": [connection],
+                }
+            ]
         )
 
     @route("GET", "/api/mcp")
     def mcp(self) -> Wire:
-        """The MCP servers."""
+        """List the MCP servers."""
         listed = [{"name": n, "status": {"status": s}} for n, s in self.backend.mcp.items()]
         return self._located(listed)
 
@@ -465,37 +480,37 @@ class Api:
 
     @route("GET", "/api/session/active")
     def active(self) -> Wire:
-        """The sessions that somebody works on."""
+        """Return the busy sessions."""
         return {"data": {key: {"type": "running"} for key in list(self.backend.running)}}
 
     @route("GET", "/api/session")
     def sessions(self) -> Wire:
-        """Sessions, latest first."""
+        """List sessions, latest first."""
         by, limit = self._filters(), self._limit()
-        listed = [r.info for r in self.backend.sessions.values() if _fits(r.info, by)]
+        listed = [r.info for r in self.backend.sessions.values() if _matches(r.info, by)]
         listed.sort(key=lambda i: i["time"]["updated"], reverse=by.get("order") != "asc")
         return self._page(listed, limit)
 
     @route("POST", "/api/session")
     def create(self) -> Wire:
-        """A new session, or the one that has this id already."""
-        known = self.backend.sessions.get(self.body.get("id") or "")
-        if known is not None:
-            return {"data": known.info}
-        parent = self.body.get("parentID")
-        above = self._session(parent) if parent else None
-        place = (self.body.get("location") or {}).get("directory")
-        directory = above.directory if above else place or str(self.world.directory)
+        """Create a session, or return the existing one with this id."""
+        existing = self.backend.sessions.get(self.body.get("id") or "")
+        if existing is not None:
+            return {"data": existing.info}
+        parent_id = self.body.get("parentID")
+        parent = self._session(parent_id) if parent_id else None
+        requested = (self.body.get("location") or {}).get("directory")
+        directory = parent.directory if parent else requested or str(self.world.directory)
         return {"data": self.backend.open(self.body, directory).info}
 
     @route("GET", "/api/session/:id")
     def session(self, key: str) -> Wire:
-        """One session."""
+        """Return a session."""
         return {"data": self._session(key).info}
 
     @route("PATCH", "/api/session/:id")
     def patch(self, key: str) -> None:
-        """Change what is known of a session."""
+        """Change fields of a session."""
         record = self._session(key)
         if "title" in self.body:
             self.backend.publish("renamed", record, title=self.body["title"])
@@ -516,7 +531,7 @@ class Api:
 
     @route("DELETE", "/api/session/:id")
     def delete(self, key: str) -> None:
-        """Delete a session and those below it."""
+        """Delete a session and its children."""
         record = self._session(key)
         for other in list(self.backend.sessions.values()):
             if other.info.get("parentID") == key:
@@ -525,11 +540,11 @@ class Api:
             running.interrupt("user")
             running.join(5)
         self.backend.publish("deleted", record)
-        self.backend.sessions.pop(key, None)  # another one may have been quicker
+        self.backend.sessions.pop(key, None)  # another request may have deleted it meanwhile
 
     @route("POST", "/api/session/:id/fork")
     def fork(self, key: str) -> Wire:
-        """A copy of a session, up to a message."""
+        """Copy a session up to a message."""
         record, before = self._session(key), self.body.get("before")
         rows = list(record.rows)
         if before:
@@ -546,17 +561,17 @@ class Api:
 
     @route("POST", "/api/session/:id/agent")
     def switch_agent(self, key: str) -> None:
-        """Another agent from now on; its name is not checked."""
+        """Switch the agent; its name is not checked."""
         self.backend.publish("agent.selected", self._session(key), agent=self.body["agent"])
 
     @route("POST", "/api/session/:id/model")
     def switch_model(self, key: str) -> None:
-        """Another model from now on; its name is not checked."""
+        """Switch the model; its name is not checked."""
         self.backend.publish("model.selected", self._session(key), model=self.body["model"])
 
     @route("POST", "/api/session/:id/interrupt")
     def interrupt(self, key: str) -> Wire:
-        """Stop what runs."""
+        """Interrupt the running execution."""
         self._session(key)
         running = self.backend.running.get(key)
         if running is not None:
@@ -565,44 +580,44 @@ class Api:
 
     @route("POST", "/api/experimental/session/:id/wait")
     def wait(self, key: str) -> None:
-        """Answer when nobody works on a session."""
+        """Reply when the session is idle."""
         self._session(key)
         while (running := self.backend.running.get(key)) is not None:
             running.join(0.1)
 
     @route("PUT", "/api/session/:id/environment")
     def environment(self, key: str) -> None:
-        """Other variables for shell commands."""
+        """Set the variables for shell commands."""
         self._session(key).environment = dict(self.body["variables"])
 
     @route("GET", "/api/experimental/session/:id/instructions/entries")
     def instructions(self, key: str) -> Wire:
-        """What was added to the instructions."""
+        """List the added instructions."""
         entries = self._session(key).instructions
         return {"data": [{"key": k, "value": v} for k, v in entries.items()]}
 
     @route("PUT", "/api/experimental/session/:id/instructions/entries/:key")
     def put_instruction(self, key: str, name: str) -> None:
-        """Add to the instructions."""
+        """Add an instruction."""
         self._session(key).instructions[name] = self.body["value"]
 
     @route("DELETE", "/api/experimental/session/:id/instructions/entries/:key")
     def delete_instruction(self, key: str, name: str) -> None:
-        """Take from the instructions; also what isn't there."""
+        """Remove an instruction, if it exists."""
         self._session(key).instructions.pop(name, None)
 
     # -- messages and the inbox ----------------------------------------------------------------
 
     def _message(self, record: SessionRecord, message: str) -> Wire:
-        found = next((r for r in record.rows if r["id"] == message), None)
-        if found is None:
+        row = next((r for r in record.rows if r["id"] == message), None)
+        if row is None:
             raise Refused(404, "MessageNotFoundError", f"Message not found: {message}",
                           sessionID=record.id, messageID=message)  # fmt: skip
-        return found
+        return row
 
     @route("GET", "/api/session/:id/message")
     def messages(self, key: str) -> Wire:
-        """The messages of a session."""
+        """List the messages of a session."""
         by = self._filters()
         rows = [r for r in self._visible(self._session(key)) if by.get("type") in (None, r["type"])]
         return self._page(rows if by.get("order") == "asc" else rows[::-1], self._limit())
@@ -616,20 +631,20 @@ class Api:
 
     @route("GET", "/api/session/:id/message/:message")
     def message(self, key: str, message: str) -> Wire:
-        """One message."""
+        """Return a message."""
         return {"data": self._message(self._session(key), message)}
 
     @route("POST", "/api/session/:id/prompt")
     def prompt(self, key: str) -> Wire:
-        """Put a prompt into the inbox; the first of an id counts."""
-        record, told = self._session(key), ("text", "files", "agents", "skills", "metadata")
+        """Put a prompt into the inbox; a second one with the same id is ignored."""
+        record, fields = self._session(key), ("text", "files", "agents", "skills", "metadata")
         name = self.body.get("id") or self.backend.journal.ids.new("msg")
         if not re.match(r"^msg_", name):
             raise Refused(400, "InvalidRequestError", "Expected an id of a message", field="id")
         payload = {"text": self.body["text"]}
-        payload |= {k: self.body[k] for k in told if self.body.get(k) is not None}
+        payload |= {k: self.body[k] for k in fields if self.body.get(k) is not None}
         if "files" in payload:
-            payload["files"] = [_held(f) for f in payload["files"]]
+            payload["files"] = [_inline(f) for f in payload["files"]]
         with record.lock:
             if name not in record.items:
                 if any(name in other.items for other in self.backend.sessions.values()):
@@ -643,7 +658,7 @@ class Api:
 
     @route("POST", "/api/session/:id/command")
     def command(self, key: str) -> None:
-        """Run a command. The answer says nothing of what it admitted."""
+        """Run a command. The reply doesn't refer to the inputs it created."""
         record, name, text = self._session(key), self.body["name"], self.body["text"]
         command = self.world.commands.get(name)
         if command is None:
@@ -663,10 +678,8 @@ class Api:
     @route("POST", "/api/session/:id/compact")
     def compact(self, key: str) -> Wire:
         """Put a compaction into the inbox."""
-        record, name = (
-            self._session(key),
-            self.body.get("id") or self.backend.journal.ids.new("msg"),
-        )
+        record = self._session(key)
+        name = self.body.get("id") or self.backend.journal.ids.new("msg")
         delivery = self.body.get("delivery") or "steer"
         item = self.backend.enqueue(record, "compaction", {}, delivery, name)
         self.backend.wake(record)
@@ -674,13 +687,13 @@ class Api:
 
     @route("GET", "/api/session/:id/inbox")
     def inbox(self, key: str) -> Wire:
-        """What waits."""
+        """List the inbox."""
         record = self._session(key)
         return {"data": [receipt(record, name) for name in record.inbox]}
 
     @route("DELETE", "/api/session/:id/inbox/:item")
     def cancel(self, key: str, item: str) -> None:
-        """Take something out of the inbox; also what isn't there any more."""
+        """Remove an item from the inbox, if it is still there."""
         record = self._session(key)
         with record.lock:
             if item in record.inbox:
@@ -688,7 +701,7 @@ class Api:
 
     @route("PATCH", "/api/session/:id/inbox/:item")
     def deliver(self, key: str, item: str) -> None:
-        """Deliver something otherwise."""
+        """Change the delivery of an inbox item."""
         record, delivery = self._session(key), self.body["delivery"]
         if item not in record.inbox:
             raise Refused(409, "ConflictError", "It is delivered already", resource=item)
@@ -696,11 +709,11 @@ class Api:
         if delivery == "steer":
             self.backend.wake(record)
 
-    # -- what changed --------------------------------------------------------------------------
+    # -- changed files ---------------------------------------------------------------------------
 
     @route("GET", "/api/session/:id/diff")
     def diff(self, key: str) -> Wire:
-        """What changed from one prompt on to the next end of a turn, or to another message."""
+        """Return the changes from a prompt to the end of its turn."""
         record = self._session(key)
         rows = self._visible(record)
         start = self.query.get("from") or next((r["id"] for r in rows), None)
@@ -710,57 +723,57 @@ class Api:
         rows = rows[[r["id"] for r in rows].index(start) :]
         ends = [n for n, r in enumerate(rows) if r["type"] == "idle"]
         steps = [r for r in rows[: ends[0] if ends else None] if "snapshot" in r]
-        shots = [self.backend.snapshots[s] for r in steps for s in r["snapshot"].values()]
-        return {"data": changes_between(shots[0], shots[-1]) if shots else []}
+        snapshots = [self.backend.snapshots[s] for r in steps for s in r["snapshot"].values()]
+        return {"data": changes_between(snapshots[0], snapshots[-1]) if snapshots else []}
 
     @route("POST", "/api/session/:id/revert/stage")
     def revert(self, key: str) -> Wire:
-        """Hide a message and all after it; put the files back if asked to."""
+        """Hide a message and all later ones; restore the files if the body says so."""
         record, message = self._session(key), self.body["messageID"]
-        self._idle(record)
+        self._require_idle(record)
         self._message(record, message)
         rows = record.rows[[r["id"] for r in record.rows].index(message) :]
         before = next((r["snapshot"]["start"] for r in rows if "snapshot" in r), None)
         staged: Wire = {"messageID": message}
         if before is not None:
-            here = self.backend.snapshot(record.directory) or before
-            staged |= {"snapshot": here, "files": self._changed(before, here)}
+            current = self.backend.snapshot(record.directory) or before
+            staged |= {"snapshot": current, "files": self._changes(before, current)}
             if self.body.get("files"):
-                self._restore(record, here, before)
+                self._restore(record, current, before)
         record.info["revert"] = staged
         self.backend.publish("revert.staged", record, revert=staged)
         return {"data": staged}
 
-    def _changed(self, before: str, after: str) -> list[Wire]:
+    def _changes(self, before: str, after: str) -> list[Wire]:
         return changes_between(self.backend.snapshots[before], self.backend.snapshots[after])
 
-    def _restore(self, record: SessionRecord, there: str, target: str) -> None:
-        wanted = self.backend.snapshots[target]
-        for change in self._changed(there, target):
+    def _restore(self, record: SessionRecord, current: str, target: str) -> None:
+        texts = self.backend.snapshots[target]
+        for change in self._changes(current, target):
             path = Path(record.directory) / change["file"]
-            if change["file"] in wanted:
-                path.write_text(wanted[change["file"]], encoding="utf-8")
+            if change["file"] in texts:
+                path.write_text(texts[change["file"]], encoding="utf-8")
             else:
                 path.unlink(missing_ok=True)
 
     @route("DELETE", "/api/session/:id/revert")
     def unrevert(self, key: str) -> None:
-        """Show again what was hidden, and put the files back."""
+        """Show the hidden messages again, and restore the files."""
         record = self._session(key)
-        self._idle(record)
+        self._require_idle(record)
         staged = record.info.pop("revert", None)
         if staged is None:
             return
-        here = self.backend.snapshot(record.directory)
-        if here is not None and "snapshot" in staged:
-            self._restore(record, here, staged["snapshot"])
+        current = self.backend.snapshot(record.directory)
+        if current is not None and "snapshot" in staged:
+            self._restore(record, current, staged["snapshot"])
         self.backend.publish("revert.cleared", record)
 
     @route("POST", "/api/session/:id/revert/commit")
     def commit_revert(self, key: str) -> None:
-        """Drop what was hidden."""
+        """Delete the hidden messages."""
         record = self._session(key)
-        self._idle(record)
+        self._require_idle(record)
         self._commit_revert(record)
 
     def _commit_revert(self, record: SessionRecord) -> None:
@@ -769,28 +782,28 @@ class Api:
             del record.info["revert"]
             self.backend.publish("revert.committed", record, to=staged["messageID"])
 
-    # -- what waits for a person ---------------------------------------------------------------
+    # -- requests to a person --------------------------------------------------------------------
 
-    def _asked(self, waiting: Mapping[str, PendingRequest], session: str | None) -> list[Wire]:
-        here = self._here()
-        found = [a.wire for a in list(waiting.values())]
+    def _pending(self, requests: Mapping[str, PendingRequest], session: str | None) -> list[Wire]:
+        directory = self._request_directory()
+        wires = [request.wire for request in list(requests.values())]
         if session is not None:
-            return [w for w in found if w["sessionID"] == session]
-        return [w for w in found if self._session(w["sessionID"]).directory == here]
+            return [w for w in wires if w["sessionID"] == session]
+        return [w for w in wires if self._session(w["sessionID"]).directory == directory]
 
     @route("GET", "/api/permission/request")
     def permissions(self) -> Wire:
-        """Permissions that wait in a place."""
-        return self._located(self._asked(self.backend.permissions, None))
+        """List the pending permissions of a directory."""
+        return self._located(self._pending(self.backend.permissions, None))
 
     @route("GET", "/api/session/:id/permission")
     def session_permissions(self, key: str) -> Wire:
-        """Permissions that a session waits for."""
-        return {"data": self._asked(self.backend.permissions, self._session(key).id)}
+        """List the pending permissions of a session."""
+        return {"data": self._pending(self.backend.permissions, self._session(key).id)}
 
     @route("POST", "/api/session/:id/permission/:request/reply")
     def reply(self, key: str, request: str) -> None:
-        """Decide a permission."""
+        """Reply to a permission."""
         self._session(key)
         decision = self.body["decision"]
         with self.backend.lock:
@@ -802,7 +815,7 @@ class Api:
 
     @route("GET", "/api/permission/saved")
     def saved(self) -> Wire:
-        """What "always" saved."""
+        """List the rules that "always" saved."""
         project = self.query.get("projectID")
         listed = [
             {
@@ -819,26 +832,24 @@ class Api:
 
     @route("DELETE", "/api/permission/saved/:id")
     def unsave(self, key: str) -> None:
-        """Take an "always" back."""
+        """Delete a saved rule."""
         self.backend.saved[:] = [s for s in self.backend.saved if s.id != key]
 
     @route("GET", "/api/form")
     def forms(self) -> Wire:
-        """Forms that wait in a place."""
-        return self._located(self._asked(self.backend.forms, None))
+        """List the pending forms of a directory."""
+        return self._located(self._pending(self.backend.forms, None))
 
     @route("GET", "/api/session/:id/form")
     def session_forms(self, key: str) -> Wire:
-        """Forms that a session waits for."""
-        return {"data": self._asked(self.backend.forms, self._session(key).id)}
+        """List the pending forms of a session."""
+        return {"data": self._pending(self.backend.forms, self._session(key).id)}
 
     @route("POST", "/api/session/:id/form")
     def ask(self, key: str) -> Wire:
-        """A form of a client's own."""
-        record, name = (
-            self._session(key),
-            self.body.get("id") or self.backend.journal.ids.new("frm"),
-        )
+        """Create a form for a client."""
+        record = self._session(key)
+        name = self.body.get("id") or self.backend.journal.ids.new("frm")
         wire = {"id": name, "sessionID": record.id, "title": self.body["title"]}
         wire |= {"metadata": self.body.get("metadata") or {}, "fields": self.body["fields"]}
         self.backend.forms[name] = PendingRequest(wire)
@@ -847,49 +858,49 @@ class Api:
 
     @route("POST", "/api/session/:id/form/:form/reply")
     def answer(self, key: str, form: str) -> None:
-        """Fill in a form."""
-        asked, answer = self._form(form), self.body["answer"]
-        for complaint in _complaints(asked.wire["fields"], answer):
-            raise Refused(400, "FormInvalidAnswerError", complaint, id=form)
-        told = {"id": form, "sessionID": key, "answer": answer}
-        self._settle(key, form, "form.replied", told)
-        asked.answer = answer
-        asked.settled.set()
+        """Answer a form."""
+        request, answer = self._form(form), self.body["answer"]
+        for problem in _form_errors(request.wire["fields"], answer):
+            raise Refused(400, "FormInvalidAnswerError", problem, id=form)
+        data = {"id": form, "sessionID": key, "answer": answer}
+        self._settle(key, form, "form.replied", data)
+        request.answer = answer
+        request.settled.set()
 
     @route("DELETE", "/api/session/:id/form/:form")
     def dismiss(self, key: str, form: str) -> None:
         """Cancel a form."""
-        asked = self._form(form)
+        request = self._form(form)
         self._settle(key, form, "form.cancelled", {"id": form, "sessionID": key})
-        asked.cancelled, asked.message = True, self.query.get("message") or ""
-        asked.settled.set()
+        request.cancelled, request.message = True, self.query.get("message") or ""
+        request.settled.set()
 
     def _form(self, form: str) -> PendingRequest:
-        asked = self.backend.forms.get(form)
-        if asked is None:
+        request = self.backend.forms.get(form)
+        if request is None:
             raise Refused(404, "FormNotFoundError", f"Form not found: {form}", id=form)
-        return asked
+        return request
 
-    def _settle(self, key: str, form: str, kind: str, told: Wire) -> None:
+    def _settle(self, key: str, form: str, kind: str, data: Wire) -> None:
         del self.backend.forms[form]
-        self.backend.journal.publish(kind, told, self._session(key))
+        self.backend.journal.publish(kind, data, self._session(key))
 
     # -- shells --------------------------------------------------------------------------------
 
     @route("GET", "/api/shell/:id/output")
     def output(self, key: str) -> Wire:
-        """What a shell printed from a byte on."""
+        """Return a shell's output from a byte on."""
         shell = self.backend.shells.get(key)
         if shell is None:
             raise Refused(404, "ShellNotFoundError", f"Shell not found: {key}", id=key)
-        whole, start = shell.output.read_bytes(), int(self.query.get("cursor") or 0)
-        text = whole[start:].decode("utf-8", "ignore")
-        told = {"output": text, "cursor": start + len(text.encode()), "size": len(whole)}
-        return self._located(told | {"truncated": False})
+        content, start = shell.output.read_bytes(), int(self.query.get("cursor") or 0)
+        text = content[start:].decode("utf-8", "ignore")
+        data = {"output": text, "cursor": start + len(text.encode()), "size": len(content)}
+        return self._located(data | {"truncated": False})
 
     @route("POST", "/api/session/:id/shell")
     def run_shell(self, key: str) -> None:
-        """A command of a person's own."""
+        """Run a shell command of a person."""
         record = self._session(key)
         shell = start_shell(self.backend, record, self.body["command"], background=True)
         self.backend.publish("shell.started", record, shell=shell.info)
@@ -903,40 +914,40 @@ class Api:
         self.backend.publish("shell.ended", record, shell=shell.info, output=output)
 
 
-def _held(file: Wire) -> Wire:
-    """An attached file as the server keeps it: its bytes, whatever its address was."""
+def _inline(file: Wire) -> Wire:
+    """Return an attached file as the server stores it: with its content, without its address."""
     head, _, content = file["uri"].partition(",")
     if not head.startswith("data:"):
         raise Refused(400, "InvalidRequestError", "The file can't be read", field="files")
     mime = head.removeprefix("data:").removesuffix(";base64")
-    named = {"name": file["name"]} if file.get("name") else {}
-    return {"data": content, "mime": mime, "source": {"type": "inline"}, **named}
+    name = {"name": file["name"]} if file.get("name") else {}
+    return {"data": content, "mime": mime, "source": {"type": "inline"}, **name}
 
 
-def _fits(info: Wire, by: Mapping[str, str]) -> bool:
-    wanted = {
+def _matches(info: Wire, filters: Mapping[str, str]) -> bool:
+    values = {
         "directory": info["location"]["directory"],
         "project": info["projectID"],
         "parentID": info.get("parentID") or "null",
     }
     archived = "archived" in info["time"]
     return (
-        all(by[k] == v for k, v in wanted.items() if k in by)
-        and by.get("search", "").casefold() in (info.get("title") or "").casefold()
-        and archived == (by.get("archived") == "true")
+        all(filters[k] == v for k, v in values.items() if k in filters)
+        and filters.get("search", "").casefold() in (info.get("title") or "").casefold()
+        and archived == (filters.get("archived") == "true")
     )
 
 
 def _model(provider: str, key: str) -> Wire:
     prices = dict.fromkeys(PRICES, 0.0) if key == "small" else PRICES
     cache = {"read": prices["cache_read"], "write": prices["cache_write"]}
-    takes = ["text"] if key == "small" else ["text", "image"]
+    inputs = ["text"] if key == "small" else ["text", "image"]
     return {
         "id": key,
         "modelID": key,
         "providerID": provider,
         "name": key.title(),
-        "capabilities": {"tools": True, "input": takes, "output": ["text"]},
+        "capabilities": {"tools": True, "input": inputs, "output": ["text"]},
         "variants": [{"id": v} for v in ("low", "medium", "high")] if key == "scripted" else [],
         "time": {},
         "cost": [{"input": prices["input"], "output": prices["output"], "cache": cache}],
@@ -948,19 +959,19 @@ def _model(provider: str, key: str) -> Wire:
 
 def _agent(name: str) -> Wire:
     mode, description, rules = AGENTS[name]
-    listed = [{"action": r.action, "resource": r.resource, "effect": r.effect} for r in rules]
-    told = {"id": name, "name": name.title(), "description": description, "mode": mode}
-    return told | {"request": {}, "hidden": False, "permissions": listed}
+    permissions = [{"action": r.action, "resource": r.resource, "effect": r.effect} for r in rules]
+    agent = {"id": name, "name": name.title(), "description": description, "mode": mode}
+    return agent | {"request": {}, "hidden": False, "permissions": permissions}
 
 
-def _complaints(fields: list[Wire], answer: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with the answers to a form."""
-    known = {f["key"]: f for f in fields}
-    yield from (f"Unknown form field: {key}" for key in answer if key not in known)
-    for key, field in known.items():
+def _form_errors(fields: list[Wire], answer: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the problems of the answers to a form."""
+    fields_by_key = {f["key"]: f for f in fields}
+    yield from (f"Unknown form field: {key}" for key in answer if key not in fields_by_key)
+    for key, field in fields_by_key.items():
         value, title = answer.get(key), field.get("title") or key
         if value is None:
-            if field.get("required") and _counts(field, answer):
+            if field.get("required") and _applies(field, answer):
                 yield f"{title} is required"
             continue
         kinds = {"multiselect": list, "boolean": bool, "integer": int, "number": int | float}
@@ -974,13 +985,13 @@ def _complaints(fields: list[Wire], answer: Mapping[str, Any]) -> Iterator[str]:
         yield from _bounds(title, field, value)
 
 
-def _counts(field: Wire, answer: Mapping[str, Any]) -> bool:
-    """Whether a field is asked, by what was said to others."""
+def _applies(field: Wire, answer: Mapping[str, Any]) -> bool:
+    """Return whether the conditions of a field hold, given the answers to other fields."""
 
     def holds(condition: Wire) -> bool:
-        said = answer.get(condition["key"])
-        is_so = condition["value"] in (said if isinstance(said, list) else [said])
-        return is_so if condition["op"] == "eq" else not is_so
+        value = answer.get(condition["key"])
+        equal = condition["value"] in (value if isinstance(value, list) else [value])
+        return equal if condition["op"] == "eq" else not equal
 
     return all(map(holds, field.get("when") or ()))
 
