@@ -1,28 +1,120 @@
-"""Work with OpenCode coding agents from a notebook.
+"""Work with OpenCode coding agents, from a notebook or from plain Python.
 
-In IPython or Jupyter, `%load_ext opencode_magics` brings the magics. From plain Python,
-`connect()` gives a `Client`.
+In IPython or Jupyter, `%load_ext opencode_magics` adds the magics; `%oc_help` lists them. In plain
+Python, `connect` opens a client, and `ask` sends a prompt and returns its turn::
+
+    import opencode_magics as oc
+
+    client = oc.connect()
+    turn = oc.ask(client, "Explain greet.py", title="A first look")
+    print(turn.text, turn.cost)
+
+By default an agent is allowed nothing that needs a permission. Say what it may do::
+
+    def decide(permission: oc.Permission):
+        return "once" if permission.action == "edit" else ("reject", "Only edit files, please.")
+
+    turn = oc.ask(client, "Fix the bug in greet.py", on_permission=decide)
+
+The names in `__all__` are the public interface. Every other module and name is internal and may
+change at any time.
 """
 
 from __future__ import annotations
 
+import importlib
+import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+
+from .errors import (
+    AnswerNeeded,
+    AuthenticationError,
+    CostLimitError,
+    InvalidAnswer,
+    MissingPackageError,
+    NotFoundError,
+    OpenCodeError,
+    RecordingError,
+    ServerConnectionError,
+    ServerStartError,
+    SessionBusyError,
+    StatusError,
+    StreamError,
+    TurnError,
+    TurnInterrupted,
+    UnfitAnswer,
+    UnknownNameError,
+    UnsupportedOperation,
+    UnsupportedServerError,
+)
 
 if TYPE_CHECKING:
     import os
     from pathlib import Path
 
+    from . import history
     from .client.client import Client
+    from .core.limits import Limits
+    from .core.model import Attachment, Permission, Question, Session
     from .core.turn import Turn
+    from .dialects.base import Delivery
+    from .prompts.answering import PermissionCallback, PermissionPolicy, QuestionCallback
+    from .recording.format import Recording
 
 __all__ = [
+    "AnswerNeeded",
+    "AuthenticationError",
     "Client",
+    "CostLimitError",
+    "InvalidAnswer",
+    "Limits",
+    "MissingPackageError",
+    "NotFoundError",
+    "OpenCodeError",
+    "Permission",
+    "Question",
+    "Recording",
+    "RecordingError",
+    "ServerConnectionError",
+    "ServerStartError",
+    "Session",
+    "SessionBusyError",
+    "StatusError",
+    "StreamError",
+    "Turn",
+    "TurnError",
+    "TurnInterrupted",
+    "UnfitAnswer",
+    "UnknownNameError",
+    "UnsupportedOperation",
+    "UnsupportedServerError",
+    "__version__",
+    "ask",
     "connect",
+    "follow",
+    "history",
+    "load",
     "load_ipython_extension",
+    "replay",
     "save",
     "unload_ipython_extension",
 ]
 __version__ = "0.2.0"
+
+# Imported when they are first used, so that importing the package costs little.
+_LAZY = {
+    "Client": "client.client",
+    "Limits": "core.limits",
+    "Permission": "core.model",
+    "Question": "core.model",
+    "Recording": "recording.format",
+    "Session": "core.model",
+    "Turn": "core.turn",
+}
+
+
+# -- prompts ---------------------------------------------------------------------------------------
 
 
 def connect(
@@ -47,13 +139,171 @@ def connect(
     return connect_to(url, directory=directory, password=password)
 
 
+def ask(
+    client: Client,
+    text: str,
+    *,
+    session: Session | str | None = None,
+    title: str | None = None,
+    directory: str | None = None,
+    model: str | None = None,
+    agent: str | None = None,
+    variant: str | None = None,
+    files: Sequence[str | os.PathLike[str] | Attachment] = (),
+    schema: Any = None,
+    retries: int = 2,
+    limits: Limits | None = None,
+    delivery: Delivery | None = None,
+    once: bool = False,
+    timeout: float | None = None,
+    on_permission: PermissionPolicy | PermissionCallback = "reject",
+    on_question: QuestionCallback | None = None,
+    on_update: Callable[[Turn], object] | None = None,
+) -> Turn:
+    """Send a prompt, wait for the end of its turn, and return the turn.
+
+    The prompt is sent once. What the agent asks on the way is answered by `on_permission` and
+    `on_question`, which are called in this thread while the agent waits. If one of the functions
+    raises an exception, the turn is stopped on the server and the exception is passed on.
+    Interrupting (Ctrl-C) stops the turn on the server, too, and raises `TurnInterrupted`.
+
+    Args:
+        client: The server, from `connect`.
+        text: The prompt, sent exactly as it is.
+        session: An existing session, or its id, the beginning of its id, or its title. None makes
+            a new session.
+        title: Title of the new session.
+        directory: Directory of the new session; None is the client's.
+        model: `provider/model`; None is the session's own.
+        agent: Who answers, such as "build" or "plan"; None is the session's own.
+        variant: Variant of the model, such as "high".
+        files: Paths of files to attach: text, images, PDF.
+        schema: What the answer has to look like: a JSON Schema, a dataclass, or an example. The
+            answer is then in `turn.value`: an instance of the dataclass, a dict, or a DataFrame
+            for an array of objects.
+        retries: With a schema: how often to ask again for an answer that fits.
+        limits: What stops the turn; None is the guard against loops alone.
+        delivery: How to prompt a session that works on another prompt: "queue" after that turn, or
+            "steer" into it at its next step (2.x). None raises `SessionBusyError` then.
+        once: If this very prompt was answered before, return that turn and send nothing.
+        timeout: Seconds after which to return while the turn goes on; its outcome is "running".
+        on_permission: "reject", "once" (allow each permission once) or "error" (stop the turn and
+            raise `AnswerNeeded`); or a function that takes a `Permission` and returns "once",
+            "always", "reject", or a pair of "reject" and a message, with which the agent goes on.
+        on_question: A function that takes a `Question` and returns an answer for each of its
+            items: a label or free text, or a list of these. Returning None dismisses the question,
+            which stops the turn. Without a function every question is dismissed.
+        on_update: A function that takes each new state of the turn.
+
+    Returns:
+        The turn. Its outcome is "succeeded", "rejected" (a permission or question was), "aborted",
+        or "running" after a timeout.
+
+    Raises:
+        TurnError: The turn failed, was cut off or passed a limit; `.turn` has what was received.
+        UnfitAnswer: No answer fits the schema; `.turns` has all turns.
+        TurnInterrupted: The call was interrupted; `.turn` is the turn as it was stopped.
+        AnswerNeeded: A permission came up, and `on_permission` is "error".
+        InvalidAnswer: A function returned something that is no answer; the turn was stopped.
+        UnknownNameError: No such session, model, agent or variant; nothing was sent.
+        SessionBusyError: The session works on another prompt; nothing was sent.
+        CostLimitError: What may be spent is spent; nothing was sent.
+        OpenCodeError: Any other failure; `.resend` says whether the prompt can be sent again.
+        ValueError: The arguments contradict each other.
+
+    Example::
+
+        review = {"file": "greet.py", "bugs": ["what is wrong"]}
+        turn = opencode_magics.ask(client, "Review greet.py", schema=review, agent="plan")
+        turn.value["bugs"]
+    """
+    from .core.limits import Limits
+    from .core.model import Attachment
+    from .prompts import ask as asking
+    from .prompts import schema as schemas
+    from .prompts.answering import Callbacks
+    from .prompts.files import attachment
+    from .prompts.runner import callback_runner
+
+    if not text.strip():
+        raise ValueError("The prompt is empty.")
+    request = asking.PromptRequest(
+        text,
+        session=session,
+        title=title,
+        directory=directory,
+        model=model,
+        agent=agent,
+        variant=variant,
+        files=tuple(f if isinstance(f, Attachment) else attachment(f) for f in files),
+        schema=None if schema is None else schemas.schema_from(schema),
+        retries=retries,
+        limits=limits or Limits(),
+        delivery=delivery,
+        once=once,
+    )
+    runner = callback_runner(Callbacks(on_permission, on_question), on_update, timeout)
+    return asking.ask(client, request, runner)
+
+
+def follow(
+    client: Client,
+    session: Session | str,
+    *,
+    limits: Limits | None = None,
+    timeout: float | None = None,
+    on_permission: PermissionPolicy | PermissionCallback = "reject",
+    on_question: QuestionCallback | None = None,
+    on_update: Callable[[Turn], object] | None = None,
+) -> Turn:
+    """Follow the turn that a session works on, as if `ask` had sent its prompt here.
+
+    For turns that were started elsewhere, or left by a timeout. The last turn of a session that is
+    idle is read and returned.
+
+    Args:
+        client: The server, from `connect`.
+        session: The session, or its id, the beginning of its id, or its title.
+        limits: What stops the turn. What the session cost before is not counted.
+        timeout: As for `ask`.
+        on_permission: As for `ask`.
+        on_question: As for `ask`.
+        on_update: As for `ask`.
+
+    Returns:
+        The turn, as from `ask`.
+
+    Raises:
+        TurnError: The turn failed, was cut off or passed a limit; `.turn` has what was received.
+        TurnInterrupted: The call was interrupted, and the turn was stopped.
+        UnknownNameError: No such session, or it never got a prompt.
+        OpenCodeError: Any other failure, as for `ask`.
+
+    Example::
+
+        turn = opencode_magics.follow(client, "Fix the login page", on_update=print)
+    """
+    from .prompts.answering import Callbacks
+    from .prompts.ask import named_session
+    from .prompts.runner import callback_runner, raise_for_outcome
+    from .sessions.run import attach
+
+    runner = callback_runner(Callbacks(on_permission, on_question), on_update, timeout)
+    turn = runner(attach(client, named_session(client, session), limits))
+    raise_for_outcome(turn)
+    return turn
+
+
+# -- recordings ------------------------------------------------------------------------------------
+
+
 def save(
     turn: Turn, path: str | os.PathLike[str], *, raw: bool = False, append: bool = False
 ) -> Path:
-    """Keep a turn in a file, to play it again with `%oc_replay`.
+    """Keep a turn in a file, to play it again with `replay` or `%oc_replay`.
 
     Args:
-        turn: A turn that this process followed: from `%oc_turn`, `-o`, or a `Run`.
+        turn: A turn that this process followed: from `ask`, `follow`, `%oc_turn` or `-o`.
         path: The file; one that holds recordings is replaced, any other is left alone.
         raw: Keep secrets, the home directory and the user's name as they are.
         append: Keep what is in the file, and add the turn to it.
@@ -74,23 +324,87 @@ def save(
     return save(turn, path, raw=raw, append=append)
 
 
+def load(path: str | os.PathLike[str]) -> tuple[Recording, ...]:
+    """Read the recorded turns of a file, in the order in which they ended.
+
+    Raises:
+        RecordingError: There is no such file, it is no recording, or one of another version.
+
+    Example::
+
+        [recording.text for recording in opencode_magics.load("lesson.jsonl")]
+    """
+    from .recording.files import load
+
+    return load(path)
+
+
+def replay(
+    recording: Recording | str | os.PathLike[str],
+    *,
+    speed: float = math.inf,
+    on_update: Callable[[Turn], object] | None = None,
+) -> Turn:
+    """Play a recorded turn again, without a server, and return it.
+
+    Args:
+        recording: A recording from `load`, or the path of a file with a single one.
+        speed: How many times as fast as it was; by default it is played at once.
+        on_update: A function that takes each new state of the turn.
+
+    Returns:
+        The turn as it was; `turn.replayed` says what it is a replay of. A turn that failed is
+        returned like any other.
+
+    Raises:
+        RecordingError: The recording can't be read or played, or the file has several.
+        ValueError: The speed is not above 0.
+
+    Example::
+
+        turn = opencode_magics.replay("lesson.jsonl", speed=4, on_update=print)
+    """
+    from .recording.files import single
+    from .recording.format import Recording
+    from .sessions.replay import Replay
+
+    if not speed > 0:
+        raise ValueError(f"speed takes a number above 0, not {speed!r}")
+    run = Replay(recording if isinstance(recording, Recording) else single(recording), speed)
+    last: Turn | None = None
+    for turn in run:
+        if on_update is not None and turn is not last:
+            on_update(turn)
+        last = turn
+    return run.turn
+
+
+# -- IPython ---------------------------------------------------------------------------------------
+
+
 def load_ipython_extension(shell: Any) -> None:
-    """Called by `%load_ext opencode_magics`."""
+    """Add the magics to an IPython shell; called by `%load_ext opencode_magics`."""
     from .magics import load
 
     load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """Called by `%unload_ext opencode_magics`."""
+    """Remove the magics from an IPython shell; called by `%unload_ext opencode_magics`."""
     from .magics import unload
 
     unload(shell)
 
 
-def __getattr__(name: str) -> Any:
-    if name == "Client":
-        from .client.client import Client
+if not TYPE_CHECKING:  # else a type checker would accept any name
 
-        return Client
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name == "history":
+            return importlib.import_module(".history", __name__)
+        if name in _LAZY:
+            return getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

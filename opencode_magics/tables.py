@@ -1,6 +1,6 @@
-"""What a server offers and how its sessions stand, as DataFrames.
+"""DataFrames of a server's catalog and of its sessions' states.
 
-Columns and dtypes are the same whatever the data; unknown is NA.
+Columns and dtypes don't depend on the data; unknown values are NA.
 """
 
 from __future__ import annotations
@@ -43,69 +43,69 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# -- what a server offers --
+# -- catalog --
 
 
 def models(values: Iterable[Model]) -> pd.DataFrame:
-    """Models as a frame, one row each."""
+    """Return a frame of models, one row each."""
     return frame_from_rows(_MODEL, values)
 
 
 def agents(values: Iterable[Agent]) -> pd.DataFrame:
-    """Agents as a frame, one row each."""
+    """Return a frame of agents, one row each."""
     return frame_from_rows(_AGENT, values)
 
 
 def requests(values: Iterable[tuple[Permission | Question, Session]]) -> pd.DataFrame:
-    """Permissions and questions that wait, one row each."""
+    """Return a frame of pending permissions and questions, one row each."""
     return frame_from_rows(_REQUEST, values)
 
 
 def commands(values: Iterable[Command]) -> pd.DataFrame:
-    """Commands, one row each: command, description, agent and model (their own, else NA)."""
+    """Return a frame of commands: command, description, and their own agent and model, if any."""
     return frame_from_rows(_COMMAND, values)
 
 
 def skills(values: Iterable[Skill]) -> pd.DataFrame:
-    """Skills, one row each: skill (its id), name, description, path."""
+    """Return a frame of skills: skill (the id), name, description, path."""
     return frame_from_rows(_SKILL, values)
 
 
 def mcp(values: Iterable[McpServer]) -> pd.DataFrame:
-    """MCP servers, one row each: server, status, error."""
+    """Return a frame of MCP servers: server, status, error."""
     return frame_from_rows(_MCP, values)
 
 
 def integrations(values: Iterable[Integration]) -> pd.DataFrame:
-    """Integrations, one row each: integration, name, methods and connections (listed)."""
+    """Return a frame of integrations: integration (the id), name, methods, connections."""
     return frame_from_rows(_INTEGRATION, values)
 
 
 def inbox(values: Iterable[InboxItem]) -> pd.DataFrame:
-    """What waits in an inbox, one row each: id, kind, delivery, text, created (UTC, ms)."""
+    """Return a frame of inbox items: id, kind, delivery, text, created (UTC, ms)."""
     return frame_from_rows(_INBOX, values)
 
 
 def rules(values: Iterable[tuple[str, Rule, str]]) -> pd.DataFrame:
-    """Permission rules in the order in which they count, the last that matches wins.
+    """Return a frame of permission rules in order of evaluation; the last match wins.
 
     Returns:
-        Columns origin (agent, session, saved), effect, action, resource, and id (of a saved rule).
+        Columns origin (agent, session, saved), effect, action, resource, and id (saved rules only).
     """
     return frame_from_rows(_RULE, values)
 
 
-def _asks(request: Permission | Question) -> str:
+def _request_text(request: Permission | Question) -> str:
     if isinstance(request, Permission):
         return request.subject
     return " / ".join(item.question for item in request.items)
 
 
-def _options(request: Permission | Question) -> str | None:
+def _option_labels(request: Permission | Question) -> str | None:
     if isinstance(request, Permission):
         return None
-    offered = (", ".join(o.label for o in item.options) for item in request.items)
-    return " / ".join(offered)
+    labels = (", ".join(o.label for o in item.options) for item in request.items)
+    return " / ".join(labels)
 
 
 _MODEL: Columns = {
@@ -141,13 +141,13 @@ _REQUEST: Columns = {
     "action": Column(
         CATEGORY, lambda r: getattr(r[0], "action", None), "Requested action: bash, edit, ..."
     ),
-    "asks": Column(TEXT, lambda r: _asks(r[0]), "The command, the files or the question."),
+    "asks": Column(TEXT, lambda r: _request_text(r[0]), "The command, the files or the question."),
     "always": Column(
         TEXT,
         lambda r: ", ".join(getattr(r[0], "always", ())) or None,
         'What "always" would allow.',
     ),
-    "options": Column(TEXT, lambda r: _options(r[0]), "Options of a question."),
+    "options": Column(TEXT, lambda r: _option_labels(r[0]), "Options of a question."),
 }
 
 _COMMAND: Columns = {
@@ -200,49 +200,49 @@ _RULE: Columns = {
 }
 
 
-# -- how sessions stand --
+# -- session states --
 
 
 def session_states(values: Iterable[SessionState]) -> pd.DataFrame:
-    """How sessions stand, one row each, in the order given."""
+    """Return a frame of session states, one row each, in order."""
     return frame_from_rows(STATUS, values)
 
 
 def end_results(values: Iterable[EndResult]) -> pd.DataFrame:
-    """What came of ending sessions, one row each, in the order given."""
+    """Return a frame of the results of ending sessions, one row each, in order."""
     return frame_from_rows(ENDED, values)
 
 
 def recoverable(values: Iterable[tuple[Invocation, Session, bool]]) -> pd.DataFrame:
-    """Commands that can be recovered, one row each, in the order given."""
+    """Return a frame of recoverable commands, one row each, in order."""
     return frame_from_rows(SENT_COMMANDS, values)
 
 
 def children(top: Session, values: Iterable[SessionState]) -> pd.DataFrame:
-    """Subagents' sessions below one, one row each, parents before their children."""
+    """Return a frame of the subagents' sessions below `top`, parents before their children."""
     depths = {top.id: 0}
     rows = []
-    for standing in values:
-        depth = depths.get(standing.session.parent or "", 0) + 1
-        depths[standing.session.id] = depth
-        rows.append(ChildRow(standing, depth))
+    for state in values:
+        depth = depths.get(state.session.parent or "", 0) + 1
+        depths[state.session.id] = depth
+        rows.append(ChildRow(state, depth))
     return frame_from_rows(CHILDREN, rows)
 
 
 def todos(values: Iterable[Todo]) -> pd.DataFrame:
-    """What an agent wants to do, one row each, in its order."""
+    """Return a frame of an agent's to-do list, one row per item, in order."""
     return frame_from_rows(TODOS, values)
 
 
 def events(values: Iterable[FeedRow]) -> pd.DataFrame:
-    """What was heard, one row each, in the order in which it came."""
+    """Return a frame of events, one row each, in order of arrival."""
     return frame_from_rows(EVENTS, values)
 
 
 class ChildRow(NamedTuple):
-    """A subagent's session, and how many steps it is below the session that was asked for."""
+    """The state of a subagent's session, and its depth below the top session."""
 
-    standing: SessionState
+    state: SessionState
     depth: int
 
 
@@ -307,10 +307,10 @@ SENT_COMMANDS: Columns = {
 }
 
 CHILDREN: Columns = {
-    "session": Column(TEXT, lambda c: c.standing.session.id, "Id of the subagent's session."),
+    "session": Column(TEXT, lambda c: c.state.session.id, "Id of the subagent's session."),
     "tree": Column(
         TEXT,
-        lambda c: f"{'   ' * (c.depth - 1)}└─ {c.standing.session.title}",
+        lambda c: f"{'   ' * (c.depth - 1)}└─ {c.state.session.title}",
         "Title, indented by depth.",
     ),
     "depth": Column(
@@ -318,13 +318,11 @@ CHILDREN: Columns = {
         lambda c: c.depth,
         "1 for a direct subagent, 2 for a subagent of that one, and so on.",
     ),
-    "parent": Column(TEXT, lambda c: c.standing.session.parent, "Parent session."),
-    "state": Column(
-        CATEGORY, lambda c: c.standing.state, "State of the session, as in `%oc_status`."
-    ),
-    "agent": Column(CATEGORY, lambda c: c.standing.session.agent, "Agent of the session."),
-    "created": Column(TIME, lambda c: c.standing.session.created, "Time of creation."),
-    "cost": Column(NUMBER, lambda c: _cost(c.standing.session), "USD, as stored by the server."),
+    "parent": Column(TEXT, lambda c: c.state.session.parent, "Parent session."),
+    "state": Column(CATEGORY, lambda c: c.state.state, "State of the session, as in `%oc_status`."),
+    "agent": Column(CATEGORY, lambda c: c.state.session.agent, "Agent of the session."),
+    "created": Column(TIME, lambda c: c.state.session.created, "Time of creation."),
+    "cost": Column(NUMBER, lambda c: _cost(c.state.session), "USD, as stored by the server."),
 }
 
 TODOS: Columns = {
@@ -344,7 +342,7 @@ EVENTS: Columns = {
 }
 
 
-# Which magic's frame has which columns.
+# The columns of each magic's frame.
 FRAMES: Mapping[str, Columns] = {
     "%oc_models": _MODEL,
     "%oc_agents": _AGENT,

@@ -279,6 +279,14 @@ def test_the_lesson_for_teachers_matches_its_stored_output(opencode: Path, tmp_p
     assert any("The turn was stopped: cost $0.029 passed max_cost $0.01." in x for x in lines)
 
 
+def test_the_lesson_about_plain_python_says_what_its_stored_copy_says(
+    opencode: Path, tmp_path: Path
+) -> None:
+    lines = run_again(run_lessons.PYTHON, opencode, tmp_path)
+    assert ["'rejected'"] in lines
+    assert ["edit: greet.py", "bash: python3 test_greet.py"] in [cell[:2] for cell in lines]
+
+
 @pytest.mark.parametrize("path", run_lessons.LESSONS, ids=lambda path: path.stem)
 def test_a_lesson_can_be_read_as_it_is_stored(path: Path) -> None:
     """For code hosts: executed in order, pictures as PNG, no stderr, no widgets, no secrets."""

@@ -1,8 +1,8 @@
-"""Column definitions, and the one place where DataFrames are built from them.
+"""Column definitions, and the code that builds every DataFrame of this package from them.
 
-A column has a dtype, a function that reads its value from a row, and a description. Rows are
-converted to lists column by column (`lists_from_rows`), so that the rows of a long history can be
-freed early. pandas is imported when the first frame is built.
+A column has a dtype, a function that reads its value from a row, and a description, which
+docstrings and notebooks/columns.md repeat. `lists_from_rows` turns rows into one list per column,
+so that a long history needs no memory for rows. pandas is imported when the first frame is built.
 """
 
 from __future__ import annotations
@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 
 
 class Column(NamedTuple):
-    """A column: dtype, function that reads it from a row, description (with unit and source).
+    """A column of a frame.
 
-    `long` marks a column of long texts, which are packed while more rows are read.
+    Attributes:
+        dtype: One of the dtypes below.
+        read: Reads the value from a row.
+        about: Description with unit and source.
+        long: Whether the texts are long enough to pack them while other sessions are being read.
     """
 
     dtype: str
@@ -28,7 +32,7 @@ class Column(NamedTuple):
 
 
 Columns = Mapping[str, Column]
-ColumnLists = dict[str, Any]  # column name: a list, or `PackedTexts`
+ColumnLists = dict[str, Any]  # a list or `PackedTexts` per column name
 
 TIME = "datetime64[ms, UTC]"
 DAY = "datetime64[ms]"
@@ -44,13 +48,13 @@ OBJECT = "object"
 
 
 def lists_from_rows(columns: Columns, rows: Iterable[Any]) -> ColumnLists:
-    """Return the values of rows, column by column."""
+    """Return a list of values per column."""
     rows = list(rows)
     return {name: [column.read(row) for row in rows] for name, column in columns.items()}
 
 
 class PackedTexts:
-    """A growing column of texts in pandas' own storage, so that no text is in memory twice."""
+    """A growing text column in pandas' own storage, so that no text is in memory twice."""
 
     def __init__(self) -> None:
         self._packed: list[pd.Series] = []
@@ -59,11 +63,11 @@ class PackedTexts:
     def extend(self, values: Iterable[str | None]) -> None:
         """Append texts."""
         self._new.extend(values)
-        if len(self._new) > _PACK_SIZE:
+        if len(self._new) > _PACK_AFTER:
             self._pack()
 
     def cut(self, rows: int) -> None:
-        """Truncate to the first `rows` texts."""
+        """Keep only the first `rows` texts."""
         self._pack()
         self._packed = [self.series().iloc[:rows]]
 
@@ -82,27 +86,27 @@ class PackedTexts:
         import pandas as pd
 
         packed = pd.Series(self._new, dtype=TEXT)
-        # One statement, so that no interrupt can come between the two assignments.
+        # One assignment, so that an interrupt can't separate the two.
         self._packed, self._new = [*self._packed, packed], []
 
 
-_PACK_SIZE = 2_000
+_PACK_AFTER = 2_000  # texts
 
 
 def empty_lists(columns: Columns) -> ColumnLists:
-    """Return empty columns, to be extended."""
+    """Return empty columns that can be extended."""
     return {name: PackedTexts() if column.long else [] for name, column in columns.items()}
 
 
 def frame_from_lists(columns: Columns, lists: ColumnLists) -> pd.DataFrame:
-    """Build a frame from column lists; empties `lists` as it goes to save memory."""
+    """Build a frame; `lists` is emptied meanwhile, so that no column is in memory twice."""
     import pandas as pd
 
     return pd.DataFrame({n: _array(c.dtype, lists.pop(n)) for n, c in columns.items()}, copy=False)
 
 
 def frame_from_rows(columns: Columns, rows: Iterable[Any]) -> pd.DataFrame:
-    """Build a frame with one row per value, in the same order."""
+    """Build a frame with one row per item, in order."""
     return frame_from_lists(columns, lists_from_rows(columns, rows))
 
 
@@ -126,26 +130,26 @@ def _array(dtype: str, values: Any) -> Any:
             names = [v for v in dict.fromkeys(values) if v is not None]
             code = {None: -1} | {name: n for n, name in enumerate(names)}
             codes = np.fromiter(map(code.__getitem__, values), np.int32, len(values))
-            # Categories are strings even if the column is empty.
+            # Categories have a string dtype even if there are none.
             return pd.Categorical.from_codes(codes, pd.Index(names, dtype=TEXT))
         case "object":
-            return pd.Series(values, dtype=dtype)  # pd.array would read dicts as columns
+            return pd.Series(values, dtype=dtype)  # pandas would read an array of dicts as columns
         case _:
             return pd.array(values, dtype=dtype)
 
 
 def _integers(values: Sequence[int | None]) -> tuple[Any, Any]:
-    """Return integers as an array and the mask of missing ones; beyond 64 bits is missing."""
+    """Return an int64 array and a mask of missing values; what int64 can't hold is missing."""
     import numpy as np
 
     with suppress(OverflowError):
-        floats = np.array(values, dtype=np.float64)  # fast, and None becomes NaN
+        floats = np.array(values, dtype=np.float64)  # fastest conversion of None, to NaN
         missing = np.isnan(floats)
-        if np.abs(floats[~missing]).max(initial=0) < 2**53:  # exact below this
+        if np.abs(floats[~missing]).max(initial=0) < 2**53:  # floats are exact below this
             floats[missing] = 0
             return floats.astype(np.int64), missing
-    integers = [None if v is None or abs(v) >= 2**63 else v for v in values]
+    in_range = [None if v is None or abs(v) >= 2**63 else v for v in values]
     return (
-        np.array([v or 0 for v in integers], dtype=np.int64),
-        np.array([v is None for v in integers], dtype=bool),
+        np.array([v or 0 for v in in_range], dtype=np.int64),
+        np.array([v is None for v in in_range], dtype=bool),
     )

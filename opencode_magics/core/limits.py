@@ -55,6 +55,34 @@ class Limits:
     session: float | None = None
     loop_guard: bool = True
 
+    @classmethod
+    def of(
+        cls,
+        max_cost: float | None = None,
+        max_session_cost: float | None = None,
+        *,
+        loop_guard: bool = True,
+    ) -> Limits:
+        """Return limits in USD; None is no limit.
+
+        Args:
+            max_cost: What the turn may cost, subagents included.
+            max_session_cost: What its session may cost in all, subagents included.
+            loop_guard: Stop a model that answers six times alike within ten seconds.
+
+        Raises:
+            ValueError: A cost is below 0, or not a number.
+
+        Example::
+
+            turn = opencode_magics.ask(client, "Fix the bug", limits=Limits.of(max_cost=0.50))
+        """
+        for name, most in (("max_cost", max_cost), ("max_session_cost", max_session_cost)):
+            if most is not None and not most >= 0:  # NaN would be no ceiling
+                raise ValueError(f"{name} takes USD, a number from 0 on, not {most!r}")
+        ceilings = () if max_cost is None else (Ceiling("max_cost", max_cost),)
+        return cls(ceilings, max_session_cost, loop_guard)
+
     def after(self, cost: float | None) -> Limits:
         """Return the limits after another `cost` USD was spent."""
         more = cost or 0.0

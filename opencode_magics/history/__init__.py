@@ -1,7 +1,7 @@
-"""What agents did and what it cost, as pandas DataFrames.
+"""Histories of sessions as pandas DataFrames: messages, tool calls, tokens and cost.
 
-Columns and dtypes are the same whatever the data: nullable counts, times with a zone, `NA` where
-nothing is known. `chart`, `context` and `timeline` draw them, `export` writes them to files.
+Columns and dtypes don't depend on the data: nullable counts, times with a zone, `NA` for unknown
+values. `chart`, `context` and `timeline` draw pictures, `export` writes files.
 """
 
 from . import frames

@@ -1,9 +1,9 @@
-"""Keeps the rows of sessions that did not change, in one SQLite file of the user's.
+"""Cache of the rows of unchanged sessions, in one SQLite file per user.
 
-A session is known again by what the list of sessions says of it: `time.updated` alone would miss
-a deleted message, which changes cost and tokens only, and a new title (1.18.33). What the list
-can't show (a shell run, an edited part) the cache can't see. A file that can't be read is thrown
-away; one that is busy is left alone this time. Nothing in it is ever executed: no pickles.
+A session counts as unchanged if its entry in the server's session list is the same. `time.updated`
+alone would miss a new title and a deleted message, which changes only cost and tokens (1.18.33).
+The cache can't detect changes that the list doesn't show: a shell run, an edited part. A damaged
+file is deleted; a busy one is skipped. There are no pickles: nothing in the file is executed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .packing import PackedColumns, pack, unpack
 log = logging.getLogger(__name__)
 
 _LIMIT = 1 << 30  # bytes
-_AT_ONCE = 4 << 20  # bytes of new rows that wait to be written
+_WRITE_AFTER = 4 << 20  # bytes of new rows in memory
 _SCHEMA = 3
 _BUSY = 5.0  # seconds to wait for another kernel
 _TABLE = """
@@ -44,8 +44,8 @@ create table if not exists rows (
 """
 _FIND_ALL = "select session, mark, read_at, unread, plan, numbers, words from rows where kind = ?"
 _FIND_SOME = f"{_FIND_ALL} and session in (select value from json_each(?))"
-_FEW = 200  # sessions; for more it is faster to look at all
-# The newest rows that fit into the limit stay.
+_FEW = 200  # sessions; from here on it is faster to read all rows
+# Keep the newest rows that fit into the limit.
 _EVICT = """
 delete from rows where (kind, session) in (
     select kind, session from (
@@ -62,9 +62,9 @@ class Rows:
 
     Attributes:
         lists: The columns.
-        unread: What could not be read, counted by wire name.
-        finished: Nothing of it is still being written.
-        read_at: When it was read from the server, seconds since the epoch.
+        unread: Unreadable fields and parts, counted by wire name.
+        finished: False while the server may still be writing messages of the session.
+        read_at: Time of reading from the server, seconds since the epoch.
     """
 
     lists: ColumnLists
@@ -74,8 +74,8 @@ class Rows:
 
 
 def mark(kind: str, session: Session) -> str:
-    """What changes when a session's rows may have changed, as far as the list of sessions tells."""
-    seen = (
+    """Hash the parts of a session's list entry that change when its rows change."""
+    fingerprint = (
         session.updated,
         session.usage,
         session.title,
@@ -85,78 +85,78 @@ def mark(kind: str, session: Session) -> str:
         session.directory,
         *FRAME_KINDS[kind].columns,
     )
-    return blake2b(repr(seen).encode("utf-8", "replace"), digest_size=16).hexdigest()
+    return blake2b(repr(fingerprint).encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
 class Cache:
-    """A file of rows; two kernels may use it at once.
+    """A file of rows that several kernels can use at the same time.
 
     Args:
         path: The file; by default one in the user's cache folder.
-        limit: Bytes of rows to keep; what was read from the server first goes first.
+        limit: Bytes of rows to keep; the oldest rows are deleted first.
     """
 
     def __init__(self, path: Path | None = None, limit: int = _LIMIT) -> None:
         self.path = path or platformdirs.user_cache_path("opencode_magics") / "history.db"
         self._limit = limit
         self._new: list[tuple[Any, ...]] = []
-        self._waiting, self._written = 0, False
+        self._new_size, self._written = 0, False
 
     @gc_paused()
     def get(self, kind: str, sessions: Sequence[Session]) -> dict[str, Rows]:
-        """The rows of those sessions that are here and, as far as can be seen, unchanged."""
+        """Return the cached rows of unchanged sessions, by session id."""
         marks = {s.id: mark(kind, s) for s in sessions}
-        found: dict[str, Rows] = {}
+        rows: dict[str, Rows] = {}
 
         def read(db: sqlite3.Connection) -> None:
             few = len(marks) < _FEW
             query = (_FIND_SOME, (kind, json.dumps([*marks]))) if few else (_FIND_ALL, (kind,))
-            for session, seen, read_at, unread, *written in db.execute(*query):
-                if seen == marks.get(session):
-                    lists = unpack(PackedColumns(*written))
-                    found[session] = Rows(lists, _counter(unread), read_at=read_at)
+            for session, cached_mark, read_at, unread, *packed in db.execute(*query):
+                if cached_mark == marks.get(session):
+                    lists = unpack(PackedColumns(*packed))
+                    rows[session] = Rows(lists, _counter(unread), read_at=read_at)
 
         self._use(read)
-        return found
+        return rows
 
     def put(self, kind: str, session: Session, rows: Rows) -> None:
-        """Keep rows; they are written with the next `flush`, or when there are many."""
-        written = pack(FRAME_KINDS[kind].columns, rows.lists)
-        if written.size > self._limit:
+        """Add rows; they are written by the next `flush`, or earlier if there are many."""
+        packed = pack(FRAME_KINDS[kind].columns, rows.lists)
+        if packed.size > self._limit:
             return
-        about = (kind, session.id, mark(kind, session), rows.read_at, written.size)
-        self._new.append((*about, json.dumps(rows.unread), *written))
-        self._waiting += written.size
-        if self._waiting > _AT_ONCE:
+        header = (kind, session.id, mark(kind, session), rows.read_at, packed.size)
+        self._new.append((*header, json.dumps(rows.unread), *packed))
+        self._new_size += packed.size
+        if self._new_size > _WRITE_AFTER:
             self._write()
 
     def flush(self) -> None:
-        """Write what waits, and let go of what is too much."""
+        """Write new rows, and delete the oldest rows over the limit."""
         if self._new or self._written:
             self._write()
             self._use(lambda db: db.execute(_EVICT, (self._limit,)))
             self._written = False
 
     def _write(self) -> None:
-        new, self._new, self._waiting, self._written = self._new, [], 0, True
-        put = "insert or replace into rows values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        self._use(lambda db: db.executemany(put, new))
+        new, self._new, self._new_size, self._written = self._new, [], 0, True
+        insert = "insert or replace into rows values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        self._use(lambda db: db.executemany(insert, new))
 
     def _use(self, work: Callable[[sqlite3.Connection], object]) -> None:
-        """Do one piece of work with the file. Without it everything works, only slower."""
+        """Run `work` on the file; log a failure, since the cache only saves time."""
         try:
             with closing(self._connection()) as db, db:
                 work(db)
         except (sqlite3.DatabaseError, OSError, ValueError) as error:
-            if _passes(error):
+            if _is_intact(error):
                 log.warning("The history cache %s was not used: %s", self.path, error)
                 return
-            log.warning("The history cache %s can't be read (%s): made anew.", self.path, error)
-            self._throw_away()
+            log.warning("Deleting the damaged history cache %s: %s", self.path, error)
+            self._delete()
 
     def _connection(self) -> sqlite3.Connection:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # SQLite gives its side files the permissions of this one.
+        # SQLite gives its -wal and -shm files the permissions of this one.
         os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
         db = sqlite3.connect(self.path, timeout=_BUSY)
         try:
@@ -171,23 +171,23 @@ class Cache:
             raise
         return db
 
-    def _throw_away(self) -> None:
-        for side in ("", "-wal", "-shm"):
+    def _delete(self) -> None:
+        for suffix in ("", "-wal", "-shm"):
             with suppress(OSError):
-                Path(f"{self.path}{side}").unlink()
+                Path(f"{self.path}{suffix}").unlink()
 
 
-def _counter(written: str) -> Counter[str]:
-    counts = json.loads(written)
+def _counter(text: str) -> Counter[str]:
+    counts = json.loads(text)
     if not isinstance(counts, dict):
-        raise ValueError("these are no counts")
+        raise ValueError("counts of unreadable fields are not a JSON object")
     return Counter(counts)
 
 
-def _passes(error: Exception) -> bool:
-    """Whether the file is as good as ever: it is busy, full, or may not be written.
+def _is_intact(error: Exception) -> bool:
+    """Return True if the file itself is fine: it is busy, full, or not writable.
 
-    SQLITE_ERROR is about what we ask: the table is not there, or not as it should be.
+    SQLITE_ERROR means that our statement failed: the table is missing or has other columns.
     """
     if isinstance(error, sqlite3.OperationalError):
         return error.sqlite_errorcode != sqlite3.SQLITE_ERROR

@@ -1,12 +1,12 @@
-"""Writes histories as files that DuckDB, Polars and Spark read: Parquet, or JSON lines.
+"""Export of histories to files that DuckDB, Polars and Spark read: Parquet or JSON lines.
 
     PATH/messages/day=2026-11-29/ses_1a2b.parquet
 
-A file has what one session did on one day (UTC), and is only ever replaced as a whole. So a second
-export repeats nothing, whatever changed meanwhile, and machines that share a folder never write
-the same file, since no two sessions have the same id. The row of the session is written last, with
-a `mark` of what the list of sessions told: it says that all of the session is there, and is
-missing where something was unfinished. A session whose mark is still right is not read again.
+A file contains one session's rows of one day (UTC) and is always replaced as a whole. So a second
+export never duplicates rows, and machines that share a folder never write the same file, because
+session ids are unique. The row of the session is written last, with a `mark`: a hash of its entry
+in the session list. The mark says that the export of the session is complete; it is NA if a turn
+was unfinished. A session whose mark is up to date is not read again.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ from .load import LoadedRows, load, read_transcripts
 from .optional_imports import import_extra
 from .queries import fork_copies_in, resolve_cache, resolve_sessions
 
-_NO_DAY = "__HIVE_DEFAULT_PARTITION__"  # what readers of this layout take for NULL
+_NO_DAY = "__HIVE_DEFAULT_PARTITION__"  # Hive partitioning's name for NULL
 
 
 @dataclass
 class Exported:
-    """What an export did.
+    """The result of an export.
 
     Attributes:
         path: The folder.
-        sessions: How many sessions were looked at.
-        unchanged: How many of them were there already, as far as the list of sessions tells.
-        written, removed: Files that were written, and old ones of the same sessions taken away.
-        warnings: What a person should know, a sentence each.
+        sessions: Number of sessions in the selection.
+        unchanged: Number of these that were already exported and have the same list entry.
+        written, removed: Number of files written, and of old files of these sessions removed.
+        warnings: Warnings, one sentence each.
     """
 
     path: Path
@@ -91,101 +91,106 @@ def export(
     refresh: bool = False,
     progress: bool = True,
 ) -> Exported:
-    """Write sessions, messages, steps, parts and tool calls into a folder, by day.
+    """Write sessions, messages, steps, parts and tool calls to a folder, by day.
 
     The columns are those of the frames; categories are strings, times UTC timestamps, a tool's
-    input is JSON text. Three more: `key`, the same for a message and its copies in forks;
-    `source`, where a session came from; and `mark`, by which the next export knows it again.
-    Sessions deleted from the server stay in the folder. An export that was interrupted is
-    completed by the next one.
+    input is JSON text. There are three more: `key`, the same for a message and its copies in
+    forks; `source`, the origin of a session; and `mark`, which tells the next export whether the
+    session changed. Sessions deleted from the server stay in the folder. The next export
+    completes an interrupted one.
 
     Args:
         client: The server.
-        path: The folder; it is made if it isn't there, and added to if it is.
-        sessions: Which, by value, id or title; default: all of the client's project.
-        everywhere: All of all directories that the server knows.
+        path: The folder; created if missing, added to if it exists.
+        sessions: Sessions by value, id or title; default: all of the client's project.
+        everywhere: Export the sessions of all directories that the server knows.
         format: "parquet" or "jsonl".
-        source: A name for where these sessions come from; default: this machine's name, or the
-            host of a server elsewhere.
-        cache: Where the rows of unchanged sessions are kept; False reads all and keeps none.
-        refresh: Read again what seems unchanged, too: a shell run or an edited part can't be seen.
-        progress: Show a bar if it takes a while.
+        source: Origin of these sessions; default: this machine's name, or the host name of a
+            remote server.
+        cache: Cache for the rows of unchanged sessions; False neither reads nor writes one.
+        refresh: Read all sessions again, to see changes that the session list doesn't show (a
+            shell run, an edited part).
+        progress: Show a progress bar if it takes a while.
 
     Returns:
-        How many sessions were looked at, how many files were written, and warnings.
+        The number of sessions, the number of files written, and warnings.
 
     Raises:
         UnknownNameError: There is no such format or session.
         MissingPackageError: Parquet needs pyarrow: `pip install 'opencode-magics[parquet]'`.
         OSError: The folder can't be written.
-        ValueError: The folder has files of the other format.
+        ValueError: The folder contains files of the other format.
     """
     if format not in _FORMATS:
-        raise UnknownNameError(
-            f"There is no format {format!r}.", f"There are: {', '.join(_FORMATS)}."
-        )
+        raise UnknownNameError(f"Unknown format {format!r}.", f"Use one of: {', '.join(_FORMATS)}.")
     folder = _Folder(Path(path).expanduser().absolute(), _FORMATS[format]())
     chosen = None if sessions is None else resolve_sessions(client, sessions)
     everyone = client.sessions(everywhere=everywhere or chosen is not None)
-    asked = everyone if chosen is None else chosen
-    known = {} if refresh else folder.marks(asked)
-    changed = [s for s in asked if known.get(s.id) != _mark(s)]
-    done = Exported(folder.path, len(asked), len(asked) - len(changed))
-    copies = _copies(client, everyone, changed, resolve_cache(cache), refresh, progress)
-    done.warnings += copies.warnings
-    places = {row.session.id: row for row in session_rows((*everyone, *asked))}
-    name = source or _source(client)
-    with read_transcripts(client, changed, progress) as reading:
-        for session, messages in zip(changed, reading, strict=True):
+    selected = everyone if chosen is None else chosen
+    marks = {} if refresh else folder.marks(selected)
+    changed = [s for s in selected if marks.get(s.id) != _mark(s)]
+    result = Exported(folder.path, len(selected), len(selected) - len(changed))
+    copies = _fork_copies(client, everyone, changed, resolve_cache(cache), refresh, progress)
+    result.warnings += copies.warnings
+    rows = {row.session.id: row for row in session_rows((*everyone, *selected))}
+    source_name = source or _source(client)
+    with read_transcripts(client, changed, progress) as transcripts:
+        for session, messages in zip(changed, transcripts, strict=True):
             if isinstance(messages, OpenCodeError):
-                done.warnings.append(f"Session {session.id} could not be read: {messages.what}")
+                result.warnings.append(f"Session {session.id} could not be read: {messages.what}")
                 continue
-            row = places[session.id]._replace(fork_of=copies.forks.get(session.id))
-            _write(folder, row, name, messages, copies, done)
-    return done
+            row = rows[session.id]._replace(fork_of=copies.forks.get(session.id))
+            _write(folder, row, source_name, messages, copies, result)
+    return result
 
 
-class _Found(NamedTuple):
-    """Copied messages, by session and id; which sessions are forks of which; what is not known."""
+class _ForkCopies(NamedTuple):
+    """Copied messages and forked sessions.
+
+    Attributes:
+        originals: Id of the original message, by session and message id of the copy.
+        forks: Id of the original session, by id of the fork.
+        warnings: Warnings about originals that could not be read.
+    """
 
     originals: Mapping[tuple[str, str | None], str]
     forks: Mapping[str, str]
     warnings: Sequence[str]
 
 
-def _copies(
+def _fork_copies(
     client: Client,
     everyone: Sequence[Session],
     changed: Sequence[Session],
     cache: Cache | None,
     refresh: bool,
     progress: bool,
-) -> _Found:
-    """The copies among the messages of the changed sessions.
+) -> _ForkCopies:
+    """Find the copies among the messages of the changed sessions.
 
-    The title of a fork gives its family away. A copy in a session with another title is older than
-    the session, which says that there is an original somewhere: then all sessions are looked at.
+    The title of a fork names the original session. If a fork was renamed, its copied messages are
+    older than the fork itself; then all sessions are searched for the originals.
     """
 
-    def look(sessions: Iterable[Session]) -> tuple[LoadedRows, Copies]:
-        once = list({s.id: s for s in sessions}.values())
-        loaded = load(client, once, "messages", cache=cache, refresh=refresh, progress=progress)
+    def search(sessions: Iterable[Session]) -> tuple[LoadedRows, Copies]:
+        unique = list({s.id: s for s in sessions}.values())
+        loaded = load(client, unique, "messages", cache=cache, refresh=refresh, progress=progress)
         if loaded.not_loaded:
             raise KeyboardInterrupt
-        return loaded, fork_copies_in(loaded, once)
+        return loaded, fork_copies_in(loaded, unique)
 
-    loaded, found = look((*changed, *fork_families(everyone, changed)))
-    asked = {s.id for s in changed}
-    if any(loaded.lists["session"][at] in asked for at in found.orphans):
-        loaded, found = look((*changed, *everyone))
-    places = zip(loaded.lists["session"], loaded.lists["message"], strict=True)
-    pairs = zip(places, found.originals, strict=True)
-    # That one of those asked about can't be read is said when it comes to be written.
-    unread = [(s, e) for s, e in loaded.failed.items() if s not in asked]
-    return _Found(
-        {place: original for place, original in pairs if original},
-        found.forks,
-        [f"Whether messages are copies from session {s} is unknown: {e.what}" for s, e in unread],
+    loaded, copies = search((*changed, *fork_families(everyone, changed)))
+    changed_ids = {s.id for s in changed}
+    if any(loaded.lists["session"][row] in changed_ids for row in copies.orphans):
+        loaded, copies = search((*changed, *everyone))
+    ids = zip(loaded.lists["session"], loaded.lists["message"], strict=True)
+    pairs = zip(ids, copies.originals, strict=True)
+    # `export` itself warns about the changed sessions that can't be read.
+    unread = [(s, e) for s, e in loaded.failed.items() if s not in changed_ids]
+    return _ForkCopies(
+        {copy: original for copy, original in pairs if original},
+        copies.forks,
+        [f"Can't tell which messages are copies from session {s}: {e.what}" for s, e in unread],
     )
 
 
@@ -194,9 +199,9 @@ def _source(client: Client) -> str:
 
 
 def _mark(session: Session) -> str:
-    """What changes when the list tells something new of a session, or our columns are others."""
-    seen = "".join(mark(kind, session) for kind in FRAME_KINDS)
-    return blake2b(seen.encode(), digest_size=16).hexdigest()
+    """Hash a session's list entry and the names of our columns; a new hash means a new export."""
+    marks = "".join(mark(kind, session) for kind in FRAME_KINDS)
+    return blake2b(marks.encode(), digest_size=16).hexdigest()
 
 
 # -- one session -----------------------------------------------------------------------------------
@@ -204,8 +209,8 @@ def _mark(session: Session) -> str:
 
 _SESSIONS: Columns = {
     **frames.SESSIONS,
-    "source": Column(TEXT, lambda r: None, "Where it came from, in the words of who exported it."),
-    "mark": Column(TEXT, lambda r: None, "What the list of sessions told; NA if unfinished."),
+    "source": Column(TEXT, lambda r: None, "Origin, as named by the export."),
+    "mark": Column(TEXT, lambda r: None, "Hash of the session's list entry; NA if unfinished."),
 }
 
 
@@ -214,47 +219,47 @@ def _write(
     row: SessionRow,
     source: str,
     messages: Sequence[Message],
-    copies: _Found,
-    done: Exported,
+    copies: _ForkCopies,
+    result: Exported,
 ) -> None:
-    """Write all of a session, its own row at last."""
+    """Write all rows of a session, its row in `sessions` last."""
     session = row.session
-    own = lists_from_rows(_SESSIONS, [row]) | {"source": [source]}
+    session_lists = lists_from_rows(_SESSIONS, [row]) | {"source": [source]}
 
-    def put_own_row(seen: str | None) -> int:
-        days = {_day(session.created): own | {"mark": [seen]}}
+    def write_session_row(mark: str | None) -> int:
+        days = {_day(session.created): session_lists | {"mark": [mark]}}
         return folder.put("sessions", session, _SESSIONS, days)[0]
 
     if folder.marks([session]).get(session.id) == _mark(session):
-        done.written += put_own_row(None)  # until all is there, should this be interrupted
+        result.written += write_session_row(None)  # incomplete if interrupted from here on
     for kind, (columns, rows) in FRAME_KINDS.items():
         lists = lists_from_rows(columns, rows(messages))
-        places = zip(lists["session"], lists["message"], strict=True)
+        ids = zip(lists["session"], lists["message"], strict=True)
         lists["session_title"] = [session.title] * len(lists["session"])
-        lists["duplicate_of"] = [copies.originals.get(place) for place in places]
-        written, removed = folder.put(kind, session, columns, _days(lists))
-        done.written, done.removed = done.written + written, done.removed + removed
-    done.written += put_own_row(_mark(session) if is_finished(messages) else None)
+        lists["duplicate_of"] = [copies.originals.get(copy) for copy in ids]
+        written, removed = folder.put(kind, session, columns, _lists_by_day(lists))
+        result.written, result.removed = result.written + written, result.removed + removed
+    result.written += write_session_row(_mark(session) if is_finished(messages) else None)
 
 
-def _days(lists: ColumnLists) -> dict[str, ColumnLists]:
-    """Rows by the day (UTC) that their message began."""
-    places: dict[str, list[int]] = {}
-    for at, created in enumerate(lists["created"]):
-        places.setdefault(_day(created), []).append(at)
+def _lists_by_day(lists: ColumnLists) -> dict[str, ColumnLists]:
+    """Split rows by the day (UTC) on which their message began."""
+    rows_by_day: dict[str, list[int]] = {}
+    for row, created in enumerate(lists["created"]):
+        rows_by_day.setdefault(_day(created), []).append(row)
     return {
-        day: {name: [values[at] for at in some] for name, values in lists.items()}
-        for day, some in places.items()
+        day: {name: [values[row] for row in rows] for name, values in lists.items()}
+        for day, rows in rows_by_day.items()
     }
 
 
 def _day(time: int | None) -> str:
-    moment = _moment(time)
-    return _NO_DAY if moment is None else f"{moment:%Y-%m-%d}"
+    utc = _datetime(time)
+    return _NO_DAY if utc is None else f"{utc:%Y-%m-%d}"
 
 
-def _moment(time: int | None) -> datetime | None:
-    """A time, or None where no calendar has it."""
+def _datetime(time: int | None) -> datetime | None:
+    """Convert milliseconds since the epoch; None if out of range."""
     with suppress(ValueError, OverflowError, OSError):
         return None if time is None else datetime.fromtimestamp(time / 1000, UTC)
     return None
@@ -264,42 +269,44 @@ def _moment(time: int | None) -> datetime | None:
 
 
 class _Folder:
-    """A folder with a folder per kind, in it one per day, in it a file per session."""
+    """The export folder: KIND/day=DAY/SESSION.SUFFIX."""
 
     def __init__(self, path: Path, format: _Format) -> None:
-        path.mkdir(parents=True, exist_ok=True)  # what can't be written is said before all reading
+        path.mkdir(parents=True, exist_ok=True)  # fail before reading any session
         self.path = path
         self._format = format
-        self._files = {kind: self._listed(kind) for kind in ("sessions", *FRAME_KINDS)}
+        self._files = {kind: self._list_files(kind) for kind in ("sessions", *FRAME_KINDS)}
 
-    def _listed(self, kind: str) -> dict[str, set[Path]]:
-        """The files of each session."""
-        found: dict[str, set[Path]] = {}
+    def _list_files(self, kind: str) -> dict[str, set[Path]]:
+        """Return the files of each session, by stem."""
+        files_by_stem: dict[str, set[Path]] = {}
         for file in (self.path / kind).glob("day=*/[!.]*"):
             if file.suffix != self._format.suffix:
                 raise ValueError(
-                    f"{self.path} has {file.suffix} files: one folder takes one format"
+                    f"{self.path} contains {file.suffix} files. Use one folder per format."
                 )
-            found.setdefault(file.stem, set()).add(file)
-        return found
+            files_by_stem.setdefault(file.stem, set()).add(file)
+        return files_by_stem
 
     def marks(self, sessions: Iterable[Session]) -> dict[str, str | None]:
-        """The marks of those sessions that are here."""
-        found = {s.id: self._files["sessions"].get(_stem(s), set()) for s in sessions}
-        # Two rows of a session are one too many: written again.
-        return {id: self._format.mark(*files) for id, files in found.items() if len(files) == 1}
+        """Return the marks of the sessions that are already exported."""
+        files_by_id = {s.id: self._files["sessions"].get(_stem(s), set()) for s in sessions}
+        # A session with two rows has no mark, so that it is written again.
+        return {
+            id: self._format.mark(*files) for id, files in files_by_id.items() if len(files) == 1
+        }
 
     def put(
         self, kind: str, session: Session, columns: Columns, days: Mapping[str, ColumnLists]
     ) -> tuple[int, int]:
-        """Make these the rows of a session; how many files were written and taken away."""
+        """Replace the rows of a session; return the numbers of files written and removed."""
         stem, written = _stem(session), 0
         old, new = self._files[kind].get(stem, set()), set()
         for day, lists in days.items():
             file = self.path / kind / f"day={day}" / f"{stem}{self._format.suffix}"
             written += _replace(file, self._format.encode(columns, lists))
             new.add(file)
-        for file in old - new:  # messages that are gone, as after a revert
+        for file in old - new:  # the messages of that day are gone, as after a revert
             file.unlink(missing_ok=True)
         self._files[kind][stem] = new
         return written, len(old - new)
@@ -310,18 +317,18 @@ def _stem(session: Session) -> str:
 
 
 def _replace(file: Path, body: bytes) -> bool:
-    """Give a file these contents at once or not at all; False if it has them already."""
+    """Write a file atomically; return False if it has this content already."""
     with suppress(FileNotFoundError):
         if file.read_bytes() == body:
             return False
     file.parent.mkdir(parents=True, exist_ok=True)
-    # Readers of this layout pass over names that begin with a dot.
-    part = file.with_name(f".{uuid4().hex}.part")
+    # Readers of this layout ignore names that start with a dot.
+    temporary = file.with_name(f".{uuid4().hex}.part")
     try:
-        part.write_bytes(body)
-        os.replace(part, file)
+        temporary.write_bytes(body)
+        os.replace(temporary, file)
     except BaseException:
-        part.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     return True
 
@@ -330,15 +337,15 @@ def _replace(file: Path, body: bytes) -> bool:
 
 
 class _Format(NamedTuple):
-    """How rows become a file, and how the mark is read from one."""
+    """A file format: its suffix, its encoder, and the reader of a session's mark."""
 
     suffix: str
     encode: Callable[[Columns, ColumnLists], bytes]
     mark: Callable[[Path], str | None]
 
 
-def _texts(column: Column, values: Iterable[Any]) -> Iterator[Any]:
-    """Values as they are, objects as JSON text."""
+def _objects_as_json(column: Column, values: Iterable[Any]) -> Iterator[Any]:
+    """Convert objects to JSON text; leave other values unchanged."""
     if column.dtype != OBJECT:
         return iter(values)
     return (None if v is None else json.dumps(v, ensure_ascii=False) for v in values)
@@ -355,54 +362,55 @@ def _parquet() -> _Format:
     }
 
     def encode(columns: Columns, lists: ColumnLists) -> bytes:
-        # With their types given: a column that is empty here is of the same type everywhere.
+        # Explicit types, so that an empty column has the same type in every file.
         arrays = {
-            name: pa.array(list(_texts(c, lists[name])), types.get(c.dtype, pa.string()))
+            name: pa.array(list(_objects_as_json(c, lists[name])), types.get(c.dtype, pa.string()))
             for name, c in columns.items()
         }
         sink = pa.BufferOutputStream()
         pq.write_table(pa.table(arrays), sink, compression="zstd")
-        written: bytes = sink.getvalue().to_pybytes()
-        return written
+        body: bytes = sink.getvalue().to_pybytes()
+        return body
 
     def read_mark(file: Path) -> str | None:
         try:
-            (found,) = pq.read_table(file, columns=["mark"])["mark"].to_pylist()
-        except (pa.ArrowException, ValueError, OSError):  # no whole file: it is written again
+            (mark,) = pq.read_table(file, columns=["mark"])["mark"].to_pylist()
+        except (pa.ArrowException, ValueError, OSError):  # damaged: write it again
             return None
-        return found if isinstance(found, str) else None
+        return mark if isinstance(mark, str) else None
 
     return _Format(".parquet", encode, read_mark)
 
 
 def _jsonl() -> _Format:
     def encode(columns: Columns, lists: ColumnLists) -> bytes:
-        told = {name: [*map(_plain(c), _texts(c, lists[name]))] for name, c in columns.items()}
-        rows = (dict(zip(told, row, strict=True)) for row in zip(*told.values(), strict=True))
+        json_lists = {name: _json_values(c, lists[name]) for name, c in columns.items()}
+        rows = (
+            dict(zip(json_lists, row, strict=True))
+            for row in zip(*json_lists.values(), strict=True)
+        )
         return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
 
     def read_mark(file: Path) -> str | None:
         try:
-            found = json.loads(file.read_bytes())["mark"]
+            mark = json.loads(file.read_bytes())["mark"]
         except (ValueError, KeyError, TypeError, OSError):
             return None
-        return found if isinstance(found, str) else None
+        return mark if isinstance(mark, str) else None
 
     return _Format(".jsonl", encode, read_mark)
 
 
-def _plain(column: Column) -> Callable[[Any], Any]:
-    """How a value of a column is written as JSON."""
-    return _written if column.dtype == TIME else _same
+def _json_values(column: Column, values: Iterable[Any]) -> list[Any]:
+    """Convert the values of a column to JSON values: times to ISO 8601, objects to JSON text."""
+    if column.dtype == TIME:
+        return [_iso(time) for time in values]
+    return [*_objects_as_json(column, values)]
 
 
-def _written(time: int | None) -> str | None:
-    moment = _moment(time)
-    return None if moment is None else moment.isoformat(timespec="milliseconds")
-
-
-def _same(value: Any) -> Any:
-    return value
+def _iso(time: int | None) -> str | None:
+    utc = _datetime(time)
+    return None if utc is None else utc.isoformat(timespec="milliseconds")
 
 
 _FORMATS: Mapping[str, Callable[[], _Format]] = {"parquet": _parquet, "jsonl": _jsonl}

@@ -1,8 +1,8 @@
-"""Finds messages that are in a history twice, because their session was forked.
+"""Detection of messages that appear twice in a history because their session was forked.
 
-A fork of 1.18.33 copies messages under new ids and says nowhere that it did, but in its title; 2.x
-names the session that it was copied from. What a copy keeps is in `frames.key`; and a copy is older
-than the session it is in, which no other message is.
+A fork on 1.18.33 copies messages under new ids, and only its title shows that it is a fork; 2.x
+reports the session it was copied from. A copy has the same `frames.message_key` as its original,
+and unlike any other message it is older than its session.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _FORK = re.compile(r" \(fork #\d+\)$")
 
 
 class Copies(NamedTuple):
-    """What was found.
+    """Copied messages and forked sessions.
 
     Attributes:
-        originals: Per row the message that it is a copy of, or None.
-        forks: Which session is a fork of which: as the server tells, else as its copies do.
-        orphans: Rows of copies whose original is not among the rows: older than their session.
+        originals: For each row the id of the message that it is a copy of, or None.
+        forks: Id of the original session, by id of the fork; from the server, else from the copies.
+        orphans: Indices of copies whose original is not among the rows: older than their session.
     """
 
     originals: list[str | None]
@@ -32,7 +32,7 @@ class Copies(NamedTuple):
 
 
 class CopyCandidate(NamedTuple):
-    """Where a row stands: its session, its message, when that began, and what a copy keeps."""
+    """A row's session, its message, the creation time of the message, and the message's key."""
 
     session: str
     message: str | None
@@ -41,100 +41,101 @@ class CopyCandidate(NamedTuple):
 
 
 def find_fork_copies(rows: Sequence[CopyCandidate], sessions: Mapping[str, Session]) -> Copies:
-    """Which rows belong to a copied message, and to which message of which session.
+    """Find the rows of copied messages, and their originals.
 
-    The original is in the session that was made first. Rows of the same session are never copies
-    of each other.
+    The original is in the oldest session. Rows of the same session are never copies of each other.
     """
     originals: list[str | None] = [None] * len(rows)
-    forks = _mark(rows, sessions, originals) if _meet(rows) else {}
+    forks = _find_originals(rows, sessions, originals) if _any_shared_key(rows) else {}
     forks |= {s.id: s.forked_from for s in sessions.values() if s.forked_from}
-    made = {s.id: s.created or 0 for s in sessions.values()}
+    creation_times = {s.id: s.created or 0 for s in sessions.values()}
     orphans = [
-        at
-        for at, row in enumerate(rows)
-        if originals[at] is None
+        index
+        for index, row in enumerate(rows)
+        if originals[index] is None
         and row.created is not None
-        and row.created < made.get(row.session, 0)
+        and row.created < creation_times.get(row.session, 0)
     ]
     return Copies(originals, forks, orphans)
 
 
-def _mark(
+def _find_originals(
     rows: Sequence[CopyCandidate], sessions: Mapping[str, Session], originals: list[str | None]
 ) -> dict[str, str]:
-    """Put the original of each copy into its place; which session is a fork of which."""
+    """Fill in the original of each copy; return the original session of each fork."""
     firsts: dict[str, tuple[str, str | None]] = {}
-    taken_from: dict[str, Counter[str]] = {}
-    for session, places in _by_age(rows, sessions):
-        made = sessions[session].created if session in sessions else None
-        for at in places:
-            row = rows[at]
+    copies_by_owner: dict[str, Counter[str]] = {}
+    for session, indices in _oldest_session_first(rows, sessions):
+        session_created = sessions[session].created if session in sessions else None
+        for index in indices:
+            row = rows[index]
             if row.key is None:
                 continue
-            older = made is None or row.created is None or row.created < made
+            older = session_created is None or row.created is None or row.created < session_created
             owner, message = firsts.setdefault(row.key, (session, row.message))
             if older and owner != session:
-                originals[at] = message
-                taken_from.setdefault(session, Counter())[owner] += 1
-    return {s: owners.most_common(1)[0][0] for s, owners in taken_from.items()}
+                originals[index] = message
+                copies_by_owner.setdefault(session, Counter())[owner] += 1
+    return {s: owners.most_common(1)[0][0] for s, owners in copies_by_owner.items()}
 
 
-def _meet(rows: Iterable[CopyCandidate]) -> bool:
-    """Whether any two sessions have something that a copy keeps: most histories have not."""
+def _any_shared_key(rows: Iterable[CopyCandidate]) -> bool:
+    """Return True if two sessions share a key; in most histories none do."""
     owners: dict[str, str] = {}
     return any(owners.setdefault(r.key, r.session) != r.session for r in rows if r.key is not None)
 
 
-def _by_age(
+def _oldest_session_first(
     rows: Iterable[CopyCandidate], sessions: Mapping[str, Session]
 ) -> list[tuple[str, list[int]]]:
-    """Row numbers by session, the session that was made first at first."""
-    places: dict[str, list[int]] = {}
-    for at, row in enumerate(rows):
-        places.setdefault(row.session, []).append(at)
+    """Group row indices by session, the oldest session first."""
+    indices: dict[str, list[int]] = {}
+    for index, row in enumerate(rows):
+        indices.setdefault(row.session, []).append(index)
 
-    def age(item: tuple[str, list[int]]) -> int:
+    def created(item: tuple[str, list[int]]) -> int:
         session = sessions.get(item[0])
         return (session.created if session else None) or 0
 
-    return sorted(places.items(), key=age)
+    return sorted(indices.items(), key=created)
 
 
 def is_fork(session: Session) -> bool:
-    """Whether a session is a fork, by what the server tells or by its title."""
+    """Return True if the server or the title says that a session is a fork."""
     return session.forked_from is not None or _FORK.search(session.title) is not None
 
 
-def fork_families(everyone: Iterable[Session], asked: Iterable[Session]) -> list[Session]:
-    """Sessions that are forks, and what they are or may be forks of, if asked about.
+def fork_families(everyone: Iterable[Session], selected: Iterable[Session]) -> list[Session]:
+    """Return the selected sessions' families: originals and their forks, as far as can be told.
 
-    1.18.33 titles a fork of "work" "work (fork #1)", and a fork of that "work (fork #2)".
+    1.18.33 titles a fork of "work" "work (fork #1)", and a fork of that fork "work (fork #2)".
     """
-    known = {s.id: s for s in everyone}
-    titled = {_titled(s) for s in known.values() if _FORK.search(s.title)}
+    sessions = {s.id: s for s in everyone}
+    fork_titles = {_base_title(s) for s in sessions.values() if _FORK.search(s.title)}
 
     def family(session: Session) -> object:
-        first = _first(session, known)
-        name = _titled(known.get(first, session))
-        return name if name in titled else first
+        original = _original(session, sessions)
+        title = _base_title(sessions.get(original, session))
+        return title if title in fork_titles else original
 
-    found: dict[object, list[Session]] = {}
-    for session in known.values():
-        found.setdefault(family(session), []).append(session)
-    wanted = {family(s) for s in asked}
-    return [s for name, members in found.items() if name in wanted and members[1:] for s in members]
+    families: dict[object, list[Session]] = {}
+    for session in sessions.values():
+        families.setdefault(family(session), []).append(session)
+    wanted = {family(s) for s in selected}
+    return [
+        s for name, members in families.items() if name in wanted and members[1:] for s in members
+    ]
 
 
-def _titled(session: Session) -> tuple[str | None, str]:
+def _base_title(session: Session) -> tuple[str | None, str]:
     return session.project, _FORK.sub("", session.title)
 
 
-def _first(session: Session, known: Mapping[str, Session]) -> str:
-    """The session that a fork, or the fork it was made of, was made of; it may be gone."""
-    line = [session.id]
-    above: Session | None = session
-    while above and above.forked_from and above.forked_from not in line:
-        line.append(above.forked_from)
-        above = known.get(line[-1])
-    return line[-1]
+def _original(session: Session, sessions: Mapping[str, Session]) -> str:
+    """Follow `forked_from` to the first session; it may no longer exist."""
+    path = [session.id]
+    source: Session | None = session
+    while source and source.forked_from and source.forked_from not in path:
+        path.append(source.forked_from)
+        source = sessions.get(path[-1])
+    return path[-1]

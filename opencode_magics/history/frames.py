@@ -1,4 +1,4 @@
-"""The columns of a history: sessions, messages, steps, parts and tool calls, and their rows."""
+"""Columns and rows of a history's frames: sessions, messages, steps, parts and tool calls."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class SessionRow(NamedTuple):
-    """A session and what other sessions and the server say about it."""
+    """A session with its place in the session tree, its status and its original."""
 
     session: Session
     root: str | None = None
@@ -52,23 +52,19 @@ class SessionRow(NamedTuple):
 
 
 def session_rows(sessions: Iterable[Session]) -> Iterator[SessionRow]:
-    """Sessions with their place in the tree of all that are given."""
-    listed = {s.id: s for s in sessions}
-    for session in listed.values():
+    """Yield each session with its place in the tree that these sessions form."""
+    sessions_by_id = {s.id: s for s in sessions}
+    for session in sessions_by_id.values():
         path = [session.id]
-        while (parent := listed[path[-1]].parent) in listed and parent not in path:
+        while (parent := sessions_by_id[path[-1]].parent) in sessions_by_id and parent not in path:
             path.append(parent)
-        # A parent that is not there, or a circle: how deep it is nobody knows.
-        known = parent is None
-        yield SessionRow(session, path[-1], len(path) - 1 if known else None)
+        # The depth is unknown if a parent is missing or the tree has a cycle.
+        reaches_root = parent is None
+        yield SessionRow(session, path[-1], len(path) - 1 if reaches_root else None)
 
 
 def _model(name: str) -> Callable[[Any], Any]:
     return lambda v: getattr(v.model, name) if isinstance(v.model, ModelRef) else None
-
-
-def _used(name: str) -> Callable[[Any], Any]:
-    return lambda v: getattr(v, name) if isinstance(v, Usage) else None
 
 
 _TOKENS = {
@@ -80,15 +76,14 @@ _TOKENS = {
 }
 
 
-def _usage(read: Callable[[Any], Usage | None], cost: str) -> dict[str, Column]:
-    """The cost and the five token columns."""
+def _usage(read: Callable[[Any], Usage | None], about_cost: str) -> dict[str, Column]:
+    """Return the cost column and the five token columns."""
 
-    def of(name: str) -> Callable[[Any], Any]:
-        field = _used(name)
-        return lambda row: field(read(row))
+    def reader(name: str) -> Callable[[Any], Any]:
+        return lambda row: getattr(read(row), name, None)
 
-    tokens = {name: Column(COUNT, of(name), about) for name, about in _TOKENS.items()}
-    return {"cost": Column(NUMBER, of("cost"), cost)} | tokens
+    tokens = {name: Column(COUNT, reader(name), about) for name, about in _TOKENS.items()}
+    return {"cost": Column(NUMBER, reader("cost"), about_cost)} | tokens
 
 
 def _session(read: Callable[[Session], Any]) -> Callable[[SessionRow], Any]:
@@ -148,44 +143,44 @@ SESSIONS: Columns = {
 
 
 class _Speed(NamedTuple):
-    """How fast a message came: seconds to the first token, tokens per second, or why not known."""
+    """Seconds to the first token, tokens per second, and the reason if the rate is unknown."""
 
     first: float | None = None
     rate: float | None = None
-    why: str | None = None
+    note: str | None = None
 
 
-_TOO_SHORT = 100  # ms; times are stored to the millisecond, and words come in bursts
+_TOO_SHORT = 100  # ms; times are stored to the millisecond, and tokens arrive in bursts
 
 
 def _speed(message: Message, usage: Usage | None) -> _Speed:
     if message.role != "assistant":
         return _Speed()
     if message.completed is None or message.created is None:
-        return _Speed(why=UNFINISHED)
-    said = [p for p in message.parts if isinstance(p, Text | Reasoning) and p.start is not None]
-    starts = [p.start for p in said if p.start is not None]
+        return _Speed(note=UNFINISHED)
+    texts = [p for p in message.parts if isinstance(p, Text | Reasoning) and p.start is not None]
+    starts = [p.start for p in texts if p.start is not None]
     if not starts:
-        return _Speed(why="no text: tool calls have no time of their first token")
+        return _Speed(note="no text: tool calls have no time of their first token")
     begin = min(starts)
     first = (begin - message.created) / 1000 if begin >= message.created else None
     if sum(isinstance(p, StepEnd) for p in message.parts) > 1:
-        return _Speed(first, why="several steps")
+        return _Speed(first, note="several steps")
     if usage is None or usage.output is None:
-        return _Speed(first, why="usage unknown")
-    # A call begins when its arguments are complete; they are output, too.
-    ends = [p.end for p in said] + [t.start for t in message.tools]
+        return _Speed(first, note="usage unknown")
+    # A tool call starts when the model has written its arguments, which are output, too.
+    ends = [p.end for p in texts] + [t.start for t in message.tools]
     end = max((e for e in ends if e is not None), default=begin)
     if end - begin < _TOO_SHORT:
-        return _Speed(first, why="too short to tell")
+        return _Speed(first, note="too short to tell")
     return _Speed(first, (usage.output + (usage.reasoning or 0)) * 1000 / (end - begin))
 
 
 def _total(usage: Usage | None) -> int | None:
     if usage is None:
         return None
-    five = (usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_write)
-    return None if None in five else usage.total
+    counts = (usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_write)
+    return None if None in counts else usage.total
 
 
 def _context(usage: Usage | None) -> int | None:
@@ -199,22 +194,23 @@ def _last_context(row: MessageRow) -> int | None:
     return _context(steps[-1] if steps else row.usage)
 
 
-def key(message: Message, usage: Usage | None) -> str | None:
-    """What a copy of a message in a fork keeps, and no other message has.
+def message_key(message: Message, usage: Usage | None) -> str | None:
+    """Return a key that a message shares only with its copies in forks.
 
-    A fork of 1.18.33 gives messages new ids and keeps their times, model, tokens, cost, and the
-    ids of tool calls. Without usage, the text has to be the same as well.
+    A fork on 1.18.33 gives messages new ids, but copies their times, model, tokens, cost and the
+    ids of tool calls. Without usage the key includes the text as well.
     """
     if message.created is None or message.role not in ("user", "assistant"):
         return None
-    kept = (message.role, message.created, message.completed, message.model, usage)
+    header = (message.role, message.created, message.completed, message.model, usage)
     calls = tuple(t.call for t in message.tools)
     text = message.text if usage is None else None
-    return blake2b(repr((kept, calls, text)).encode("utf-8", "replace"), digest_size=12).hexdigest()
+    content = repr((header, calls, text)).encode("utf-8", "replace")
+    return blake2b(content, digest_size=12).hexdigest()
 
 
 class MessageRow(NamedTuple):
-    """A message, and what is worked out of it once."""
+    """A message and the values computed from it."""
 
     message: Message
     usage: Usage | None
@@ -223,15 +219,17 @@ class MessageRow(NamedTuple):
 
 
 def message_rows(messages: Iterable[Message]) -> Iterator[MessageRow]:
-    """Rows of the messages frame. A prompt that names no agent has asked the one that answered."""
+    """Yield rows of the messages frame. A prompt without an agent gets that of its answer."""
     messages = [*messages]
     answers = {m.parent: m for m in reversed(messages) if m.role == "assistant" and m.agent}
     for message in messages:
         usage = message.usage
-        known = usage if message.completed is not None else None  # else zeros hold the place
+        known = usage if message.completed is not None else None  # the server stores 0 until then
+        speed, key = _speed(message, usage), message_key(message, usage)
         answer = answers.get(message.id) if message.agent is None else None
-        told = replace(message, agent=answer.agent, model=answer.model) if answer else message
-        yield MessageRow(told, known, _speed(message, usage), key(message, usage))
+        if answer:
+            message = replace(message, agent=answer.agent, model=answer.model)
+        yield MessageRow(message, known, speed, key)
 
 
 def _message(read: Callable[[Message], Any]) -> Callable[[Any], Any]:
@@ -242,8 +240,8 @@ def _role(message: Message) -> str | None:
     return message.kind or message.role or None
 
 
-# Of the session, not of the message: whoever loads them fills it in.
-_OF_SESSION = Column(CATEGORY, lambda r: None, "Title of the session.")
+# A message doesn't contain the title of its session: `LoadedRows.add` fills it in.
+_SESSION_TITLE = Column(CATEGORY, lambda r: None, "Title of the session.")
 _ABOUT_DUPLICATE = "Original message, if this one was copied by a fork; otherwise NA."
 _KEY = Column(TEXT, lambda r: r.key, "Fingerprint that copies of a message share.")
 
@@ -272,7 +270,7 @@ MESSAGES: Columns = {
         _last_context,
         "Tokens of the last prompt of the message: input and both caches.",
     ),
-    "session_title": _OF_SESSION,
+    "session_title": _SESSION_TITLE,
     "duration": Column(
         NUMBER,
         _message(lambda m: seconds_between(m.created, m.completed)),
@@ -291,7 +289,7 @@ MESSAGES: Columns = {
         lambda r: r.speed.rate,
         "Output and reasoning tokens per second, counted from the first token.",
     ),
-    "rate_note": Column(CATEGORY, lambda r: r.speed.why, "Why the rate is unknown."),
+    "rate_note": Column(CATEGORY, lambda r: r.speed.note, "Why the rate is unknown."),
     "completed": Column(
         TIME, _message(lambda m: m.completed), "End of the message; NA while it is being written."
     ),
@@ -307,7 +305,7 @@ MESSAGES: Columns = {
         TEXT, _message(lambda m: m.error and m.error.message), "Message of the error."
     ),
     "compaction": Column(
-        FLAG, _message(lambda m: m.summary), "Whether the message summarises the conversation."
+        FLAG, _message(lambda m: m.summary), "Whether the message summarizes the conversation."
     ),
     "synthetic": Column(
         FLAG, _message(lambda m: m.synthetic), "Whether the server created the prompt."
@@ -324,31 +322,31 @@ MESSAGES: Columns = {
 
 
 class PartRow(NamedTuple):
-    """A part, its place in its message, the message, and that one's key."""
+    """A part, its index in the message, the message, and the key of the message."""
 
     part: Any
-    at: int
+    position: int
     message: Message
     key: str | None
 
 
 def part_rows(messages: Iterable[Message]) -> Iterator[PartRow]:
-    """Rows of the parts frame."""
+    """Yield rows of the parts frame."""
     for message in messages:
-        kept = key(message, message.usage)
+        key = message_key(message, message.usage)
         for index, part in enumerate(message.parts):
-            yield PartRow(part, index, message, kept)
+            yield PartRow(part, index, message, key)
 
 
 def tool_rows(messages: Iterable[Message]) -> Iterator[PartRow]:
-    """Rows of the tools frame: the parts that are tool calls."""
+    """Yield rows of the tools frame: the parts that are tool calls."""
     return (row for row in part_rows(messages) if isinstance(row.part, ToolCall))
 
 
 class StepRow(NamedTuple):
-    """A step: the n-th model call of a message, its usage, and whether it is the only one."""
+    """A model call of a message: its position, its usage, and whether it is the only one."""
 
-    at: int
+    position: int
     reason: str | None
     usage: Usage | None
     only: bool
@@ -357,26 +355,26 @@ class StepRow(NamedTuple):
 
 
 def step_rows(messages: Iterable[Message]) -> Iterator[StepRow]:
-    """Rows of the steps frame; an answer that tells no step counts as one."""
+    """Yield rows of the steps frame; an answer without step parts counts as one step."""
     for message in messages:
         if message.role != "assistant" or message.shell:
             continue
         ends = [p for p in message.parts if isinstance(p, StepEnd)]
         usage = message.usage
-        kept = key(message, usage)
+        key = message_key(message, usage)
         if len(ends) < 2:
             known = usage if message.completed is not None else None
-            yield StepRow(0, message.finish, known, True, message, kept)
+            yield StepRow(0, message.finish, known, True, message, key)
             continue
         for index, end in enumerate(ends):
-            yield StepRow(index, end.reason, end.usage, False, message, kept)
+            yield StepRow(index, end.reason, end.usage, False, message, key)
 
 
-def _kind(part: Part) -> str:
-    return _KINDS.get(type(part).__name__) or getattr(part, "kind", "") or "unknown"
+def _part_type(part: Part) -> str:
+    return _PART_TYPES.get(type(part).__name__) or getattr(part, "kind", "") or "unknown"
 
 
-_KINDS = {
+_PART_TYPES = {
     "Text": "text",
     "Reasoning": "reasoning",
     "ToolCall": "tool",
@@ -405,34 +403,37 @@ def _file(row: PartRow) -> str | None:
     return row.part.filename or row.part.url if isinstance(row.part, Attachment) else None
 
 
-def _times(row: PartRow) -> float | None:
+def _duration(row: PartRow) -> float | None:
     return seconds_between(getattr(row.part, "start", None), getattr(row.part, "end", None))
 
 
-def _changed(name: str) -> Callable[[ToolCall], int | None]:
-    def total(tool: ToolCall) -> int | None:
-        counts = [getattr(d, name) for d in tool.diffs]
+def _changed_lines(name: str) -> Callable[[PartRow], int | None]:
+    def total(row: PartRow) -> int | None:
+        counts = [getattr(d, name) for d in row.part.diffs]
         return sum(counts) if counts and None not in counts else None
 
     return total
 
 
-_WHERE: Columns = {
-    "session_title": _OF_SESSION,
+_ID_COLUMNS: Columns = {
+    "session_title": _SESSION_TITLE,
     "session": Column(CATEGORY, _message(lambda m: m.session), "Id of the session."),
     "message": Column(TEXT, _message(lambda m: m.id or None), "Id of the message."),
 }
-_WHO: Columns = {
+_MODEL_COLUMNS: Columns = {
     "model": Column(CATEGORY, _message(_model("id")), "Model that answered."),
     "agent": Column(CATEGORY, _message(lambda m: m.agent), "Agent that answered."),
     "provider": Column(CATEGORY, _message(_model("provider")), "Provider of the model."),
 }
-_WHEN: Columns = {
+_TIME_COLUMNS: Columns = {
     "started": Column(TIME, _part("start"), "Start; NA if unknown."),
     "ended": Column(TIME, _part("end"), "End; NA if unknown."),
-    "duration": Column(NUMBER, _times, "Seconds from `started` to `ended`."),
+    "duration": Column(NUMBER, _duration, "Seconds from `started` to `ended`."),
 }
-_COPY: Columns = {"duplicate_of": Column(TEXT, lambda r: None, _ABOUT_DUPLICATE), "key": _KEY}
+_COPY_COLUMNS: Columns = {
+    "duplicate_of": Column(TEXT, lambda r: None, _ABOUT_DUPLICATE),
+    "key": _KEY,
+}
 
 STEPS: Columns = {
     "created": Column(TIME, _message(lambda m: m.created), "Start of the message."),
@@ -440,7 +441,7 @@ STEPS: Columns = {
     "finish": Column(
         CATEGORY, lambda r: r.reason, "Why the model stopped, as the provider reports it."
     ),
-    **_WHO,
+    **_MODEL_COLUMNS,
     **_usage(lambda r: r.usage, "USD, as stored by the server; NA if aborted or unfinished."),
     "total": Column(COUNT, lambda r: _total(r.usage), "Sum of the five token counts."),
     "context": Column(
@@ -453,12 +454,12 @@ STEPS: Columns = {
         lambda r: seconds_between(r.message.created, r.message.completed) if r.only else None,
         "Seconds, including tools; NA if the message has several steps.",
     ),
-    "step": Column(COUNT, lambda r: r.at, "Position in the message, from 0."),
+    "step": Column(COUNT, lambda r: r.position, "Position in the message, from 0."),
     "compaction": Column(
-        FLAG, _message(lambda m: m.summary), "Whether the message summarises the conversation."
+        FLAG, _message(lambda m: m.summary), "Whether the message summarizes the conversation."
     ),
-    **_WHERE,
-    **_COPY,
+    **_ID_COLUMNS,
+    **_COPY_COLUMNS,
 }
 
 PARTS: Columns = {
@@ -466,7 +467,7 @@ PARTS: Columns = {
     "role": Column(CATEGORY, _message(_role), "Role of the message."),
     "type": Column(
         CATEGORY,
-        lambda r: _kind(r.part),
+        lambda r: _part_type(r.part),
         "text, reasoning, tool, step-start, step-finish, file, ...",
     ),
     "text": Column(
@@ -477,12 +478,12 @@ PARTS: Columns = {
     "title": Column(
         TEXT, _tool(lambda t: t.title), "The call in one line, as the server describes it."
     ),
-    **_WHEN,
+    **_TIME_COLUMNS,
     "file": Column(TEXT, _file, "Name or URL of an attachment."),
-    "index": Column(COUNT, lambda r: r.at, "Position in the message, from 0."),
+    "index": Column(COUNT, lambda r: r.position, "Position in the message, from 0."),
     "part": Column(TEXT, lambda r: r.part.id or None, "Id of the part."),
-    **_WHERE,
-    **_COPY,
+    **_ID_COLUMNS,
+    **_COPY_COLUMNS,
 }
 
 TOOLS: Columns = {
@@ -500,31 +501,27 @@ TOOLS: Columns = {
     "output": Column(TEXT, lambda r: r.part.output, "Output of the tool.", long=True),
     "error": Column(TEXT, lambda r: r.part.error, "Error of the tool."),
     "input": Column(OBJECT, lambda r: r.part.input, "Arguments of the call, a dict."),
-    **_WHEN,
+    **_TIME_COLUMNS,
     "waited": Column(
         NUMBER, lambda r: None, "Seconds it waited for permission; NA, because no server stores it."
     ),
-    **_WHO,
+    **_MODEL_COLUMNS,
     "declined": Column(
         FLAG, lambda r: r.part.declined, "Whether a rejection of the call stopped the turn."
     ),
-    "additions": Column(
-        COUNT, lambda r: _changed("additions")(r.part), "Lines that the call added."
-    ),
-    "deletions": Column(
-        COUNT, lambda r: _changed("deletions")(r.part), "Lines that the call deleted."
-    ),
+    "additions": Column(COUNT, _changed_lines("additions"), "Lines that the call added."),
+    "deletions": Column(COUNT, _changed_lines("deletions"), "Lines that the call deleted."),
     "child": Column(TEXT, lambda r: r.part.child, "Session of the subagent that the call started."),
     "call": Column(
         TEXT, lambda r: r.part.call or None, "Id of the call, as the model assigned it."
     ),
-    **_WHERE,
-    **_COPY,
+    **_ID_COLUMNS,
+    **_COPY_COLUMNS,
 }
 
 
 class FrameKind(NamedTuple):
-    """A frame of a history: its columns, and how messages become its rows."""
+    """A frame of a history: its columns, and the function that turns messages into rows."""
 
     columns: Columns
     rows: Callable[[Iterable[Message]], Iterable[Any]]
@@ -544,17 +541,17 @@ def sessions(
     forks: Mapping[str, str] | None = None,
     shown: Container[str] | None = None,
 ) -> pd.DataFrame:
-    """Sessions as a frame, one row each, with their place in the tree of all that are given.
+    """Return a frame of sessions, one row each, with their places in the session tree.
 
     Args:
-        values: The sessions.
-        status: What some of them do, by id.
-        forks: Which session some of them are a copy of, by id, where they don't tell themselves.
-        shown: The ids of those that get a row; None means all.
+        values: The sessions of the tree.
+        status: Known statuses, by session id.
+        forks: The original session of forks that don't report it themselves, by id of the fork.
+        shown: The ids of the sessions that get a row; None means all.
     """
-    told, copies = status or {}, forks or {}
+    statuses, originals = status or {}, forks or {}
     rows = (
-        r._replace(status=told.get(r.session.id), fork_of=copies.get(r.session.id))
+        r._replace(status=statuses.get(r.session.id), fork_of=originals.get(r.session.id))
         for r in session_rows(values)
         if shown is None or r.session.id in shown
     )

@@ -1,9 +1,9 @@
-"""Loads the messages of many sessions from a server into columns.
+"""Loading of many sessions' messages from a server into columns.
 
-Eight threads read, one session each; the order is kept, and a session's messages are dropped as
-soon as their rows are taken. Four would keep a server of 1.18.33 at work, if Python let them: while
-this thread decodes they wait, and with eight a request is there all the time.
-What could not be read is counted in `LoadedRows.warnings`, and an interrupt keeps what was loaded.
+Eight threads download one session each; sessions keep their order, and messages are freed as soon
+as their rows are built. Four downloads keep a server of 1.18.33 busy, but the threads wait for the
+GIL while this thread decodes; with eight there is always a pending request.
+`LoadedRows.warnings` counts what could not be read. An interrupt keeps the rows loaded so far.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 Q = TypeVar("Q")
 
 _WORKERS = 8
-_AHEAD = 20  # sessions that are read before their turn comes
+_AHEAD = 20  # sessions downloaded in advance
 _BAR_AFTER = 0.5  # seconds
 
 
@@ -43,11 +43,12 @@ class LoadedRows:
 
     Attributes:
         lists: The columns.
-        rows: How many rows each session has, in order.
-        unread: Fields and parts that could not be read, counted by their wire names.
-        failed: Sessions that could not be read at all, and why.
-        cached: How many sessions came from the cache, and from when the oldest of these is.
-        not_loaded: How many sessions were left when it was interrupted.
+        rows: Number of rows by session, in order.
+        unread: Unreadable fields and parts, counted by wire name.
+        failed: The error of each session that could not be read at all.
+        cached: Number of sessions from the cache.
+        oldest: Time at which the oldest of these was read, seconds since the epoch.
+        not_loaded: Number of sessions not loaded because of an interrupt.
     """
 
     lists: ColumnLists
@@ -60,10 +61,10 @@ class LoadedRows:
 
     def add(self, session: Session, rows: Rows) -> None:
         """Append a session's rows."""
-        number = len(rows.lists["session"])
-        for name, values in (rows.lists | {"session_title": [session.title] * number}).items():
+        count = len(rows.lists["session"])
+        for name, values in (rows.lists | {"session_title": [session.title] * count}).items():
             self.lists[name].extend(values)
-        self.rows[session.id] = number
+        self.rows[session.id] = count
         self.unread.update(rows.unread)
 
     def add_cached(self, session: Session, rows: Rows) -> None:
@@ -73,7 +74,7 @@ class LoadedRows:
         self.oldest = min(self.oldest or rows.read_at, rows.read_at)
 
     def trim(self) -> None:
-        """Drop what an interrupt left half added: the columns are of the same length again."""
+        """Drop the rows of a half-added session, so that all columns have the same length."""
         rows = sum(self.rows.values())
         for values in self.lists.values():
             if isinstance(values, PackedTexts):
@@ -83,23 +84,23 @@ class LoadedRows:
 
     @property
     def warnings(self) -> list[str]:
-        """What a person should know about these rows, a sentence each."""
-        told = [
-            f"{name} could not be read in {pluralize(number, 'place')}: NA there."
-            for name, number in sorted(self.unread.items())
+        """Warnings about these rows, one sentence each."""
+        warnings = [
+            f"{name} could not be read in {pluralize(count, 'place')}: NA there."
+            for name, count in sorted(self.unread.items())
         ]
-        for reason, number in sorted(Counter(_why(e) for e in self.failed.values()).items()):
-            told.append(f"{pluralize(number, 'session')} could not be read: {reason}")
+        for reason, count in sorted(Counter(_reason(e) for e in self.failed.values()).items()):
+            warnings.append(f"{pluralize(count, 'session')} could not be read: {reason}")
         if self.not_loaded:
-            told.append(f"Interrupted: {pluralize(self.not_loaded, 'session')} not loaded.")
+            warnings.append(f"Interrupted: {pluralize(self.not_loaded, 'session')} not loaded.")
         if self.cached and self.oldest is not None:
             since = datetime.fromtimestamp(self.oldest, UTC).astimezone()
-            told.append(
+            warnings.append(
                 f"{pluralize(self.cached, 'session')} from the cache, "
-                f"read at {since:%Y-%m-%d %H:%M} "
-                "or later; --refresh reads again (a shell run or an edited part can't be seen)."
+                f"read at {since:%Y-%m-%d %H:%M} or later. "
+                "The cache can't detect a shell run or an edited part; --refresh reads again."
             )
-        return told
+        return warnings
 
 
 def load(
@@ -111,31 +112,31 @@ def load(
     refresh: bool = False,
     progress: bool = True,
 ) -> LoadedRows:
-    """The rows of one kind ("messages", "steps", "parts", "tools") of sessions, in their order.
+    """Load the rows of sessions, in order.
 
     Args:
         client: The server.
-        sessions: As it lists them now; what differs from the cached list is read again.
-        kind: Which frame.
-        cache: Where rows are kept; None keeps none.
-        refresh: Read all again, and cache that.
-        progress: Show a bar if it takes a while.
+        sessions: As the server lists them now; a session whose entry changed is read again.
+        kind: The frame: "messages", "steps", "parts" or "tools".
+        cache: Cache of rows; None reads everything and caches nothing.
+        refresh: Read everything again, and update the cache.
+        progress: Show a progress bar if it takes a while.
     """
     loaded = LoadedRows(empty_lists(FRAME_KINDS[kind].columns))
-    kept = cache.get(kind, sessions) if cache is not None and not refresh else {}
-    wanted = [s for s in sessions if s.id not in kept]
+    cached = cache.get(kind, sessions) if cache is not None and not refresh else {}
+    uncached = [s for s in sessions if s.id not in cached]
 
-    with read_transcripts(client, wanted, progress) as fresh:
+    with read_transcripts(client, uncached, progress) as transcripts:
         try:
             for session in sessions:
-                if session.id in kept:
-                    loaded.add_cached(session, kept.pop(session.id))
+                if session.id in cached:
+                    loaded.add_cached(session, cached.pop(session.id))
                     continue
-                messages = next(fresh)
+                messages = next(transcripts)
                 if isinstance(messages, OpenCodeError):
                     loaded.failed[session.id] = messages
                     continue
-                rows = _rows(kind, messages)
+                rows = _rows_from_messages(kind, messages)
                 if cache is not None and rows.finished:
                     cache.put(kind, session, rows)
                 loaded.add(session, rows)
@@ -148,29 +149,31 @@ def load(
     return loaded
 
 
-def _rows(kind: str, messages: Sequence[Message]) -> Rows:
-    columns, rows_of = FRAME_KINDS[kind]
+def _rows_from_messages(kind: str, messages: Sequence[Message]) -> Rows:
+    columns, make_rows = FRAME_KINDS[kind]
     unread = Counter(name for m in messages for name in m.unread)
-    return Rows(lists_from_rows(columns, rows_of(messages)), unread, is_finished(messages))
+    return Rows(lists_from_rows(columns, make_rows(messages)), unread, is_finished(messages))
 
 
 @contextmanager
 def read_transcripts(
     client: Client, sessions: Sequence[Session], progress: bool
 ) -> Iterator[Iterator[TranscriptResult]]:
-    """The messages of sessions in their order, or why they can't be read; threads read ahead.
+    """Iterate over the sessions' messages, or the error if a session can't be read, in order.
 
-    Decoded here and not in the threads: Python would keep the memory of what each decodes.
+    Threads download ahead. They don't decode, since Python would keep the memory in every thread.
     """
 
-    def read(session: Session) -> tuple[Reply, ...] | OpenCodeError:
+    def download(session: Session) -> tuple[Reply, ...] | OpenCodeError:
         try:
             return client.run(client.dialect.message_pages(session))
-        except StatusError as error:  # deleted meanwhile, or unreadable for ever
+        except StatusError as error:  # deleted meanwhile, or unreadable for good
             return error
 
-    def decoded(reading: Iterator[tuple[Reply, ...] | OpenCodeError]) -> Iterator[TranscriptResult]:
-        for session, pages in zip(sessions, reading, strict=True):
+    def decode(
+        downloads: Iterator[tuple[Reply, ...] | OpenCodeError],
+    ) -> Iterator[TranscriptResult]:
+        for session, pages in zip(sessions, downloads, strict=True):
             if isinstance(pages, OpenCodeError):
                 bar.advance(0)
                 yield pages
@@ -181,21 +184,21 @@ def read_transcripts(
             except (StatusError, StreamError) as error:
                 yield error
 
-    with _Bar(len(sessions), progress) as bar, _in_order(read, sessions) as reading:
-        yield decoded(reading)
+    with _Bar(len(sessions), progress) as bar, _map_ahead(download, sessions) as downloads:
+        yield decode(downloads)
 
 
 @contextmanager
-def _in_order(read: Callable[[Q], T], wanted: Iterable[Q]) -> Iterator[Iterator[T]]:
-    """The results of some threads that are a few items ahead; they end with the block."""
+def _map_ahead(function: Callable[[Q], T], items: Iterable[Q]) -> Iterator[Iterator[T]]:
+    """Map a function over items in threads that work a few items ahead, until the block ends."""
     pool = ThreadPoolExecutor(_WORKERS, "opencode-history")
-    coming = iter(wanted)
+    remaining = iter(items)
 
     def results() -> Iterator[T]:
-        reading = deque(pool.submit(read, item) for item in islice(coming, _AHEAD))
-        while reading:
-            result = reading.popleft().result()
-            reading.extend(pool.submit(read, item) for item in islice(coming, 1))
+        futures = deque(pool.submit(function, item) for item in islice(remaining, _AHEAD))
+        while futures:
+            result = futures.popleft().result()
+            futures.extend(pool.submit(function, item) for item in islice(remaining, 1))
             yield result
 
     try:
@@ -205,9 +208,9 @@ def _in_order(read: Callable[[Q], T], wanted: Iterable[Q]) -> Iterator[Iterator[
 
 
 class _Bar:
-    """Sessions and megabytes read, where it takes a while."""
+    """A progress bar of sessions and megabytes read."""
 
-    def __init__(self, total: int, shown: bool) -> None:
+    def __init__(self, total: int, enabled: bool) -> None:
         from tqdm import tqdm
 
         self._size = 0
@@ -217,8 +220,8 @@ class _Bar:
             unit=" sessions",
             delay=_BAR_AFTER,
             leave=False,
-            file=_seen(),
-            disable=not shown,
+            file=_bar_output(),
+            disable=not enabled,
         )
 
     def __enter__(self) -> _Bar:
@@ -228,23 +231,22 @@ class _Bar:
         self._bar.close()
 
     def advance(self, size: int) -> None:
-        """One more session, of so many bytes."""
+        """Count one more session, of `size` bytes."""
         self._size += size
         self._bar.set_postfix_str(f"{self._size / 1e6:.0f} MB", refresh=False)
         self._bar.update()
 
 
-def _seen() -> TextIO:
-    """Where a bar is seen and spoils nothing.
+def _bar_output() -> TextIO:
+    """Return stdout in a notebook, where stderr looks like a failure (red); else stderr.
 
-    On a notebook's stderr it would stand on red, as if something had failed; a kernel's stdout is
-    never piped, and that of a script may be.
+    A script's stdout may be piped; a kernel's never is.
     """
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     return sys.stdout if getattr(shell, "kernel", None) is not None else sys.stderr
 
 
-def _why(error: OpenCodeError) -> str:
+def _reason(error: OpenCodeError) -> str:
     if isinstance(error, NotFoundError):
         return "deleted meanwhile."
     return error.what

@@ -1,4 +1,4 @@
-"""Imports what comes with an extra of this package, when it is first needed."""
+"""Imports of packages that an extra of this package installs."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from ..errors import MissingPackageError
 
 
 def import_extra(module: str, purpose: str, extra: str) -> Any:
-    """A module of an extra.
+    """Import a module that an extra installs.
 
     Args:
-        module: Its name.
-        purpose: What needs it, as the subject of a sentence in the plural.
-        extra: Which extra brings it.
+        module: Name of the module.
+        purpose: Plural subject of the error's sentence "... need PACKAGE", such as "Pictures".
+        extra: Name of the extra.
 
     Raises:
-        MissingPackageError: It isn't installed.
+        MissingPackageError: The package isn't installed.
     """
     package = module.partition(".")[0]
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
         if error.name != package:
-            raise  # it is here, and broken
+            raise  # the package is installed, and one of its own imports is missing
         raise MissingPackageError(
-            f"{purpose} need {package}, which is not installed here.",
+            f"{purpose} need {package}, which is not installed.",
             f"Install it with: pip install 'opencode-magics[{extra}]'",
         ) from error

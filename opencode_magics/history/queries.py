@@ -1,4 +1,4 @@
-"""The frames of a server's history: sessions, and what is in their messages."""
+"""Frames of a server's history: sessions, messages, steps, parts and tool calls."""
 
 from __future__ import annotations
 
@@ -25,38 +25,39 @@ F = TypeVar("F", bound=Callable[..., Any])
 _HIDDEN = ("key",)
 _ARGUMENTS = """
 
-    Copies that forks made are rows like all others, with `duplicate_of` set where the original is
-    loaded with them. `attrs["warnings"]` tells what could not be read, what came from the cache,
-    and how many copies have no original here, a sentence each.
+    Messages that a fork copied are rows like all others; `duplicate_of` names the original if it
+    is loaded as well. `attrs["warnings"]` has a sentence each for what could not be read, what
+    came from the cache, and how many copies lack their original.
 
     Args:
         client: The server.
-        sessions: Which, by value, id or title; default: all of the client's project.
-        everywhere: All of all directories that the server knows.
-        cache: Where the rows of unchanged sessions are kept; False reads all and keeps none.
-        refresh: Read all again.
-        progress: Show a bar if it takes a while.
+        sessions: Sessions by value, id or title; default: all of the client's project.
+        everywhere: Load the sessions of all directories that the server knows.
+        cache: Cache for the rows of unchanged sessions; False neither reads nor writes one.
+        refresh: Read all sessions again.
+        progress: Show a progress bar if it takes a while.
 
     Returns:
-        A frame with the columns below, whatever is in it; its `attrs` have `warnings` and `forks`
-        (by the id of a fork, that of the session it is a copy of). Interrupted, what was loaded.
+        A frame with the columns below, even if it is empty. Its `attrs` have `warnings` and
+        `forks`, a dict from the id of a fork to the id of its original session. After an interrupt
+        it has the rows loaded so far.
 
     Raises:
         UnknownNameError: There is no such session.
-        ServerConnectionError: The server went away; what was read is in the cache.
+        ServerConnectionError: The connection was lost; the sessions read so far are in the cache.
 """
 
 
 def documents_columns(columns: Columns, more: str = "") -> Callable[[F], F]:
-    """Completes a docstring by what each column is."""
+    """Decorate a function so that its docstring ends with `more` and a list of columns."""
 
-    def complete(function: F) -> F:
-        told = (f"{n} ({c.dtype}): {c.about}" for n, c in columns.items() if n not in _HIDDEN)
-        listed = "\n        ".join(told)
-        function.__doc__ = f"{function.__doc__}{more}\n    Columns:\n        {listed}\n"
+    def decorate(function: F) -> F:
+        entries = (f"{n} ({c.dtype}): {c.about}" for n, c in columns.items() if n not in _HIDDEN)
+        section = "\n        ".join(entries)
+        function.__doc__ = f"{function.__doc__}{more}\n    Columns:\n        {section}\n"
         return function
 
-    return complete
+    return decorate
 
 
 class Table(Protocol):
@@ -72,47 +73,50 @@ class Table(Protocol):
         refresh: bool = False,
         progress: bool = True,
     ) -> pd.DataFrame:
-        """Load it."""
+        """Load the frame."""
 
 
 @documents_columns(frames.SESSIONS)
 def sessions(
     client: Client, *, directory: str | None = None, everywhere: bool = False
 ) -> pd.DataFrame:
-    """Sessions as a frame, one row each, latest first; archived and subagents' ones too.
+    """Return a frame of sessions, latest first, including archived and subagents' sessions.
 
     Args:
         client: The server.
-        directory: Those of its project; default: the client's directory.
-        everywhere: Those of all directories that the server knows.
+        directory: A directory of the project; default: the client's directory.
+        everywhere: Include the sessions of all directories that the server knows.
 
     Returns:
-        A frame with the columns below, whatever is in it.
+        A frame with the columns below, even if it is empty.
     """
-    where = directory or client.directory
-    listed = client.sessions(where, everywhere=everywhere)
-    return frames.sessions(listed, known_status(client, where, listed))
+    directory = directory or client.directory
+    listed = client.sessions(directory, everywhere=everywhere)
+    return frames.sessions(listed, known_status(client, directory, listed))
 
 
 def known_status(client: Client, directory: str, listed: Iterable[Session]) -> dict[str, str]:
-    """What the sessions of one directory do, nothing where the server doesn't tell.
+    """Read the status of the sessions in one directory.
 
-    Others are not asked: that would wake them all.
+    Other directories are not queried, since that makes the server start an instance for each.
 
     Returns:
-        By the id of a session "idle", "busy" or "retry"; of none in another directory.
+        "idle", "busy" or "retry" by session id, for sessions of this directory only; empty if the
+        server fails the request.
     """
-    busy = optional(lambda: client.statuses(directory), None)
-    here = (s.id for s in listed if s.directory == directory)
-    return {} if busy is None else {s: busy[s].name if s in busy else "idle" for s in here}
+    statuses = optional(lambda: client.statuses(directory), None)
+    if statuses is None:
+        return {}
+    ids = (s.id for s in listed if s.directory == directory)
+    return {id: statuses[id].name if id in statuses else "idle" for id in ids}
 
 
 class Forks(NamedTuple):
-    """Which sessions are forks of which.
+    """Forked sessions and their originals.
 
     Attributes:
-        origins: By the id of a fork, that of the session it is a copy of.
-        warnings: What could not be read, and what came from the cache, a sentence each.
+        origins: Id of the original session, by id of the fork.
+        warnings: A sentence each for what could not be read and what came from the cache.
     """
 
     origins: dict[str, str]
@@ -120,21 +124,22 @@ class Forks(NamedTuple):
 
 
 def forks(client: Client, everyone: Sequence[Session], *, cache: Cache | bool = True) -> Forks:
-    """Which sessions are forks of which: as the server tells, else as their titles give away.
+    """Find forked sessions and their originals.
 
-    The messages of forks and of what they may be forks of are read: 1.x stores no link.
+    2.x reports the original of a fork. 1.x doesn't store it, so the messages of sessions whose
+    titles suggest a fork are compared.
 
     Args:
         client: The server.
-        everyone: The sessions that are asked about.
-        cache: Where the rows of unchanged sessions are kept; False reads all and keeps none.
+        everyone: The sessions to search.
+        cache: Cache for the rows of unchanged sessions; False neither reads nor writes one.
 
     Returns:
-        Ids by ids, and warnings: of a session that could not be read nobody knows.
+        The originals, and warnings about sessions that could not be read.
 
     Raises:
-        KeyboardInterrupt: It was interrupted: what is not a fork then nobody knows.
-        ServerConnectionError: The server went away; what was read is in the cache.
+        KeyboardInterrupt: Interrupted; a partial result would be wrong.
+        ServerConnectionError: The connection was lost; the sessions read so far are in the cache.
     """
     members = fork_families(everyone, everyone)
     loaded = load(client, members, "messages", cache=resolve_cache(cache))
@@ -144,11 +149,11 @@ def forks(client: Client, everyone: Sequence[Session], *, cache: Cache | bool = 
 
 
 def resolve_cache(cache: Cache | bool) -> Cache | None:
-    """The cache that is meant: True is the user's own, False none."""
+    """Return the user's default cache for True, None for False."""
     return Cache() if cache is True else cache or None
 
 
-def _table(kind: str, what: str) -> Table:
+def _table(kind: str, summary: str) -> Table:
     def table(
         client: Client,
         sessions: Iterable[Session | str] | None = None,
@@ -169,20 +174,20 @@ def _table(kind: str, what: str) -> Table:
         return history_frame(kind, loaded, chosen)
 
     table.__name__ = table.__qualname__ = kind
-    table.__doc__ = what
+    table.__doc__ = summary
     return documents_columns(FRAME_KINDS[kind].columns, _ARGUMENTS)(table)
 
 
-messages = _table("messages", "Messages as a frame, one row each, those of a session oldest first.")
-steps = _table("steps", "Steps (model calls) as a frame, one row each; tokens and cost are theirs.")
-parts = _table("parts", "Parts of messages as a frame, one row each, in the order of the messages.")
-tools = _table("tools", "Tool calls as a frame, one row each, in the order of the messages.")
+messages = _table("messages", "Return a frame of messages, oldest first within a session.")
+steps = _table("steps", "Return a frame of steps (model calls) with their own tokens and cost.")
+parts = _table("parts", "Return a frame of message parts, in the order of the messages.")
+tools = _table("tools", "Return a frame of tool calls, in the order of the messages.")
 
 
 def resolve_sessions(
     client: Client, sessions: Iterable[Session | str] | Session
 ) -> tuple[Session, ...]:
-    """The sessions that are meant, each once, by value, id or title; one may stand alone."""
+    """Look up sessions by value, id or title, without duplicates; a single one is accepted, too."""
     sessions = [sessions] if isinstance(sessions, str | Session) else sessions
     chosen = (s if isinstance(s, Session) else find_session(client, s) for s in sessions)
     return tuple({s.id: s for s in chosen}.values())
@@ -190,13 +195,15 @@ def resolve_sessions(
 
 @gc_paused()
 def history_frame(kind: str, loaded: LoadedRows, sessions: Sequence[Session]) -> pd.DataFrame:
-    """The frame of what was loaded, with its copies marked."""
+    """Build the frame of loaded rows, with copied messages marked."""
     copies = fork_copies_in(loaded, sessions)
     warnings = loaded.warnings
     lists = loaded.lists
-    if alone := {(lists["session"][at], lists["message"][at]) for at in copies.orphans}:
-        told = pluralize(len(alone), "message")
-        warnings.append(f"{told} older than the session: copied from one that is not here.")
+    if orphans := {(lists["session"][row], lists["message"][row]) for row in copies.orphans}:
+        warnings.append(
+            f"{pluralize(len(orphans), 'message')} older than the session: "
+            "copied from a session that is not loaded."
+        )
     lists["duplicate_of"] = copies.originals
     frame = frame_from_lists(
         {n: c for n, c in FRAME_KINDS[kind].columns.items() if n not in _HIDDEN}, lists
@@ -207,7 +214,7 @@ def history_frame(kind: str, loaded: LoadedRows, sessions: Sequence[Session]) ->
 
 
 def fork_copies_in(loaded: LoadedRows, sessions: Sequence[Session]) -> Copies:
-    """Which rows are copies, of what was loaded."""
+    """Find the copied messages among loaded rows."""
     lists = loaded.lists
-    places = map(CopyCandidate, lists["session"], lists["message"], lists["created"], lists["key"])
-    return find_fork_copies([*places], {s.id: s for s in sessions})
+    rows = map(CopyCandidate, lists["session"], lists["message"], lists["created"], lists["key"])
+    return find_fork_copies([*rows], {s.id: s for s in sessions})

@@ -1,8 +1,8 @@
-"""What happened when: steps, tool calls and waiting for people, as spans of time, lane by lane.
+"""Timeline data: steps, tool calls and pending requests as spans of time.
 
-A lane is a session: at the top the one that was asked about, below it its subagents. Times are the
-server's; only how long a request waited was taken by our own clock, and only while a turn was
-followed: no store has it.
+Rows are grouped by session: first the selected session, then its subagents' sessions. Times are
+the server's, except how long a request waited: no server stores it, so it is known only for a turn
+that this notebook followed, by this machine's clock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Span(NamedTuple):
-    """Something that took time, and the session it happened in."""
+    """A span of time in a session, in milliseconds since the epoch."""
 
     session: Session
     depth: int
@@ -64,20 +64,20 @@ SPANS: Columns = {
 
 @documents_columns(SPANS)
 def spans(client: Client, of: Turn | Session | str, *, last: int | None = None) -> pd.DataFrame:
-    """What happened when, as a frame: prompts, steps, tool calls, and waiting for permission.
+    """Return a frame of prompts, steps, tool calls and pending requests, with their times.
 
-    A session's rows come together, those of a subagent behind its parent's. How long a permission
-    or a question waited is known of a turn that was followed here, and of nothing in a history:
-    1.x does not store it. `attrs["waiting"]` says whether it is known, `attrs["earlier"]` how many
-    turns were left out.
+    Rows are grouped by session, a subagent's after its parent's. How long a permission or a
+    question waited is known only if `of` is a turn that this notebook followed, since no server
+    stores it.
 
     Args:
         client: The server.
         of: A turn, or a session by value, id or title.
-        last: Only so many turns of a session, the latest.
+        last: For a session, the number of latest turns to include; default: all.
 
     Returns:
-        A frame with the columns below, whatever is in it, and these `attrs`.
+        A frame with the columns below, even if it is empty. `attrs["waiting"]` is True if waiting
+        times are known, `attrs["earlier"]` is the number of turns left out.
 
     Raises:
         UnknownNameError: There is no such session.
@@ -89,19 +89,19 @@ def spans(client: Client, of: Turn | Session | str, *, last: int | None = None) 
     else:
         top, settled = of if isinstance(of, Session) else find_session(client, of), ()
         own, earlier = _latest(client.readable_messages(top), last)
-    found = [*_of_session(top, 0, own, settled)]
-    for depth, session in _below(top, _children(client, top)):
+    rows = [*_session_spans(top, 0, own, settled)]
+    for depth, session in _descendants(top, _children(client, top)):
         if not isinstance(of, Turn) or session.id in of.tree:
             meanwhile = _within(client.readable_messages(session), own, isinstance(of, Turn))
-            found += _of_session(session, depth, meanwhile, settled)
-    shown = frame_from_rows(SPANS, found)
-    shown.attrs |= {"waiting": isinstance(of, Turn), "earlier": earlier}
-    return shown
+            rows += _session_spans(session, depth, meanwhile, settled)
+    frame = frame_from_rows(SPANS, rows)
+    frame.attrs |= {"waiting": isinstance(of, Turn), "earlier": earlier}
+    return frame
 
 
 def _latest(messages: tuple[Message, ...], last: int | None) -> tuple[tuple[Message, ...], int]:
-    """The messages of the latest turns, and how many turns were before these."""
-    prompts = [at for at, m in enumerate(messages) if m.role == "user" and not m.synthetic]
+    """Return the messages of the latest turns, and the number of earlier turns."""
+    prompts = [n for n, m in enumerate(messages) if m.role == "user" and not m.synthetic]
     if last is None or len(prompts) <= last:
         return messages, 0
     return messages[prompts[-last] :], len(prompts) - last
@@ -110,7 +110,7 @@ def _latest(messages: tuple[Message, ...], last: int | None) -> tuple[tuple[Mess
 def _within(
     messages: Sequence[Message], own: Sequence[Message], ended: bool
 ) -> tuple[Message, ...]:
-    """The messages of a subagent that came while its parent was at work."""
+    """Return the messages of a subagent that were created while its parent was running."""
     begin = own[0].created or 0 if own else 0
     end = own[-1].completed if own and ended else None
     return tuple(
@@ -121,45 +121,45 @@ def _within(
 
 
 def _children(client: Client, top: Session) -> Mapping[str, list[Session]]:
-    """The subagents of each session of a project, the first at first."""
-    found: dict[str, list[Session]] = {}
+    """Group the subagents' sessions of a project by parent, oldest first."""
+    children: dict[str, list[Session]] = {}
     for session in sorted(client.sessions(top.directory), key=lambda s: (s.created or 0, s.id)):
         if session.parent is not None:
-            found.setdefault(session.parent, []).append(session)
-    return found
+            children.setdefault(session.parent, []).append(session)
+    return children
 
 
-def _below(
-    top: Session, children: Mapping[str, list[Session]], above: tuple[str, ...] = ()
+def _descendants(
+    top: Session, children: Mapping[str, list[Session]], ancestors: tuple[str, ...] = ()
 ) -> Iterator[tuple[int, Session]]:
-    """All subagents below a session, with their depths, each behind its parent."""
-    line = (*above, top.id)
+    """Yield all subagents' sessions below a session with their depths, parents first."""
+    path = (*ancestors, top.id)
     for child in children.get(top.id, ()):
-        if child.id not in line:
-            yield len(line), child
-            yield from _below(child, children, line)
+        if child.id not in path:
+            yield len(path), child
+            yield from _descendants(child, children, path)
 
 
-def _of_session(
+def _session_spans(
     session: Session, depth: int, messages: Iterable[Message], settled: Sequence[SettledRequest]
 ) -> Iterator[Span]:
-    """The spans of one session, in the order of its messages."""
+    """Yield the spans of one session, in the order of its messages."""
     for message in messages:
-        began, ended = message.created, message.completed
+        start, end = message.created, message.completed
         if message.role == "user" and not message.synthetic:
-            yield Span(session, depth, "prompt", None, began, began, None, message.text)
+            yield Span(session, depth, "prompt", None, start, start, None, message.text)
         if message.role != "assistant":
             continue
         name = "compaction" if message.summary else str(message.model) if message.model else None
         if not message.shell:
-            yield Span(session, depth, "step", name, began, ended, of_message(message))
+            yield Span(session, depth, "step", name, start, end, of_message(message))
         for tool in message.tools:
-            yield _call(session, depth, tool)
-            waits = [s for s in settled if s.request.call == tool.call]
-            yield from _waiting(session, depth, tool, waits)
+            yield _tool_span(session, depth, tool)
+            requests = [s for s in settled if s.request.call == tool.call]
+            yield from _waiting_spans(session, depth, tool, requests)
 
 
-def _call(session: Session, depth: int, tool: ToolCall) -> Span:
+def _tool_span(session: Session, depth: int, tool: ToolCall) -> Span:
     status = "declined" if tool.declined else tool.status
     return Span(
         session, depth, "tool", tool.tool, tool.start, tool.end, status, _detail(tool), tool.child
@@ -167,24 +167,24 @@ def _call(session: Session, depth: int, tool: ToolCall) -> Span:
 
 
 def _detail(tool: ToolCall) -> str | None:
-    """What a call is about: the server's title, else the first text that it was called with."""
+    """Return the server's title of a call, else the first string among its arguments."""
     return tool.title or next((v for v in tool.input.values() if isinstance(v, str)), None)
 
 
-def _waiting(
-    session: Session, depth: int, tool: ToolCall, waits: Iterable[SettledRequest]
+def _waiting_spans(
+    session: Session, depth: int, tool: ToolCall, requests: Iterable[SettledRequest]
 ) -> Iterator[Span]:
-    """What a call waited for, one after the other.
+    """Yield the waiting times of a call's requests, one after the other.
 
-    1.18.33 asks as soon as a call begins: its start is when the waiting began.
+    The first starts with the call, since 1.18.33 asks for permission as soon as a call starts.
     """
     start = tool.start
-    for wait in waits:
-        if wait.waited is None or wait.request.session != session.id:
+    for settled in requests:
+        if settled.waited is None or settled.request.session != session.id:
             continue
-        end = None if start is None else start + round(wait.waited * 1000)
+        end = None if start is None else start + round(settled.waited * 1000)
         if end is not None and tool.end is not None:
             end = min(end, tool.end)
-        kind = type(wait.request).__name__.lower()
-        yield Span(session, depth, "waiting", kind, start, end, wait.reply, _detail(tool))
+        kind = type(settled.request).__name__.lower()
+        yield Span(session, depth, "waiting", kind, start, end, settled.reply, _detail(tool))
         start = end

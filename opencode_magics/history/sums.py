@@ -1,7 +1,7 @@
-"""Adds up usage: entries with the same key become one sum, exactly and without pretending.
+"""Sums of usage: entries with the same key become one sum, without rounding errors.
 
-An entry is a call, a prompt, a tool call, or a whole session. What nobody knows is None and stays
-unknown in the sum, or is counted there in a column of its own.
+An entry is a model call, a prompt, a tool call, or an entire session. An unknown value is None; it
+makes the sum unknown, or is counted in a column of its own.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ..core.model import Session, Usage
 from .prices import ListPrice
 
 TOKENS = ("input", "output", "reasoning", "cache_read", "cache_write")
-_DUST = 10  # decimal places of USD beyond which floats only have dust
+_DECIMALS = 10  # of USD; further digits are floating-point error
 
 
 class UsageEntry(NamedTuple):
-    """What adds up: a call, a prompt, a tool call, or a whole session."""
+    """The usage of a model call, a prompt, a tool call, or an entire session."""
 
     key: tuple[Any, ...]
     session: str
@@ -33,18 +33,18 @@ class UsageEntry(NamedTuple):
 
 
 class UsageSum(NamedTuple):
-    """Entries added up.
+    """The sum of entries with the same key.
 
-    A count that one of the entries does not know, nobody knows. Tokens and cost are of those calls
-    where they are known, and None if that is none.
+    A count is None if it is unknown for any entry. Tokens and cost cover the calls for which they
+    are known, and are None if there is no such call.
 
     Attributes:
-        sessions: How many sessions have a part in it, copies apart.
+        sessions: Number of sessions that contribute, not counting copies.
         cost: USD as stored.
-        cost_listed: USD by the price list, of the calls where it can be known.
-        gap: Listed less stored, of the calls where both are known.
-        gap_reason: Why they differ, and for how many entries.
-        cache_share: The part of the prompts' tokens that came from the cache.
+        cost_listed: USD by the price list, for the calls with a known price.
+        gap: Listed minus stored cost, for the calls where both are known.
+        gap_reason: Reasons for the gap, with the number of entries.
+        cache_share: Share of the prompt tokens that came from the cache.
     """
 
     key: tuple[Any, ...]
@@ -68,15 +68,15 @@ class UsageSum(NamedTuple):
 
 
 def sum_of(key: tuple[Any, ...], entries: Sequence[UsageEntry]) -> UsageSum:
-    """The sum of some entries."""
-    return _alone(key, entries) if len(entries) == 1 else _together(key, entries)
+    """Add up entries."""
+    return _sum_of_one(key, entries) if len(entries) == 1 else _sum_of_many(key, entries)
 
 
-def _alone(key: tuple[Any, ...], entries: Sequence[UsageEntry]) -> UsageSum:
-    """A sum of one: a line per session is made of a thousand of these."""
+def _sum_of_one(key: tuple[Any, ...], entries: Sequence[UsageEntry]) -> UsageSum:
+    """Convert a single entry, faster than `_sum_of_many`: usage by session makes thousands."""
     (entry,) = entries
-    nothing = 0 if entry.calls == 0 else None
-    used = entry.usage or Usage(nothing, nothing, nothing, nothing, nothing, nothing)
+    default = 0 if entry.calls == 0 else None
+    used = entry.usage or Usage(default, default, default, default, default, default)
     prompts = (used.input or 0) + (used.cache_read or 0) + (used.cache_write or 0)
     gap = _gap(entry)
     return UsageSum(
@@ -99,22 +99,22 @@ def _alone(key: tuple[Any, ...], entries: Sequence[UsageEntry]) -> UsageSum:
         if entry.price is None or entry.price.cost is None
         else exact_sum([entry.price.cost]),
         gap=exact_sum(gap) if gap else None,
-        gap_reason=_counted([entry.price.reason])
+        gap_reason=_reason_counts([entry.price.reason])
         if entry.price is not None and entry.price.reason is not None
         else None,
     )
 
 
-def _together(key: tuple[Any, ...], entries: Sequence[UsageEntry]) -> UsageSum:
+def _sum_of_many(key: tuple[Any, ...], entries: Sequence[UsageEntry]) -> UsageSum:
     usages = [e.usage for e in entries if e.usage is not None]
     prices = [e.price for e in entries if e.price is not None]
     gaps = [x for e in entries for x in _gap(e)]
-    # No call at all, rather than calls of which nothing is known.
-    nothing = 0 if all(e.calls == 0 for e in entries) else None
-    fresh = _total([u.input for u in usages], nothing)
-    read = _total([u.cache_read for u in usages], nothing)
-    written = _total([u.cache_write for u in usages], nothing)
-    prompts = (fresh or 0) + (read or 0) + (written or 0)
+    # 0 if there was no call; None if there were calls of unknown usage.
+    default = 0 if all(e.calls == 0 for e in entries) else None
+    uncached = _total([u.input for u in usages], default)
+    read = _total([u.cache_read for u in usages], default)
+    written = _total([u.cache_write for u in usages], default)
+    prompts = (uncached or 0) + (read or 0) + (written or 0)
     costs = [u.cost for u in usages if u.cost is not None]
     listed = [p.cost for p in prices if p.cost is not None]
     reasons = [p.reason for p in prices if p.reason is not None]
@@ -127,67 +127,70 @@ def _together(key: tuple[Any, ...], entries: Sequence[UsageEntry]) -> UsageSum:
         errors=_count([e.errors for e in entries]),
         unknown=_count([e.unknown for e in entries]),
         copies=_count([e.copies for e in entries]),
-        input=fresh,
-        output=_total([u.output for u in usages], nothing),
-        reasoning=_total([u.reasoning for u in usages], nothing),
+        input=uncached,
+        output=_total([u.output for u in usages], default),
+        reasoning=_total([u.reasoning for u in usages], default),
         cache_read=read,
         cache_write=written,
         cache_share=(read or 0) / prompts if prompts else None,
-        cost=exact_sum(costs) if costs else nothing,
+        cost=exact_sum(costs) if costs else default,
         cost_listed=exact_sum(listed) if listed else None,
         gap=exact_sum(gaps) if gaps else None,
-        gap_reason=_counted(reasons) if reasons else None,
+        gap_reason=_reason_counts(reasons) if reasons else None,
     )
 
 
 def _gap(entry: UsageEntry) -> tuple[float, ...]:
-    """The listed and, negative, the stored cost, where both are known."""
-    now = entry.price.cost if entry.price else None
-    then = entry.usage.cost if entry.usage else None
-    return () if now is None or then is None else (now, -then)
+    """Return the listed cost and the negative stored cost; () unless both are known."""
+    list_cost = entry.price.cost if entry.price else None
+    stored = entry.usage.cost if entry.usage else None
+    return () if list_cost is None or stored is None else (list_cost, -stored)
 
 
 def _count(values: list[int | None]) -> int | None:
     return None if None in values else sum(values)  # type: ignore[arg-type]
 
 
-def _total(values: list[int | None], nothing: int | None) -> int | None:
+def _total(values: list[int | None], default: int | None) -> int | None:
     known = [v for v in values if v is not None]
-    return sum(known) if known else nothing
+    return sum(known) if known else default
 
 
-def _counted(reasons: list[str]) -> str:
-    return ", ".join(f"{why} ({n})" for why, n in Counter(reasons).most_common())
+def _reason_counts(reasons: list[str]) -> str:
+    return ", ".join(f"{reason} ({n})" for reason, n in Counter(reasons).most_common())
 
 
 def exact_sum(costs: Iterable[float]) -> float:
-    """A sum without the dust of floats."""
-    return round(math.fsum(costs), _DUST) + 0.0  # never -0.0
+    """Add up costs without floating-point error."""
+    return round(math.fsum(costs), _DECIMALS) + 0.0  # never -0.0
 
 
 def sums_by_key(entries: Iterable[UsageEntry]) -> list[UsageSum]:
-    """Entries of the same key added up, in the order in which the keys come."""
-    found: dict[tuple[Any, ...], list[UsageEntry]] = {}
+    """Add up entries by key, in order of the keys' first appearance."""
+    entries_by_key: dict[tuple[Any, ...], list[UsageEntry]] = {}
     for entry in entries:
-        found.setdefault(entry.key, []).append(entry)
-    return [sum_of(key, some) for key, some in found.items()]
+        entries_by_key.setdefault(entry.key, []).append(entry)
+    return [sum_of(key, group) for key, group in entries_by_key.items()]
 
 
 def sums_with_subagents(
     sums: Sequence[UsageSum], sessions: Iterable[Session]
 ) -> dict[str, UsageSum]:
-    """Per session its own sum together with those of all subagents below it."""
+    """Return each session's sum including all subagents below it, by session id."""
     parents = {s.id: s.parent for s in sessions}
-    below: dict[str, list[UsageEntry]] = {}
-    for one in sums:
-        (own,) = one.key
-        seen, above = {own}, parents.get(own)
-        while above is not None and above not in seen:
-            seen.add(above)
-            below.setdefault(above, []).extend(one.entries)
-            above = parents.get(above)
-    whole: dict[str, UsageSum] = {}
-    for one in sums:
-        (own,) = one.key
-        whole[own] = sum_of(one.key, [*one.entries, *below[own]]) if own in below else one
-    return whole
+    subagent_entries: dict[str, list[UsageEntry]] = {}
+    for usage_sum in sums:
+        (session,) = usage_sum.key
+        visited, ancestor = {session}, parents.get(session)
+        while ancestor is not None and ancestor not in visited:
+            visited.add(ancestor)
+            subagent_entries.setdefault(ancestor, []).extend(usage_sum.entries)
+            ancestor = parents.get(ancestor)
+    inclusive: dict[str, UsageSum] = {}
+    for usage_sum in sums:
+        (session,) = usage_sum.key
+        below = subagent_entries.get(session)
+        inclusive[session] = (
+            sum_of(usage_sum.key, [*usage_sum.entries, *below]) if below else usage_sum
+        )
+    return inclusive

@@ -1,4 +1,4 @@
-"""Points in time as people write them, and the calendar of a time zone."""
+"""Parsing of times and time zones, and the calendar periods of a time zone."""
 
 from __future__ import annotations
 
@@ -20,60 +20,60 @@ PERIODS = ("day", "week", "month")
 
 
 def zone(name: str | None) -> ZoneInfo:
-    """A time zone by its name (`Europe/Berlin`); None is this machine's own.
+    """Return a time zone by name (`Europe/Berlin`); None means this machine's zone.
 
     Raises:
         UnknownNameError: There is no zone of that name.
     """
     if name is None:
-        return _here()
+        return _local_zone()
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError, TypeError) as error:
         raise UnknownNameError(
-            f"There is no time zone {name!r}.", "Write it like UTC or Europe/Berlin."
+            f"Unknown time zone {name!r}.", "Use a name such as UTC or Europe/Berlin."
         ) from error
 
 
-def _here() -> ZoneInfo:
+def _local_zone() -> ZoneInfo:
     import tzlocal
 
     try:
-        return tzlocal.reload_localzone()  # TZ may be another one than before
-    except (KeyError, ValueError, OSError) as error:  # TZ=UTC+3 is none that has a calendar
+        return tzlocal.reload_localzone()  # TZ may have changed
+    except (KeyError, ValueError, OSError) as error:  # such as TZ=UTC+3, not a zone name
         raise UnknownNameError(
-            "The time zone of this machine can't be told.",
-            "Say which to count in: --tz Europe/Berlin, tz='UTC', or set TZ to such a name.",
+            "The time zone of this machine is unknown.",
+            "Name one: --tz Europe/Berlin, tz='UTC', or set TZ to such a name.",
         ) from error
 
 
-def parse_time(given: str | date, where: ZoneInfo) -> int:
-    """Milliseconds since the epoch of `7d` (ago), of a date or a time in a zone.
+def parse_time(value: str | date, tz: ZoneInfo) -> int:
+    """Parse `7d` (ago), a date, or a time in a zone; return milliseconds since the epoch.
 
     Raises:
-        ValueError: It is neither.
+        ValueError: The value is not a time.
     """
     try:
-        if isinstance(given, str) and (found := re.fullmatch(r"(\d+(?:\.\d+)?)([mhdw])", given)):
-            return round((time.time() - float(found[1]) * _UNITS[found[2]]) * _MILLISECOND)
-        told = datetime.fromisoformat(given) if isinstance(given, str) else given
-        whole = told if isinstance(told, datetime) else datetime.combine(told, clock())
-        aware = whole if whole.tzinfo else whole.replace(tzinfo=where)
+        if isinstance(value, str) and (age := re.fullmatch(r"(\d+(?:\.\d+)?)([mhdw])", value)):
+            return round((time.time() - float(age[1]) * _UNITS[age[2]]) * _MILLISECOND)
+        parsed = datetime.fromisoformat(value) if isinstance(value, str) else value
+        moment = parsed if isinstance(parsed, datetime) else datetime.combine(parsed, clock())
+        aware = moment if moment.tzinfo else moment.replace(tzinfo=tz)
         return round(aware.timestamp() * _MILLISECOND)
     except (ValueError, TypeError, OverflowError):
         raise ValueError(
-            f"{given!r} is no point in time: write 7d, 12h, 30m (ago) or a date like 2026-11-29"
+            f"{value!r} is not a time: write 7d, 12h, 30m (ago) or a date like 2026-11-29"
         ) from None
 
 
-def period(times: pd.Series, name: str, where: ZoneInfo) -> pd.Series:
-    """The day, week (its Monday) or month (its first) of times, by the clocks of a zone.
+def period(times: pd.Series, name: str, tz: ZoneInfo) -> pd.Series:
+    """Return the first day of each time's day, week (a Monday) or month, in a time zone.
 
-    A date has no zone: it is what the calendar on the wall there says.
+    The dates have no zone; they are local dates.
     """
     import pandas as pd
 
-    days = times.dt.tz_convert(where).dt.tz_localize(None).dt.normalize()
+    days = times.dt.tz_convert(tz).dt.tz_localize(None).dt.normalize()
     match name:
         case "week":
             days = days - pd.to_timedelta(days.dt.day_of_week, unit="D")

@@ -1,4 +1,4 @@
-"""Collects what is added up: from the list of sessions where that will do, else from messages."""
+"""Collection of usage entries, from the session list if it suffices, else from messages."""
 
 from __future__ import annotations
 
@@ -17,71 +17,71 @@ from .cache import Cache
 from .fork_copies import fork_families, is_fork
 from .frames import session_rows
 from .load import LoadedRows, load
-from .prices import Price, listed
+from .prices import Price, list_price
 from .queries import fork_copies_in
 from .sums import TOKENS, UsageEntry, exact_sum
 from .times import PERIODS, parse_time, period, zone
 
-OF_SESSION = ("session", "root", "project", "directory")
-OF_MESSAGE = ("agent", "provider", "model", "variant")
-GROUP_KEYS = ("total", *PERIODS, *OF_SESSION, *OF_MESSAGE, "tool")
+SESSION_KEYS = ("session", "root", "project", "directory")
+MESSAGE_KEYS = ("agent", "provider", "model", "variant")
+GROUP_KEYS = ("total", *PERIODS, *SESSION_KEYS, *MESSAGE_KEYS, "tool")
 UNKNOWN = "(unknown)"
 RENAMED_FORKS_WARNING = (
-    "A fork with a new title can't be told by the list of sessions, and counts in full here; by "
-    "day, agent or model it is found."
+    "A renamed fork can't be recognized in the session list, so its copied messages count here; "
+    "usage by day, agent or model leaves them out."
 )
-# A model's id says nothing without its provider: two may have the same, at other prices.
-_WITH = {"model": ("provider", "model")}
+# Two providers may have a model of the same id, at different prices.
+_EXPANDED_KEYS = {"model": ("provider", "model")}
 
 _DAY = 86_400_000  # ms
 
 
 @dataclass(frozen=True)
 class UsageQuery:
-    """What is asked: by which keys, of which time, by which clock."""
+    """A usage query: keys, time zone, period (milliseconds since the epoch)."""
 
     by: tuple[str, ...]
-    where: ZoneInfo
+    tz: ZoneInfo
     since: int | None = None
     until: int | None = None
     keep_duplicates: bool = False
 
     @property
-    def of_sessions(self) -> bool:
-        """Whether the list of sessions can answer it."""
-        return set(self.by) <= {*OF_SESSION}
+    def needs_sessions_only(self) -> bool:
+        """True if all keys are in the session list."""
+        return set(self.by) <= {*SESSION_KEYS}
 
     @property
-    def whole(self) -> bool:
-        """Whether it is about all time."""
+    def all_time(self) -> bool:
+        """True if the period has no limits."""
         return self.since is None and self.until is None
 
     def within(self, time: int | None) -> bool:
-        """Whether a time lies in the period; an unknown one lies only in all time."""
+        """Return True if a time is in the period; an unknown time is only in an unlimited one."""
         if time is None:
-            return self.whole
+            return self.all_time
         return (self.since or 0) <= time and (self.until is None or time < self.until)
 
     def covers(self, session: Session) -> bool:
-        """Whether all of a session lies in the period, as far as the list tells."""
-        if self.whole:
+        """Return True if the session list shows that the entire session is in the period."""
+        if self.all_time:
             return True
         if self.keep_duplicates and is_fork(session):
-            return False  # its copies are older than it is
+            return False  # its copied messages are older than the session
         if session.created is None or session.updated is None:
             return False
-        # A turn ends before `updated` is set again: what still runs is looked into.
+        # `updated` is older than the end of a turn that is still running: allow a day.
         end = session.updated if self.until is None else session.updated + _DAY
         return self.within(session.created) and self.within(end)
 
     def excludes(self, session: Session) -> bool:
-        """Whether nothing of a session lies in the period."""
+        """Return True if the session list shows that no part of a session is in the period."""
         if session.created is None or session.updated is None:
             return False
         if self.keep_duplicates and is_fork(session):
             return False
-        late = self.since is not None and session.updated + _DAY < self.since
-        return late or (self.until is not None and session.created >= self.until)
+        too_old = self.since is not None and session.updated + _DAY < self.since
+        return too_old or (self.until is not None and session.created >= self.until)
 
 
 def parse_query(
@@ -91,50 +91,50 @@ def parse_query(
     tz: str | None,
     keep_duplicates: bool,
 ) -> UsageQuery:
-    """Read what a person asks for.
+    """Build a query from a user's arguments.
 
     Raises:
-        UnknownNameError: There is no such key or time zone; it lists those that there are.
-        ValueError: A time can't be read.
+        UnknownNameError: There is no such key or time zone.
+        ValueError: A time can't be parsed, or `until` is not later than `since`.
     """
     names = tuple([by] if isinstance(by, str) or not isinstance(by, Iterable) else by)
     for name in names:
         if name not in GROUP_KEYS:
             raise UnknownNameError(
-                f"Usage can't be added up by {name!r}.", f"It can be by: {', '.join(GROUP_KEYS)}."
+                f"Usage can't be grouped by {name!r}.", f"Use any of: {', '.join(GROUP_KEYS)}."
             )
-    where = zone(tz)
-    begin, end = (t if t is None else parse_time(t, where) for t in (since, until))
-    if begin is not None and end is not None and end <= begin:
-        raise ValueError(f"nothing is both since {since} and until {until}: that is not later")
-    told = (key for name in names if name != "total" for key in _WITH.get(name, (name,)))
-    return UsageQuery(tuple(dict.fromkeys(told)), where, begin, end, keep_duplicates)
+    time_zone = zone(tz)
+    start, end = (t if t is None else parse_time(t, time_zone) for t in (since, until))
+    if start is not None and end is not None and end <= start:
+        raise ValueError(f"until {until} is not later than since {since}")
+    keys = (key for name in names if name != "total" for key in _EXPANDED_KEYS.get(name, (name,)))
+    return UsageQuery(tuple(dict.fromkeys(keys)), time_zone, start, end, keep_duplicates)
 
 
-class _Said(NamedTuple):
-    """A message or a tool call, as much of it as counts."""
+class _Item(NamedTuple):
+    """The parts of a message or a tool call that usage needs."""
 
     session: str
     created: int | None
-    who: Mapping[str, str | None]
+    keys: Mapping[str, str | None]
     usage: Usage | None
     is_call: bool
     is_turn: bool
     is_error: bool
-    copy: bool
+    is_copy: bool
 
 
 class UsageCollector:
-    """Collects entries, and what a person should know about them.
+    """Collects usage entries, and warnings about them.
 
     Args:
         client: The server.
-        everyone: All sessions that may be originals or roots of those that are asked about.
-        prices: What models cost.
-        cache, refresh, progress: How messages are loaded.
+        everyone: All sessions that may be originals or roots of the selected sessions.
+        prices: Prices by provider and model id.
+        cache, refresh, progress: As for `history.messages`.
 
     Attributes:
-        warnings: Sentences.
+        warnings: Warnings, one sentence each.
     """
 
     def __init__(
@@ -149,48 +149,50 @@ class UsageCollector:
     ) -> None:
         self._client = client
         self._everyone = everyone
-        self._places = {row.session.id: row for row in session_rows(everyone)}
+        self._session_rows = {row.session.id: row for row in session_rows(everyone)}
         self._prices = prices
         self._cache, self._refresh, self._progress = cache, refresh, progress
         self.warnings: list[str] = []
 
-    def entries(self, query: UsageQuery, chosen: Iterable[Session]) -> list[UsageEntry]:
-        """What is added up to answer a query about some sessions."""
-        asked = [s for s in chosen if not query.excludes(s)]
-        if query.of_sessions:
-            return self._of_sessions(query, asked)
+    def entries(self, query: UsageQuery, sessions: Iterable[Session]) -> list[UsageEntry]:
+        """Return the entries to add up for a query about some sessions."""
+        selected = [s for s in sessions if not query.excludes(s)]
+        if query.needs_sessions_only:
+            return self._session_entries(query, selected)
         kind = "tools" if "tool" in query.by else "messages"
-        return self._of_messages(query, asked, kind)
+        return self._item_entries(query, selected, kind)
 
-    # -- whole sessions --------------------------------------------------------------------------
+    # -- entire sessions -------------------------------------------------------------------------
 
-    def _of_sessions(self, query: UsageQuery, asked: Sequence[Session]) -> list[UsageEntry]:
-        """An entry per session."""
-        keep, bills = query.keep_duplicates, self._client.dialect.fork_cost_includes_copies
-        across = [s for s in asked if not query.covers(s)]
-        as_stored = keep == bills  # else copies are to be taken away from it, or to be added
-        forks = fork_families(self._everyone, across if as_stored else asked)
-        said = self._said(_once((*across, *forks)), "messages")
-        copied = _usages(m for m in said if m.copy and m.is_call)
-        inside = _usages(
-            m for m in said if m.is_call and query.within(m.created) and (keep or not m.copy)
+    def _session_entries(self, query: UsageQuery, selected: Sequence[Session]) -> list[UsageEntry]:
+        """Return one entry per session."""
+        keep, includes = query.keep_duplicates, self._client.dialect.fork_cost_includes_copies
+        partial = [s for s in selected if not query.covers(s)]
+        as_stored = keep == includes  # else the usage of copies must be subtracted or added
+        forks = fork_families(self._everyone, partial if as_stored else selected)
+        items = self._load(_unique((*partial, *forks)), "messages")
+        copied = _usages_by_session(m for m in items if m.is_copy and m.is_call)
+        in_period = _usages_by_session(
+            m for m in items if m.is_call and query.within(m.created) and (keep or not m.is_copy)
         )
         if not (keep or self._client.dialect.reports_fork_source):
             self.warnings.append(RENAMED_FORKS_WARNING)
-        crossing = {s.id for s in across}
-        found: list[UsageEntry] = []
-        for session in asked:
+        partial_ids = {s.id for s in partial}
+        entries: list[UsageEntry] = []
+        for session in selected:
             copies, usage = copied.get(session.id, []), session.usage
-            unread = as_stored and session.id not in crossing and is_fork(session)
-            if session.id in crossing:
-                if session.id not in inside:  # nothing of it lies in the period
+            unread = as_stored and session.id not in partial_ids and is_fork(session)
+            if session.id in partial_ids:
+                if session.id not in in_period:
                     continue
-                usage = total_usage(inside[session.id])
+                usage = total_usage(in_period[session.id])
             elif copies and not as_stored:
-                usage = total_usage([usage, *copies]) if keep else self._less(session, copies)
+                usage = (
+                    total_usage([usage, *copies]) if keep else self._without_copies(session, copies)
+                )
             left_out = 0 if keep else None if unread else len(copies)
-            found.append(self._session_entry(query, session, usage, left_out))
-        return found
+            entries.append(self._session_entry(query, session, usage, left_out))
+        return entries
 
     def _session_entry(
         self, query: UsageQuery, session: Session, usage: Usage | None, copies: int | None
@@ -199,94 +201,95 @@ class UsageCollector:
         price = None
         if usage is not None and not usage.empty:
             known = self._prices.get((ref.provider, ref.id)) if ref else None
-            price = listed(known, usage, usage.cost)
-        key = tuple(self._of_session(session.id, name) for name in query.by)
+            price = list_price(known, usage, usage.cost)
+        key = tuple(self._session_key(session.id, name) for name in query.by)
         return UsageEntry(key, session.id, usage, price, None, None, None, None, copies)
 
-    def _less(self, session: Session, copies: Sequence[Usage | None]) -> Usage | None:
-        """A session's usage without that of its copied messages."""
+    def _without_copies(self, session: Session, copies: Sequence[Usage | None]) -> Usage | None:
+        """Subtract the usage of copied messages from a session's usage."""
         copied = total_usage(copies)
         if session.usage is None or copied is None:
             return session.usage
-        left = {n: _less(getattr(session.usage, n), getattr(copied, n)) for n in TOKENS}
-        cost = _less(session.usage.cost, copied.cost)
+        tokens = {n: _difference(getattr(session.usage, n), getattr(copied, n)) for n in TOKENS}
+        cost = _difference(session.usage.cost, copied.cost)
         cost = None if cost is None else exact_sum([cost])
-        if any(v is not None and v < 0 for v in (*left.values(), cost)):
+        if any(v is not None and v < 0 for v in (*tokens.values(), cost)):
             self.warnings.append(
-                f"Session {session.id} tells less usage than its copied messages have: 0 is taken."
+                f"Session {session.id} reports less usage than its copied messages: counted as 0."
             )
-        left = {n: None if v is None else max(v, 0) for n, v in left.items()}
-        return Usage(**left, cost=None if cost is None else max(cost, 0.0))
+        tokens = {n: None if v is None else max(v, 0) for n, v in tokens.items()}
+        return Usage(**tokens, cost=None if cost is None else max(cost, 0.0))
 
     # -- messages and tool calls -----------------------------------------------------------------
 
-    def _of_messages(
-        self, query: UsageQuery, asked: Sequence[Session], kind: str
+    def _item_entries(
+        self, query: UsageQuery, selected: Sequence[Session], kind: str
     ) -> list[UsageEntry]:
-        """An entry per message, or per tool call."""
-        originals = [] if query.keep_duplicates else fork_families(self._everyone, asked)
-        wanted = {s.id for s in asked}
-        said = self._said(_once((*asked, *originals)), kind)
-        said = [m for m in said if m.session in wanted]
-        if kind == "messages" and query.whole:
-            self._compare(asked, said)
-        # What is neither (the end of a turn, a person's command) would only add empty rows.
-        said = [m for m in said if (m.is_call or m.is_turn) and query.within(m.created)]
-        dates = {n: _dates(said, n, query) for n in query.by if n in PERIODS}
+        """Return one entry per message or per tool call."""
+        originals = [] if query.keep_duplicates else fork_families(self._everyone, selected)
+        ids = {s.id for s in selected}
+        items = self._load(_unique((*selected, *originals)), kind)
+        items = [m for m in items if m.session in ids]
+        if kind == "messages" and query.all_time:
+            self._compare_costs(selected, items)
+        # Other rows (the end of a turn, a person's shell command) would only add empty groups.
+        items = [m for m in items if (m.is_call or m.is_turn) and query.within(m.created)]
+        dates = {n: _dates(items, n, query) for n in query.by if n in PERIODS}
         return [
-            self._entry(query, m, tuple(self._key(m, n, at, dates) for n in query.by), kind)
-            for at, m in enumerate(said)
+            self._entry(query, m, tuple(self._key(m, n, row, dates) for n in query.by), kind)
+            for row, m in enumerate(items)
         ]
 
-    def _entry(self, query: UsageQuery, said: _Said, key: tuple[Any, ...], kind: str) -> UsageEntry:
-        if said.copy and not query.keep_duplicates:
-            return UsageEntry(key, said.session, copies=int(said.is_call))
+    def _entry(self, query: UsageQuery, item: _Item, key: tuple[Any, ...], kind: str) -> UsageEntry:
+        if item.is_copy and not query.keep_duplicates:
+            return UsageEntry(key, item.session, copies=int(item.is_call))
         if kind == "tools":
-            return UsageEntry(key, said.session, None, None, None, 1, int(said.is_error), None)
-        if not said.is_call:
-            root = self._places.get(said.session)
-            turn = said.is_turn and (root is None or root.session.parent is None)
-            return UsageEntry(key, said.session, turns=int(turn))
-        usage, who = said.usage, said.who
-        name = (who["provider"] or "", who["model"] or "")
-        price = listed(self._prices.get(name), usage or Usage(), usage.cost if usage else None)
+            return UsageEntry(key, item.session, None, None, None, 1, int(item.is_error), None)
+        if not item.is_call:
+            row = self._session_rows.get(item.session)
+            is_turn = item.is_turn and (row is None or row.session.parent is None)
+            return UsageEntry(key, item.session, turns=int(is_turn))
+        usage, keys = item.usage, item.keys
+        name = (keys["provider"] or "", keys["model"] or "")
+        price = list_price(self._prices.get(name), usage or Usage(), usage.cost if usage else None)
         unknown = int(usage is None or usage.cost is None or usage.total is None)
-        return UsageEntry(key, said.session, usage, price, 0, 1, int(said.is_error), unknown)
+        return UsageEntry(key, item.session, usage, price, 0, 1, int(item.is_error), unknown)
 
-    def _key(self, said: _Said, name: str, at: int, dates: Mapping[str, list[Any]]) -> Any:
+    def _key(self, item: _Item, name: str, row: int, dates: Mapping[str, list[Any]]) -> Any:
         if name in PERIODS:
-            return dates[name][at]
-        if name in OF_SESSION:
-            return self._of_session(said.session, name)
-        return said.who[name] or UNKNOWN
+            return dates[name][row]
+        if name in SESSION_KEYS:
+            return self._session_key(item.session, name)
+        return item.keys[name] or UNKNOWN
 
-    def _of_session(self, session: str, name: str) -> str:
-        place = self._places.get(session)
-        if name == "session" or place is None:
+    def _session_key(self, session: str, name: str) -> str:
+        row = self._session_rows.get(session)
+        if name == "session" or row is None:
             return session
         if name == "root":
-            return place.root or session
-        return getattr(place.session, name) or UNKNOWN
+            return row.root or session
+        return getattr(row.session, name) or UNKNOWN
 
-    def _compare(self, asked: Sequence[Session], said: Sequence[_Said]) -> None:
-        """Say what sessions cost beyond their messages, or the other way round."""
-        told = exact_sum(s.usage.cost for s in asked if s.usage and s.usage.cost is not None)
-        billed = [m for m in said if self._client.dialect.fork_cost_includes_copies or not m.copy]
-        summed = exact_sum(m.usage.cost for m in billed if m.usage and m.usage.cost is not None)
-        if told - summed > _CENT:
+    def _compare_costs(self, selected: Sequence[Session], items: Sequence[_Item]) -> None:
+        """Warn if the sessions' stored cost differs from the sum of their messages."""
+        stored = exact_sum(s.usage.cost for s in selected if s.usage and s.usage.cost is not None)
+        includes = self._client.dialect.fork_cost_includes_copies
+        usages = [m.usage for m in items if m.usage and (includes or not m.is_copy)]
+        summed = exact_sum(usage.cost for usage in usages if usage.cost is not None)
+        if stored - summed > _TOLERANCE:
             self.warnings.append(
-                f"{format_usd(told - summed)} of what these sessions cost "
-                "is in none of their messages."
+                f"These sessions cost {format_usd(stored - summed)} more than their messages: the "
+                "difference is missing here."
             )
-        elif summed - told > _CENT:
+        elif summed - stored > _TOLERANCE:
             self.warnings.append(
-                f"The messages of these sessions cost {format_usd(summed - told)} more than the "
-                "sessions tell."
+                f"The messages of these sessions cost {format_usd(summed - stored)} more than the "
+                "sessions report."
             )
 
     # -- loading ---------------------------------------------------------------------------------
 
-    def _said(self, sessions: Sequence[Session], kind: str) -> list[_Said]:
+    def _load(self, sessions: Sequence[Session], kind: str) -> list[_Item]:
         loaded = load(
             self._client,
             sessions,
@@ -297,78 +300,77 @@ class UsageCollector:
         )
         self.warnings += loaded.warnings
         copies = fork_copies_in(loaded, self._everyone)
-        read = _tool_calls if kind == "tools" else _messages
-        said = [*read(loaded, copies.originals)]
-        if orphans := sum(said[at].is_call for at in copies.orphans):
+        read_items = _tool_calls if kind == "tools" else _messages
+        items = [*read_items(loaded, copies.originals)]
+        if orphans := sum(items[row].is_call for row in copies.orphans):
             self.warnings.append(
-                f"{pluralize(orphans, 'call')} older than the session, "
-                "copies whose original is gone or "
-                "not among these sessions: counted."
+                f"Counted {pluralize(orphans, 'copied call')} whose original is deleted or not "
+                "among these sessions."
             )
-        return said
+        return items
 
 
-_CENT = 1e-9  # USD
+_TOLERANCE = 1e-9  # USD
 
 
-def _once(sessions: Iterable[Session]) -> list[Session]:
+def _unique(sessions: Iterable[Session]) -> list[Session]:
     return [*{s.id: s for s in sessions}.values()]
 
 
-def _usages(said: Iterable[_Said]) -> dict[str, list[Usage | None]]:
-    found: dict[str, list[Usage | None]] = {}
-    for message in said:
-        found.setdefault(message.session, []).append(message.usage)
-    return found
+def _usages_by_session(items: Iterable[_Item]) -> dict[str, list[Usage | None]]:
+    usages: dict[str, list[Usage | None]] = {}
+    for item in items:
+        usages.setdefault(item.session, []).append(item.usage)
+    return usages
 
 
-def _less(whole: Any, part: Any) -> Any:
-    return None if whole is None else whole - (part or 0)
+def _difference(total: Any, part: Any) -> Any:
+    return None if total is None else total - (part or 0)
 
 
-def _dates(said: Sequence[_Said], name: str, query: UsageQuery) -> list[Any]:
+def _dates(items: Sequence[_Item], name: str, query: UsageQuery) -> list[Any]:
     import pandas as pd
 
-    times = pd.to_datetime(pd.Series([m.created for m in said], dtype="Int64"), unit="ms", utc=True)
-    return [*period(times, name, query.where)]
+    created = pd.Series([m.created for m in items], dtype="Int64")
+    return [*period(pd.to_datetime(created, unit="ms", utc=True), name, query.tz)]
 
 
-def _messages(loaded: LoadedRows, originals: Sequence[str | None]) -> Iterator[_Said]:
+def _messages(loaded: LoadedRows, originals: Sequence[str | None]) -> Iterator[_Item]:
     lists = loaded.lists
-    tokens = zip(*(lists[name] for name in (*TOKENS, "cost")), strict=True)
-    who = zip(*(lists[name] for name in OF_MESSAGE), strict=True)
-    other = ("session", "created", "role", "outcome", "synthetic")
-    rest = zip(*(lists[name] for name in other), strict=True)
-    for used, names, (session, created, role, outcome, synthetic), original in zip(
-        tokens, who, rest, originals, strict=True
+    usages = zip(*(lists[name] for name in (*TOKENS, "cost")), strict=True)
+    keys = zip(*(lists[name] for name in MESSAGE_KEYS), strict=True)
+    other_columns = ("session", "created", "role", "outcome", "synthetic")
+    other = zip(*(lists[name] for name in other_columns), strict=True)
+    for values, names, (session, created, role, outcome, synthetic), original in zip(
+        usages, keys, other, originals, strict=True
     ):
-        yield _Said(
+        yield _Item(
             session,
             created,
-            dict(zip(OF_MESSAGE, names, strict=True)),
-            None if all(v is None for v in used) else Usage(*used),
+            dict(zip(MESSAGE_KEYS, names, strict=True)),
+            None if all(v is None for v in values) else Usage(*values),
             is_call=role in ("assistant", "compaction") and outcome != SHELL,
             is_turn=role == "user" and not synthetic,
             is_error=outcome == "failed",
-            copy=original is not None,
+            is_copy=original is not None,
         )
 
 
-def _tool_calls(loaded: LoadedRows, originals: Sequence[str | None]) -> Iterator[_Said]:
+def _tool_calls(loaded: LoadedRows, originals: Sequence[str | None]) -> Iterator[_Item]:
     lists = loaded.lists
-    names = ("agent", "provider", "model", "tool")
-    who = zip(*(lists[name] for name in names), strict=True)
-    rest = zip(lists["session"], lists["created"], lists["status"], lists["declined"], strict=True)
-    for named, (session, created, status, declined), original in zip(
-        who, rest, originals, strict=True
+    key_columns = ("agent", "provider", "model", "tool")
+    keys = zip(*(lists[name] for name in key_columns), strict=True)
+    other = zip(lists["session"], lists["created"], lists["status"], lists["declined"], strict=True)
+    for names, (session, created, status, declined), original in zip(
+        keys, other, originals, strict=True
     ):
-        yield _Said(
+        yield _Item(
             session,
             created,
-            {"variant": None} | dict(zip(names, named, strict=True)),
+            {"variant": None} | dict(zip(key_columns, names, strict=True)),
             None,
             is_call=True,
             is_turn=False,
             is_error=status == "error" and not declined,
-            copy=original is not None,
+            is_copy=original is not None,
         )

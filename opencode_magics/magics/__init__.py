@@ -1,7 +1,7 @@
-"""The magics: one small class a topic, all on the state of their shell.
+"""The magics: one small class per topic, sharing the state of their shell.
 
-The floors below are imported when a magic first needs them: dozens of dataclasses and httpx would
-make `%load_ext` three times as slow.
+Magics import lower layers when they are called: dozens of dataclasses and httpx would make
+`%load_ext` three times slower.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ TOPICS = (
 
 
 def load(shell: Any) -> None:
-    """Register the magics; loading twice keeps nothing twice."""
+    """Register the magics, replacing those of an earlier load."""
     unload(shell)
-    state = _state(shell)
+    state = _create_state(shell)
     shell.configurables.append(state)
     for topic in TOPICS:
         shell.register_magics(topic(shell, state))
@@ -61,11 +61,11 @@ def load(shell: Any) -> None:
     register_completer(shell, state)
 
 
-def _state(shell: Any) -> OpenCodeMagics:
+def _create_state(shell: Any) -> OpenCodeMagics:
     try:
         return OpenCodeMagics(shell)
-    except TraitError as error:  # a %config that failed stays in the shell's configuration
-        print(f"{error} That option is as at the beginning.")
+    except TraitError as error:  # an invalid %config value stays in the shell's configuration
+        print(f"{error} Using the default.")
         _drop_bad_options(shell.config[OpenCodeMagics.__name__])
         return OpenCodeMagics(shell)
 
@@ -80,7 +80,7 @@ def _drop_bad_options(options: Any) -> None:
 
 
 def unload(shell: Any) -> None:
-    """Take back all that `load` did, and let go of the server; one that was to be kept stays."""
+    """Undo `load` and disconnect. A server started with `%oc_start --keep` keeps running."""
     unregister_completer(shell)
     unregister_transforms(shell)
     formatters.unregister(shell)

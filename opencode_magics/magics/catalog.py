@@ -1,4 +1,4 @@
-"""Magics about what a directory offers to agents: commands, skills, MCP servers, integrations."""
+"""Magics that list the commands, skills, MCP servers and integrations of a directory."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @magics_class
 class CatalogMagics(Topic):
-    """What a directory offers to agents"""
+    """Commands, skills, MCP servers and integrations"""
 
     @documented_arguments
     @line_magic
     @with_parsed_options
     def oc_commands(self, options: Namespace) -> pd.DataFrame:
-        """The commands that a session can be given, as a DataFrame.
+        """The commands that %oc_command can run, as a DataFrame.
 
         Example::
 
@@ -39,7 +39,7 @@ class CatalogMagics(Topic):
     @line_magic
     @with_parsed_options
     def oc_skills(self, options: Namespace) -> pd.DataFrame:
-        """The skills that agents can read when they need them, as a DataFrame.
+        """The skills that agents can load, as a DataFrame.
 
         Example::
 
@@ -51,16 +51,16 @@ class CatalogMagics(Topic):
         return tables.skills(client.run(client.dialect.skills(client.directory)))
 
     @documented_arguments
-    @argument("--add", metavar="NAME", help="Add a server, until OpenCode restarts.")
-    @argument("--url", help="With --add: the address of a remote one.")
-    @argument("--command", help='With --add: the program of a local one, as "npx tools".')
-    @argument("--remove", metavar="NAME", help="Take one away that was added (2.x).")
+    @argument("--add", metavar="NAME", help="Add a server until OpenCode restarts.")
+    @argument("--url", help="With --add: the address of a remote server.")
+    @argument("--command", help='With --add: the command of a local server, such as "npx tools".')
+    @argument("--remove", metavar="NAME", help="Remove a server that was added (2.x).")
     @line_magic
     @with_parsed_options
     def oc_mcp(self, options: Namespace) -> pd.DataFrame:
-        """The MCP servers and how they stand, as a DataFrame; and one more, for now.
+        """The MCP servers and their status, as a DataFrame; adds or removes one if asked.
 
-        One that doesn't start or answer is listed all the same, as failed and with the reason.
+        A server that doesn't start or answer is listed as failed, with the reason.
 
         Example::
 
@@ -73,7 +73,7 @@ class CatalogMagics(Topic):
         if options.add:
             client.run(client.dialect.add_mcp(client.directory, options.add, _config(options)))
         elif options.url or options.command:
-            raise UsageError("--url and --command describe a server: give --add NAME, too.")
+            raise UsageError("--url and --command require --add NAME.")
         if options.remove:
             client.run(client.dialect.remove_mcp(client.directory, options.remove))
         return tables.mcp(client.run(client.dialect.mcp(client.directory)))
@@ -82,7 +82,7 @@ class CatalogMagics(Topic):
     @line_magic
     @with_parsed_options
     def oc_integrations(self, options: Namespace) -> pd.DataFrame:
-        """The accounts that the server can use and those that it has, as a DataFrame.
+        """The integrations that the server supports and their connections, as a DataFrame.
 
         OpenCode 2.x only.
 
@@ -98,7 +98,7 @@ class CatalogMagics(Topic):
 
 def _config(options: Namespace) -> dict[str, Any]:
     if bool(options.url) == bool(options.command):
-        raise UsageError("--add needs either --url or --command.")
+        raise UsageError("--add requires either --url or --command.")
     if options.url:
         return {"type": "remote", "url": options.url}
     return {"type": "local", "command": shlex.split(options.command)}

@@ -1,4 +1,4 @@
-"""The magic that gives a session a command: %%oc_command."""
+"""The magic that runs OpenCode commands: %%oc_command."""
 
 from __future__ import annotations
 
@@ -26,27 +26,36 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ..core.model import Session
+    from ..prompts.ask import Notice, PromptRequest
     from ..sessions.commands import CommandReceipt, Dispatched
 
 
 @magics_class
 class CommandMagics(TurnMagics):
-    """Commands of OpenCode"""
+    """Run OpenCode commands"""
 
     @no_var_expand
     @documented_arguments
     @target_options
-    @argument("--isolated", action="store_true", help="In a session of its own, which is exact.")
-    @argument("--fork", action="store_true", help="With --isolated: in a fork of the session.")
+    @argument(
+        "--isolated",
+        action="store_true",
+        help="Run in a separate session, where the result is never ambiguous.",
+    )
+    @argument("--fork", action="store_true", help="With --isolated: use a fork of the session.")
     @argument(
         "--mark",
         action="store_true",
-        help="Put the invocation's id behind the arguments, to know what becomes of them (2.x).",
+        help="Append the invocation id to the arguments, to identify the result (2.x).",
     )
-    @argument("--recover", metavar="INVOCATION", help="Show what came of one; nothing is sent.")
-    @argument("--given", action="store_true", help="List those that can be recovered (2.x).")
+    @argument(
+        "--recover",
+        metavar="INVOCATION",
+        help="Look up the result of an earlier command; nothing is sent.",
+    )
+    @argument("--given", action="store_true", help="List the commands that can be recovered (2.x).")
     @argument("-m", "--model", help="provider/model; default: the command's, else the session's.")
-    @argument("--agent", help="Who answers; default: the command's, else the session's.")
+    @argument("--agent", help="Agent that answers; default: the command's, else the session's.")
     @variant_option
     @turn_options
     @queue_option
@@ -56,24 +65,25 @@ class CommandMagics(TurnMagics):
     def oc_command(
         self, line: str, cell: str | None = None
     ) -> CommandReceipt | pd.DataFrame | None:
-        """The answer to a command of OpenCode's configuration, live, and its receipt.
+        """The answer to an OpenCode command, live, and a receipt of the command.
 
-        What follows the name, or stands below it in a cell, goes to the command as its arguments,
-        exactly as typed. What the agent asks is answered here, interrupting stops the agent, and
-        `%oc_turn` is the turn afterwards.
+        The text after the name, or the body of the cell, is passed to the command as its
+        arguments, exactly as typed. You answer permissions and questions in the cell, an interrupt
+        stops the agent, and `%oc_turn` returns the turn afterwards.
 
-        Returns a `CommandReceipt`: `.turn` and `.text` are what came of it, `.invocation` its id,
-        `.status`, `.inputs` and `.children` what it became, `.evidence` how that is known, and
-        `.resend_safety` whether it can be given again. It is sent once, whatever happens.
+        Returns a `CommandReceipt`: `.turn` and `.text` are the result, `.invocation` is the id of
+        the command, `.inputs` and `.children` are the prompts and subagents that it started,
+        `.status` and `.evidence` say how certain that is, and `.resend_safety` says whether it can
+        be sent again. A command is never sent twice.
 
-        OpenCode 1.x names the prompt that it makes of a command: the status is always `matched`.
-        OpenCode 2.x names nothing. What was admitted to the session meanwhile is then the
-        command's only if it says so: by the arguments (8 characters or more) or by the title of a
-        subagent, if nothing else was admitted and no notebook gave another command just then; or
-        for certain by the invocation's id in it (--mark, for commands that repeat their
-        arguments). Else the status is `ambiguous`, or `none`, and nothing is shown as the
-        command's. --isolated is exact for every command: there is nothing else in its session.
-        Of a subtask `.turn` is the subagent's, and the session's own turn about it is played below.
+        On OpenCode 1.x the prompt of a command has a known id: the status is always `matched`. On
+        OpenCode 2.x it has none. A prompt or subagent that the session started at that time
+        belongs to the command if it contains the invocation id (--mark, for commands that repeat
+        their arguments). It probably does if it contains the arguments (8 characters or more) or
+        the title of a subagent, nothing else was started, and no notebook sent another command.
+        Otherwise the status is `ambiguous` or `none`, and no turn is shown. With --isolated the
+        result is never ambiguous, because the session contains nothing else. For a subtask,
+        `.turn` is the subagent's turn; the session's own turn about it is shown below.
 
         Example::
 
@@ -82,17 +92,17 @@ class CommandMagics(TurnMagics):
             receipt = %oc_command --isolated --fork review greet.py
             receipt
         """
-        options, text = self._read(line, cell)
+        options, name, text = self._parse(line, cell)
         if options is None:
             return None
         if options.given:
-            return self._given()
+            return self._list_sent()
         if options.recover:
             return self._recover(options)
-        return self._give(options, text)
+        return self._send_command(options, name, text)
 
-    def _read(self, line: str, cell: str | None) -> tuple[Namespace | None, str]:
-        """The options, which have the command's name in them, and the arguments to send."""
+    def _parse(self, line: str, cell: str | None) -> tuple[Namespace | None, str, str]:
+        """Return the options, the command's name, and the arguments to send."""
         if cell is None:
             options, rest = split(self.oc_command, line, verbatim=True)
             name, _, text = rest.partition(" ")
@@ -100,92 +110,100 @@ class CommandMagics(TurnMagics):
             options, text = parse(self.oc_command, line), cell.removesuffix("\n")
             name = (options and options.name) or ""
         if options is None:
-            return None, ""
+            return None, "", ""
         if name == "%%oc_command":
-            raise UsageError("%%oc_command has to be the first line of its cell.")
-        found_again = options.recover or options.given
-        if name and found_again:
-            raise UsageError("--recover and --given send nothing: no command goes with them.")
-        if not name and not found_again:
+            raise UsageError("%%oc_command must be the first line of its cell.")
+        sends_nothing = options.recover or options.given
+        if name and sends_nothing:
+            raise UsageError("--recover and --given take no command, because they send nothing.")
+        if not name and not sends_nothing:
             raise UsageError("Name a command. For example: %oc_command review greet.py")
         check_prompt_options(options)
-        _check_place(options)
-        options.name = name
-        return options, text
+        _check_target(options)
+        return options, name, text
 
-    def _give(self, options: Namespace, text: str) -> CommandReceipt:
+    def _send_command(self, options: Namespace, name: str, text: str) -> CommandReceipt:
         from ..notebook.interrupts import interruptible
         from ..sessions import commands
 
-        names = self._names(options)
+        request = self._prompt_request(options, text)
         with interruptible():
             try:
-                session = self._place(options, names)
-                given = commands.send_command(
+                dispatched = commands.send_command(
                     self.state.client,
-                    session,
-                    options.name,
+                    self._target(options, request),
+                    name,
                     text,
+                    model=request.model,
+                    agent=request.agent,
+                    variant=request.variant,
                     queue=options.queue,
                     mark=options.mark,
                     isolated=options.isolated,
                     fork=options.fork,
-                    limits=self.state.limits,
-                    **names,
+                    limits=request.limits,
                 )
             except TurnInterrupted:
                 raise
             except KeyboardInterrupt:
-                raise TurnInterrupted("Stopped; the command had not been sent.") from None
-        return self._shown(given, options)
+                raise TurnInterrupted("Stopped before the command was sent.") from None
+        return self._follow(dispatched, options)
 
-    def _place(self, options: Namespace, names: dict[str, str | None]) -> Session:
-        """The session of a command; of an isolated one where it is to be."""
+    def _target(self, options: Namespace, request: PromptRequest) -> Session:
+        """Return the session to send to; with --isolated, the one to fork or a placeholder."""
+        from ..prompts.ask import existing_session, session_for, unmade_session
+
+        client = self.state.client
         if not options.isolated:
-            return self._session(options, names)
+            return session_for(client, request, self._observer(options, request))
         if options.fork and not options.session:
             return self.state.require_session()
-        return self._old_session(options) or self._no_session()
+        return existing_session(client, request) or unmade_session(client, request)
 
-    def _shown(self, given: Dispatched, options: Namespace) -> CommandReceipt:
-        """The receipt, after the turn was played that it tells of."""
+    def _follow(self, dispatched: Dispatched, options: Namespace) -> CommandReceipt:
+        """Follow the turn of a command in the cell and return its receipt."""
+        from ..prompts.ask import complete
         from ..sessions import commands
 
-        self.state.track(given.session, "made" if options.isolated else "prompted")
-        if given.run is None:
-            return given.receipt
-        self._play(given.run, options)
+        def observe(notice: Notice) -> None:
+            self._note(notice, options.out)
+
+        self.state.track(dispatched.session, "made" if options.isolated else "prompted")
+        if dispatched.run is None:
+            return dispatched.receipt
+        runner = self._runner_of(options)
+        complete(dispatched.run, runner, observe)
         if options.no_wait:
-            return given.receipt
-        turn = given.run.turn
+            return dispatched.receipt
+        turn = dispatched.run.turn
         if turn.outcome != "running" and (
-            after := commands.follow_subagent_result(self.state.client, given)
+            parent_run := commands.follow_subagent_result(self.state.client, dispatched)
         ):
-            # The next cell would find the session at work.
-            self._play(after, options)
+            # Without this, the session would still be busy in the next cell.
+            complete(parent_run, runner, observe)
             self.state.remember_turn(turn, options.out)
-        return commands.with_turn(given.receipt, turn)
+        return commands.with_turn(dispatched.receipt, turn)
 
     def _recover(self, options: Namespace) -> CommandReceipt:
         from ..sessions import commands
         from ..sessions.lookup import find_session
 
         client = self.state.client
-        first = [find_session(client, options.session)] if options.session else []
-        first = first or [t.session for t in self.state.tracked.values()]
-        return self._shown(commands.recover(client, options.recover, first), options)
+        sessions = [find_session(client, options.session)] if options.session else []
+        sessions = sessions or [t.session for t in self.state.tracked.values()]
+        return self._follow(commands.recover(client, options.recover, sessions), options)
 
-    def _given(self) -> pd.DataFrame:
+    def _list_sent(self) -> pd.DataFrame:
         from .. import tables
         from ..sessions import commands
 
         return tables.recoverable(commands.list_sent_commands(self.state.client))
 
 
-def _check_place(options: Namespace) -> None:
+def _check_target(options: Namespace) -> None:
     if options.fork and not options.isolated:
-        raise UsageError("--fork goes with --isolated; %oc_fork makes a fork to go on in.")
+        raise UsageError("--fork requires --isolated. To continue in a fork, use %oc_fork.")
     if options.isolated and (options.new or options.title):
-        raise UsageError("--isolated makes a session of its own: leave out --new and --title.")
+        raise UsageError("--isolated always uses a new session: leave out --new and --title.")
     if options.isolated and options.session and not options.fork:
-        raise UsageError("--isolated takes no session, but for a --fork of it.")
+        raise UsageError("--isolated takes a session only together with --fork.")

@@ -1,7 +1,7 @@
-"""What the Tab key offers in a line of our magics: options, sessions, models, files, ...
+"""Tab completion for lines of our magics: options, sessions, models, files, ...
 
-Only a server that is connected is asked, and with short patience: what comes too late is there at
-the next Tab. Nothing is ever raised, since it would land in the middle of what somebody types.
+Only a connected server is queried, with a short timeout: a late answer is used at the next Tab.
+Errors are logged and never raised, because they would interrupt typing.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from ..client.client import Client
     from ..core.model import Session
 
-_ID = "opencode_magics"  # our matcher's among those of a shell
-_PATIENCE = 0.5  # seconds that a person waits for Tab
-_FRESH = 5.0  # seconds for which an answer of the server is good
+_ID = "opencode_magics"  # identifies our matcher among those of a shell
+_TIMEOUT = 0.5  # seconds that Tab waits for the server
+_MAX_AGE = 5.0  # seconds for which an answer of the server is reused
 
 _CELL = re.compile(r"%%(oc_\w+)\s")
 _LINE = re.compile(r"\s*(?:[\w.\[\]'\", ]+=\s*)?%(oc_\w+)[ \t]")
-_PLAIN = r"[^\W_][^\s\";$?]*"  # what needs no quotes
-# What ends a line, moves a cursor or is half a character: nobody types it, a front-end may fail.
-_UNTYPED = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_PLAIN = r"[^\W_][^\s\";$?]*"  # a word that needs no quotes
+# Control characters, line separators and lone surrogates can't be typed; a front-end may fail.
+_UNTYPABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
 class Suggestion(NamedTuple):
-    """One completion: what would stand there, and what kind of thing it is."""
+    """One completion: its text, and the kind that the front-end displays."""
 
     text: str
     kind: str
@@ -54,117 +54,126 @@ class Completer:
     def __init__(self, shell: Any, state: OpenCodeMagics) -> None:
         self.shell = shell
         self.state = state
-        self._known: dict[str, tuple[float, tuple[Any, ...]]] = {}
-        self._asking: dict[str, threading.Thread] = {}
-        self._client: Client | None = None  # whom that is known of
+        self._answers: dict[str, tuple[float, tuple[Any, ...]]] = {}  # by kind: time, values
+        self._requests: dict[str, threading.Thread] = {}
+        self._client: Client | None = None  # the server of these answers
 
     def suggestions(self, cell: str, row: int, column: int) -> tuple[str, list[Suggestion]]:
-        """How much before the cursor is to be replaced, and what could stand there instead.
+        """Return the text before the cursor to replace, and the suggestions to replace it with.
 
         Args:
-            cell: The whole cell.
-            row: The cursor's line, from 0. Below a `%%` magic of ours nothing is offered.
-            column: Its place in the line, from 0.
+            cell: The text of the whole cell.
+            row: The line of the cursor, from 0. The body of our cell magics gets no suggestions.
+            column: The column of the cursor, from 0.
         """
         line = cell.split("\n")[row]
-        whole = _CELL.match(cell)
-        found = (whole if row == 0 else None) if whole else _LINE.match(line[:column])
-        if found is None or found.end() > column:
+        in_cell = _CELL.match(cell)
+        match = (in_cell if row == 0 else None) if in_cell else _LINE.match(line[:column])
+        if match is None or match.end() > column:
             return "", []
-        magic = self.shell.magics_manager.magics["cell" if whole else "line"].get(found[1])
+        name = match[1]
+        magic = self.shell.magics_manager.magics["cell" if in_cell else "line"].get(name)
         if magic is None:
             return "", []
-        spot = cursor_context(
-            magic, line[found.end() : column], verbatim=not whole and found[1] in FREE_TEXT_MAGICS
+        context = cursor_context(
+            magic, line[match.end() : column], verbatim=not in_cell and name in FREE_TEXT_MAGICS
         )
-        typed, fitting = self._values(found[1], spot, line[column : column + 1])
-        begun = not spot.typed or spot.typed.startswith("-")
-        if spot.options and begun and typed == spot.typed:
-            fitting += _options(magic, spot)
-        return typed, fitting
+        typed, matching = self._values(name, context, line[column : column + 1])
+        may_be_option = not context.typed or context.typed.startswith("-")
+        if context.options and may_be_option and typed == context.typed:
+            matching += _options(magic, context)
+        return typed, matching
 
-    def _values(self, name: str, spot: CursorContext, after: str) -> tuple[str, list[Suggestion]]:
-        """The values that fit: to all words as one title, else to the last word."""
-        known = KINDS.get(f"{name}.{spot.dest}") or KINDS.get(spot.dest or "")
-        if known is None:
-            return spot.typed, []
-        for typed in dict.fromkeys((spot.words, spot.typed)):
+    def _values(
+        self, name: str, context: CursorContext, after: str
+    ) -> tuple[str, list[Suggestion]]:
+        """Return the values that start with all typed words, or else with the last word."""
+        source = SOURCES.get(f"{name}.{context.dest}") or SOURCES.get(context.dest or "")
+        if source is None:
+            return context.typed, []
+        for typed in dict.fromkeys((context.words, context.typed)):
             quote = typed[:1] if typed[:1] in ("'", '"') else ""
-            begun = typed.removeprefix(quote)
-            many = spot.options and spot.dest == "session"
-            there = quote if after == quote else ""  # front-ends close a quote by themselves
-            fitting = [
-                Suggestion(text.removesuffix(there), kind)
-                for value, kind in dict.fromkeys(known(self, begun))
-                if value.casefold().startswith(begun.casefold())
-                and (text := _written(value, quote, many)) is not None
+            prefix = typed.removeprefix(quote)
+            many = context.options and context.dest == "session"
+            closing = quote if after == quote else ""  # front-ends add the closing quote themselves
+            matching = [
+                Suggestion(text.removesuffix(closing), kind)
+                for value, kind in dict.fromkeys(source(self, prefix))
+                if value.casefold().startswith(prefix.casefold())
+                and (text := _quote(value, quote, many)) is not None
             ]
-            if fitting:
-                return typed, fitting
-        return spot.typed, []
+            if matching:
+                return typed, matching
+        return context.typed, []
 
-    # -- what there is ---------------------------------------------------------------------------
+    # -- values ----------------------------------------------------------------------------------
 
-    def sessions(self, begun: str) -> Iterator[Suggestion]:
-        """Titles that only one has, then ids; what this notebook has to do with comes first."""
-        here = [tracked.session for tracked in reversed(self.state.tracked.values())]
-        every = {s.id: s for s in (*here, *self.asked("sessions", _sessions))}.values()
-        titles = Counter(s.title.casefold() for s in every)
-        titles[""] = 0
+    def sessions(self, prefix: str) -> Iterator[Suggestion]:
+        """Yield unique titles, then ids; sessions that this notebook tracks come first."""
+        tracked = [tracked.session for tracked in reversed(self.state.tracked.values())]
+        listed = self.from_server("sessions", _sessions)
+        sessions = {s.id: s for s in (*tracked, *listed)}.values()
+        counts = Counter(s.title.casefold() for s in sessions)
+        counts[""] = 0
         yield from (
-            Suggestion(s.title, "session") for s in every if titles[s.title.casefold()] == 1
+            Suggestion(s.title, "session") for s in sessions if counts[s.title.casefold()] == 1
         )
-        yield from (Suggestion(s.id, "session id") for s in every)
+        yield from (Suggestion(s.id, "session id") for s in sessions)
 
-    def variables(self, begun: str) -> Iterator[Suggestion]:
-        """What a person made in the notebook: nothing hidden, and nothing that was there before."""
-        there = self.shell.user_ns_hidden
-        mine = (n for n in self.shell.user_ns if not n.startswith("_") and n not in there)
-        yield from (Suggestion(name, "variable") for name in sorted(mine))
+    def variables(self, prefix: str) -> Iterator[Suggestion]:
+        """Yield the variables that the user defined, except names with a leading underscore."""
+        hidden = self.shell.user_ns_hidden
+        names = (n for n in self.shell.user_ns if not n.startswith("_") and n not in hidden)
+        yield from (Suggestion(name, "variable") for name in sorted(names))
 
-    def tables(self, begun: str) -> Iterator[Suggestion]:
-        """The variables that are DataFrames."""
-        kind = getattr(sys.modules.get("pandas"), "DataFrame", ())
+    def tables(self, prefix: str) -> Iterator[Suggestion]:
+        """Yield the variables that are DataFrames."""
+        frame = getattr(sys.modules.get("pandas"), "DataFrame", ())
         names = self.shell.user_ns
-        yield from (o for o in self.variables(begun) if isinstance(names[o.text], kind))
+        yield from (s for s in self.variables(prefix) if isinstance(names[s.text], frame))
 
-    def magics(self, begun: str) -> Iterator[Suggestion]:
-        """The magics of this package, without their signs."""
+    def magics(self, prefix: str) -> Iterator[Suggestion]:
+        """Yield the names of our magics without percent signs."""
         from .help import overview
 
         yield from (Suggestion(magic.name.lstrip("%"), "magic") for magic in overview().magics)
 
-    def asked(self, kind: str, ask: Callable[[Client], Iterable[T]]) -> tuple[T, ...]:
-        """What the connected server has, as it was a few seconds ago; nothing without one."""
+    def from_server(self, kind: str, fetch: Callable[[Client], Iterable[T]]) -> tuple[T, ...]:
+        """Return values of the connected server, up to a few seconds old; () without a server.
+
+        Args:
+            kind: The key that the values are cached under.
+            fetch: Requests the values; runs in a thread.
+        """
         client = self.state.connected
         if client is not self._client:
-            self._client, self._known, self._asking = client, {}, {}
+            self._client, self._answers, self._requests = client, {}, {}
         if client is None:
             return ()
-        then, found = self._known.get(kind, (-_FRESH, ()))
-        if time.monotonic() - then < _FRESH:
-            return found
-        asking = self._asking.get(kind)
-        if asking is None or not asking.is_alive():
-            known = self._known  # of this server, whoever is connected when the answer comes
+        time_of_answer, values = self._answers.get(kind, (-_MAX_AGE, ()))
+        if time.monotonic() - time_of_answer < _MAX_AGE:
+            return values
+        request = self._requests.get(kind)
+        if request is None or not request.is_alive():
+            answers = self._answers  # those of this server, even if another is connected meanwhile
 
-            def answer() -> None:
-                known[kind] = time.monotonic(), _answer(client, kind, ask)
+            def store_answer() -> None:
+                answers[kind] = time.monotonic(), _fetch(client, kind, fetch)
 
-            asking = self._asking[kind] = threading.Thread(
-                target=answer, name="opencode-tab", daemon=True
+            request = self._requests[kind] = threading.Thread(
+                target=store_answer, name="opencode-tab", daemon=True
             )
-            asking.start()
-        asking.join(_PATIENCE)
-        return self._known.get(kind, (then, found))[1]
+            request.start()
+        request.join(_TIMEOUT)
+        return self._answers.get(kind, (time_of_answer, values))[1]
 
 
-def _answer(client: Client, kind: str, ask: Callable[[Client], Iterable[T]]) -> tuple[T, ...]:
-    """What a server answers; nothing if it doesn't, so that it isn't asked again at once."""
+def _fetch(client: Client, kind: str, fetch: Callable[[Client], Iterable[T]]) -> tuple[T, ...]:
+    """Request values; return () after an error, which is cached like any other answer."""
     try:
-        return tuple(ask(client))
+        return tuple(fetch(client))
     except Exception:
-        _log.debug("No %s to complete with", kind, exc_info=True)
+        _log.debug("Can't complete %s", kind, exc_info=True)
         return ()
 
 
@@ -194,9 +203,9 @@ def _requests(client: Client) -> Iterator[Suggestion]:
     yield from (Suggestion(request.id, "request") for request, _ in pending_requests(client, None))
 
 
-def _files(begun: str, *, folders: bool = False) -> Iterator[Suggestion]:
-    """Files below the kernel's directory, or anywhere; hidden ones once a dot is typed."""
-    head, tail = os.path.split(begun)
+def _files(prefix: str, *, folders: bool = False) -> Iterator[Suggestion]:
+    """Yield the files of the typed folder; hidden ones only after a dot was typed."""
+    head, tail = os.path.split(prefix)
     with suppress(OSError), os.scandir(os.path.expanduser(head) or ".") as entries:
         for entry in sorted(entries, key=lambda e: e.name):
             if entry.name.startswith(".") and not tail.startswith("."):
@@ -207,38 +216,38 @@ def _files(begun: str, *, folders: bool = False) -> Iterator[Suggestion]:
                 yield Suggestion(os.path.join(head, entry.name), "file")
 
 
-Kind = Callable[[Completer, str], Iterable[Suggestion]]
+Source = Callable[[Completer, str], Iterable[Suggestion]]
 
 
-def _words(*words: str) -> Kind:
-    return lambda completer, begun: (Suggestion(word, "word") for word in words)
+def _words(*words: str) -> Source:
+    return lambda completer, prefix: (Suggestion(word, "word") for word in words)
 
 
-def _listed(kind: str, ask: Callable[[Client], Iterable[Suggestion]]) -> Kind:
-    return lambda completer, begun: completer.asked(kind, ask)
+def _from_server(kind: str, fetch: Callable[[Client], Iterable[Suggestion]]) -> Source:
+    return lambda completer, prefix: completer.from_server(kind, fetch)
 
 
-def _keys(completer: Completer, begun: str) -> Iterator[Suggestion]:
-    """Keys of %oc_usage, of which there may be several with commas."""
+def _keys(completer: Completer, prefix: str) -> Iterator[Suggestion]:
+    """Yield the keys of %oc_usage --by, after those that were typed with commas."""
     from ..history.usage_entries import GROUP_KEYS
 
-    first = begun[: begun.rfind(",") + 1]
+    earlier = prefix[: prefix.rfind(",") + 1]
     yield from (
-        Suggestion(f"{first}{key}", "key") for key in GROUP_KEYS if key not in first.split(",")
+        Suggestion(f"{earlier}{key}", "key") for key in GROUP_KEYS if key not in earlier.split(",")
     )
 
 
-# What an option or argument of this name takes, or that of one magic. The function gets what is
-# typed of it, and need not look which of its offers begin with that.
-KINDS: dict[str, Kind] = {
+# The values of an option or argument, by its name or by "magic.name". A source gets the typed
+# prefix, but may yield values that don't start with it.
+SOURCES: dict[str, Source] = {
     "session": Completer.sessions,
-    "model": _listed("model", _models),
-    "variant": _listed("variant", _variants),
-    "agent": _listed("agent", _agents),
-    "file": lambda completer, begun: _files(begun),
-    "path": lambda completer, begun: _files(begun),
-    "oc_command.text": lambda completer, begun: _files(begun),
-    "directory": lambda completer, begun: _files(begun, folders=True),
+    "model": _from_server("model", _models),
+    "variant": _from_server("variant", _variants),
+    "agent": _from_server("agent", _agents),
+    "file": lambda completer, prefix: _files(prefix),
+    "path": lambda completer, prefix: _files(prefix),
+    "oc_command.text": lambda completer, prefix: _files(prefix),
+    "directory": lambda completer, prefix: _files(prefix, folders=True),
     "permission": _words("ask", "once", "reject"),
     "wait": _words("any", "all"),
     "format": _words("parquet", "jsonl"),
@@ -247,21 +256,21 @@ KINDS: dict[str, Kind] = {
     "var": Completer.variables,
     "schema": Completer.variables,
     "oc_map.table": Completer.tables,
-    "oc_command.name": _listed("command", _commands),
-    "oc_reply.request": _listed("request", _requests),
+    "oc_command.name": _from_server("command", _commands),
+    "oc_reply.request": _from_server("request", _requests),
     "oc_help.magic": Completer.magics,
 }
 
 
-def _written(value: str, quote: str, many: bool) -> str | None:
-    """A value as a line takes it, in quotes if it needs them; None if it can't be written.
+def _quote(value: str, quote: str, many: bool) -> str | None:
+    """Return a value as it is typed, in quotes if necessary; None if that isn't possible.
 
     Args:
         value: The value.
-        quote: The quote that is typed already.
-        many: Whether several words are one value.
+        quote: The quote that was typed before it; "" if none was.
+        many: True if several words without quotes are one value.
     """
-    if _UNTYPED.search(value):
+    if _UNTYPABLE.search(value):
         return None
     plain = rf"{_PLAIN}(?: {_PLAIN})*" if many else r"[^\s\"'-][^\s\";$?]*"
     if not quote and re.fullmatch(plain, value):
@@ -269,16 +278,16 @@ def _written(value: str, quote: str, many: bool) -> str | None:
     quotes = [q for q in (quote or "\"'") if q not in value]
     if not quotes:
         return None
-    closed = "" if value.endswith(os.sep) else quotes[0]  # in a folder there is more to type
-    return f"{quotes[0]}{value}{closed}"
+    closing = "" if value.endswith(os.sep) else quotes[0]  # the path continues after a folder
+    return f"{quotes[0]}{value}{closing}"
 
 
-def _options(magic: Any, spot: CursorContext) -> Iterator[Suggestion]:
-    """The options that the line doesn't have yet, or may have again, by their long names."""
+def _options(magic: Any, context: CursorContext) -> Iterator[Suggestion]:
+    """Yield the long names of the options that are not in the line yet or may be repeated."""
     for action in magic.parser._actions:
-        names = [name for name in action.option_strings if name.startswith(spot.typed)]
-        again = not spot.used & {*names} or action.default == []
-        if names and again:
+        names = [name for name in action.option_strings if name.startswith(context.typed)]
+        allowed = not context.used & {*names} or action.default == []
+        if names and allowed:
             yield Suggestion(max(names, key=len), "option")
 
 
@@ -286,20 +295,20 @@ def _options(magic: Any, spot: CursorContext) -> Iterator[Suggestion]:
 
 
 def register_completer(shell: Any, state: OpenCodeMagics) -> None:
-    """Have a shell's Tab key know our magics."""
+    """Add the completion of our magics to a shell."""
     completer = Completer(shell, state)
 
     @context_matcher(identifier=_ID)
     def matcher(context: Any) -> dict[str, Any]:
-        """Alone where it has something to say: jedi would take a title for Python."""
-        where = context.full_text, context.cursor_line, context.cursor_position
+        """Suppress other matchers when there are suggestions: jedi would read a title as Python."""
+        position = context.full_text, context.cursor_line, context.cursor_position
         try:
-            typed, offers = completer.suggestions(*where)
+            typed, suggestions = completer.suggestions(*position)
         except Exception:
-            _log.debug("Completing failed", exc_info=True)
+            _log.debug("Completion failed", exc_info=True)
             return {"completions": [], "suppress": False}
         return {
-            "completions": [SimpleCompletion(o.text, type=o.kind) for o in offers],
+            "completions": [SimpleCompletion(s.text, type=s.kind) for s in suggestions],
             "matched_fragment": typed,
             "suppress": True,
             "ordered": True,

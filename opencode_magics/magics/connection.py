@@ -1,4 +1,4 @@
-"""Magics about the server: which one, what it offers, one of our own."""
+"""Magics that connect to a server, start and stop one, and list its models and agents."""
 
 from __future__ import annotations
 
@@ -23,35 +23,36 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _waiting() -> Iterator[Callable[[float], None]]:
-    """A line that counts the seconds while a server starts."""
+    """Show a line that counts the seconds while a server starts."""
     from tqdm import tqdm
 
-    # On a notebook's stderr it would stand on red, as if something had failed.
-    shape, screen = "{desc}{postfix}", sys.stdout
-    with tqdm(desc="Starting OpenCode", bar_format=shape, leave=False, file=screen) as bar:
+    # Notebooks show stderr on red, as if something had failed.
+    layout, screen = "{desc}{postfix}", sys.stdout
+    with tqdm(desc="Starting OpenCode", bar_format=layout, leave=False, file=screen) as bar:
         yield lambda seconds: bar.set_postfix_str(f"{seconds:.0f} s")
 
 
 @magics_class
 class ConnectionMagics(Topic):
-    """The server: which one, what it offers, one of our own"""
+    """Connect to a server, or start one"""
 
     @documented_arguments
     @argument(
         "url",
         nargs="?",
         help="Address; default: $OPENCODE_SERVER_URL, else the background service of 2.x, else "
-        "port 4096 here.",
+        "port 4096 on this machine.",
     )
-    @argument("-d", "--directory", help="Directory to work in; default: the kernel's own.")
+    @argument("-d", "--directory", help="Working directory; default: the kernel's.")
     @line_magic
     @with_parsed_options
     def oc_connect(self, options: Namespace) -> Client:
-        """A running OpenCode server to work with, and in a line which one answered.
+        """A connection to a running OpenCode server; shows its address, version and directory.
 
-        An address looks like http://127.0.0.1:4096. A password is taken from
-        $OPENCODE_SERVER_PASSWORD, or asked for. Without %oc_connect, the first magic that needs a
-        server connects by itself. Where nothing answers, the connection of before stays.
+        An address looks like http://127.0.0.1:4096. The password is read from
+        $OPENCODE_SERVER_PASSWORD, or you are asked for it. Without %oc_connect, the first magic
+        that needs a server connects in the same way. If connecting fails, the previous connection
+        stays.
 
         Example::
 
@@ -61,16 +62,16 @@ class ConnectionMagics(Topic):
         return self.state.connect(options.url, options.directory)
 
     @documented_arguments
-    @argument("-d", "--directory", help="Directory to run in; default: the kernel's own.")
-    @argument("--keep", action="store_true", help="Leave it running when the kernel ends.")
+    @argument("-d", "--directory", help="Directory to run in; default: the kernel's.")
+    @argument("--keep", action="store_true", help="Leave it running when the kernel stops.")
     @line_magic
     @with_parsed_options
     def oc_start(self, options: Namespace) -> Client:
-        """A server of this notebook's own, started and connected to.
+        """A new server for this notebook, already connected.
 
         It runs `opencode serve` from PATH on a free port of this machine, with a random password,
-        and stops with the kernel or with %oc_stop. It fails where `opencode` is not on PATH, and
-        where a server of this notebook runs already.
+        and stops with the kernel or with %oc_stop. The magic fails if `opencode` is not on PATH,
+        or if this notebook already runs a server.
 
         Example::
 
@@ -80,22 +81,23 @@ class ConnectionMagics(Topic):
 
         if self.state.own_server is not None and self.state.own_server.running:
             raise UsageError(
-                f"A server runs already at {self.state.own_server.url}. %oc_stop ends it."
+                f"This notebook already runs a server at {self.state.own_server.url}. %oc_stop "
+                "stops it."
             )
-        self.state.stop()  # what a server leaves that ended by itself
+        self.state.stop()  # cleans up after a server that exited by itself
         directory = options.directory or self.state.directory or None
         with _waiting() as tick:
             server = start(directory=directory, keep=options.keep, progress=tick)
         self.state.own_server = server
         if options.keep:
-            print(f"It stays when the kernel ends; come back with: %oc_connect {server.url}")
+            print(f"It keeps running without the kernel. To reconnect: %oc_connect {server.url}")
         return self.state.connect(server.url, directory, server.password)
 
     @documented_arguments
     @line_magic
     @with_parsed_options
     def oc_stop(self, options: Namespace) -> None:
-        """The end of the server that %oc_start began; fails if there is none.
+        """The end of the server that %oc_start started; fails if there is none.
 
         Example::
 
@@ -104,15 +106,15 @@ class ConnectionMagics(Topic):
         """
         if not self.state.stop():
             raise UsageError(
-                "No server of this notebook runs; %oc_stop stops what %oc_start began."
+                "This notebook runs no server. %oc_stop stops one that %oc_start started."
             )
-        print("The server is stopped.")
+        print("The server stopped.")
 
     @documented_arguments
     @line_magic
     @with_parsed_options
     def oc_models(self, options: Namespace) -> pd.DataFrame:
-        """The models that a prompt can name, with prices in USD per million tokens, as a DataFrame.
+        """The models that prompts can use, with prices in USD per million tokens, as a DataFrame.
 
         Example::
 
@@ -127,7 +129,7 @@ class ConnectionMagics(Topic):
     @line_magic
     @with_parsed_options
     def oc_agents(self, options: Namespace) -> pd.DataFrame:
-        """The agents that a prompt can name, as a DataFrame.
+        """The agents that prompts can use, as a DataFrame.
 
         Example::
 

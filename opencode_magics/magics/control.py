@@ -1,4 +1,4 @@
-"""Magics that see, stop and end sessions: %oc_status, %oc_watch, %oc_abort, %oc_end."""
+"""Magics that monitor, stop and end sessions: %oc_status, %oc_watch, %oc_abort, %oc_end."""
 
 from __future__ import annotations
 
@@ -24,36 +24,38 @@ if TYPE_CHECKING:
     from ..sessions.feed import FeedRow
     from ..sessions.status import SessionState, WaitResult
 
-_LATEST = 12  # events that are shown at a time
+_SHOWN_EVENTS = 12  # the latest ones, in the live table
 _SESSIONS = "Ids, beginnings of ids, quoted titles, or one title"
 
 
 @magics_class
 class ControlMagics(Topic):
-    """What runs: see it, wait for it, stop it, end it"""
+    """Monitor, stop and end sessions"""
 
     @no_var_expand
     @documented_arguments
-    @argument("session", nargs="*", help=f"{_SESSIONS}; default: all that this notebook tracks.")
+    @argument(
+        "session", nargs="*", help=f"{_SESSIONS}; default: all sessions this notebook tracks."
+    )
     @argument(
         "-d",
         "--directory",
         action="append",
         default=[],
-        help="All that is at work in a directory; may be repeated.",
+        help="All busy sessions of this directory; may be repeated.",
     )
-    @argument("--wait", metavar="any|all", help="Until any, or all, are idle or wait for you.")
-    @argument("--timeout", type=float, help="With --wait: at most so many seconds; default 600.")
+    @argument("--wait", metavar="any|all", help="Wait until any, or all, are idle or need you.")
+    @argument("--timeout", type=float, help="With --wait: seconds to wait; default: 600.")
     @line_magic
     @with_parsed_options
     def oc_status(self, options: Namespace) -> pd.DataFrame:
-        """What sessions do right now, and which call said so, as a DataFrame.
+        """The current state of sessions and the request that reported it, as a DataFrame.
 
-        Without sessions: those that this notebook made, chose or prompted. A state is idle,
-        running, retrying, waiting_for_permission, waiting_for_question, ending (%oc_end was not
-        finished), stale (its turn never ended, and the server works on it no more), or unknown.
-        With --wait the frame's `attrs` have `reason` (condition or deadline), `ready` and
-        `pending`, which are ids. Interrupting the wait stops no agent.
+        By default, the sessions that this notebook created, selected or prompted. A state is idle,
+        running, retrying, waiting_for_permission, waiting_for_question, ending (%oc_end has not
+        finished), stale (the turn never ended, and the server no longer works on it) or unknown.
+        With --wait, `attrs` of the frame has `reason` (condition or deadline), and the session ids
+        `ready` and `pending`. Interrupting the wait doesn't stop any agent.
 
         Example::
 
@@ -62,28 +64,36 @@ class ControlMagics(Topic):
         from .. import tables
 
         _check_wait(options)
-        chosen, unfound = self._chosen(options.session, options.directory)
+        sessions, unknown = self._resolve(options.session, options.directory)
         if options.wait is None:
-            return tables.session_states((*self._now_known(self._read(chosen)), *unfound))
-        waited = self._wait(chosen, options)
-        self._now_known(waited.states)
-        frame = tables.session_states((*waited.states, *unfound))
-        frame.attrs |= {"reason": waited.reason, "ready": waited.ready, "pending": waited.pending}
+            return tables.session_states((*self._update_tracked(self._read(sessions)), *unknown))
+        result = self._wait(sessions, options)
+        self._update_tracked(result.states)
+        frame = tables.session_states((*result.states, *unknown))
+        frame.attrs |= {"reason": result.reason, "ready": result.ready, "pending": result.pending}
         return frame
 
     @no_var_expand
     @documented_arguments
-    @argument("-s", "--session", help="Only this one and its subagents: id, its beginning, title.")
-    @argument("-d", "--directory", help="Where; default: where the session is, else %%oc_connect.")
-    @argument("--seconds", type=float, default=30.0, help="For how long; default 30.")
+    @argument(
+        "-s",
+        "--session",
+        help="Only events of this session and its subagents: id, beginning of an id, or title.",
+    )
+    @argument(
+        "-d",
+        "--directory",
+        help="Directory to watch; default: that of the session, else of %%oc_connect.",
+    )
+    @argument("--seconds", type=float, default=30.0, help="How long to watch; default: 30.")
     @line_magic
     @with_parsed_options
     def oc_watch(self, options: Namespace) -> pd.DataFrame:
-        """What a server tells while it tells it: a live table, and then all of it as a DataFrame.
+        """The server's events in a live table, and all of them as a DataFrame at the end.
 
-        The cell shows the latest events; the frame has every one, with the frame of the wire in
-        `raw`. What happened while the connection was lost is not told. Interrupting only ends the
-        watching, and the frame comes all the same.
+        The live table shows the latest events; the DataFrame has all of them, each with its
+        original JSON in `raw`. Events sent while the connection is down are lost. An interrupt
+        stops watching, and the DataFrame is returned as usual.
 
         Example::
 
@@ -95,14 +105,16 @@ class ControlMagics(Topic):
 
         if options.seconds <= 0:
             raise UsageError("--seconds takes a number above 0")
-        client, tree, where = self.state.client, [], self.state.resolve_directory(options.directory)
+        client, directory = self.state.client, self.state.resolve_directory(options.directory)
+        tree: list[str] = []
         if options.session:
             top = find_session(client, options.session)
             tree = [top.id, *(s.id for s in store.descendants(client, top, 0))]
-            where = where or top.directory
-        return tables.events(self._watch(where or client.directory, options.seconds, tree))
+            directory = directory or top.directory
+        return tables.events(self._watch(directory or client.directory, options.seconds, tree))
 
-    def _watch(self, where: str, seconds: float, tree: list[str]) -> list[FeedRow]:
+    def _watch(self, directory: str, seconds: float, tree: list[str]) -> list[FeedRow]:
+        from ..core.formatting import pluralize
         from ..notebook.interrupts import interruptible
         from ..notebook.live_table import LiveTable
         from ..notebook.wording import clock
@@ -112,28 +124,30 @@ class ControlMagics(Topic):
         rows: list[FeedRow] = []
         with interruptible():
             try:
-                for new in feed.watch(self.state.client, where, seconds, tree):
+                for new in feed.watch(self.state.client, directory, seconds, tree):
                     rows += new
-                    latest = rows[-_LATEST:]
+                    latest = rows[-_SHOWN_EVENTS:]
                     table.show(
-                        [(clock(n.time), n.session or "", n.type, n.summary) for n in latest]
+                        [(clock(r.time), r.session or "", r.type, r.summary) for r in latest]
                     )
             except KeyboardInterrupt:
                 pass
-        table.close(f"{len(rows)} events heard")
+        table.close(f"{pluralize(len(rows), 'event')} received")
         return rows
 
     @no_var_expand
     @documented_arguments
     @session_argument
-    @argument("--timeout", type=float, default=30.0, help="Seconds to see it stop; default 30.")
+    @argument(
+        "--timeout", type=float, default=30.0, help="Seconds to wait for the stop; default: 30."
+    )
     @line_magic
     @with_parsed_options
     def oc_abort(self, options: Namespace) -> StopResult:
-        """A session and its subagents, stopped and seen to have stopped.
+        """The confirmed stop of a session and its subagents.
 
-        What is received so far is kept. What they still ask is rejected. The session can be
-        prompted again. `.status` is stopped, was_idle, unconfirmed or not_found.
+        The output so far is kept, and pending permissions and questions are rejected. You can
+        prompt the session again. `.status` is stopped, was_idle, unconfirmed or not_found.
 
         Example::
 
@@ -141,29 +155,33 @@ class ControlMagics(Topic):
         """
         from ..sessions import end
 
-        if not options.timeout:  # it would be asked nothing, and be told not to have stopped
+        if not options.timeout:  # the server would not be asked, and the stop look unconfirmed
             raise UsageError("--timeout takes a number above 0")
         session = self.state.resolve_session(" ".join(options.session))
-        what = f"Stopped looking; whether {_name(session)} stopped is not known: %oc_status"
-        with _told_if_stopped(lambda: what):
+        message = f"Interrupted; it is not known whether {_name(session)} stopped. See %oc_status."
+        with _report_interrupt(lambda: message):
             return end.stop(self.state.client, session, options.timeout)
 
     @no_var_expand
     @documented_arguments
     @argument("session", nargs="*", help="Ids, quoted titles, or one title; default: the current.")
-    @argument("--delete", action="store_true", help="Delete it for good.")
-    @argument("--archive", action="store_true", help="Archive it; %%oc_archive --undo takes back.")
-    @argument("--force", action="store_true", help="Also one that this notebook doesn't track.")
+    @argument("--delete", action="store_true", help="Delete the session permanently.")
+    @argument(
+        "--archive",
+        action="store_true",
+        help="Archive the session; %%oc_archive --undo restores it.",
+    )
+    @argument("--force", action="store_true", help="Also end sessions of other notebooks.")
     @line_magic
     @with_parsed_options
     def oc_end(self, options: Namespace) -> EndResult | pd.DataFrame:
-        """The end of a session, step by step and each proved: stopped, cleaned up, then deleted.
+        """The confirmed end of a session: stopped, cleaned up, then deleted or archived.
 
-        Or archived: `OpenCodeMagics.end_action` says which. Nothing is asked back. Only sessions
-        that this notebook made, chose or prompted are ended; others are not_found, and the server
-        isn't even asked. A step that can't be proved leaves it `unconfirmed` and tracked as
-        ending, and the same line finishes it later. Subagents' sessions are deleted with it.
-        Several sessions give a DataFrame, one row each.
+        `OpenCodeMagics.end_action` is the default action. There is no confirmation prompt. Only
+        sessions that this notebook created, selected or prompted are ended; for others the result
+        is not_found, without a request to the server. If a step can't be confirmed, the result is
+        `unconfirmed`, and the session stays `ending` until you run the same line again. Subagents'
+        sessions are deleted too. For several sessions, returns a DataFrame with a row for each.
 
         Example::
 
@@ -173,30 +191,31 @@ class ControlMagics(Topic):
         from ..sessions.end import EndResult
 
         if options.delete and options.archive:
-            raise UsageError("Give --delete or --archive: one of them")
+            raise UsageError("Give either --delete or --archive, not both")
         action: Action | None = (
             "delete" if options.delete else "archive" if options.archive else None
         )
         names = session_names(options.session) or [self.state.require_session().id]
         ended: list[EndResult] = []
-        with _told_if_stopped(lambda: _so_far(ended)):
-            # All are looked up first: a title that two have is of one when the other is ended.
-            found = [self._tracked(name, options.force) for name in names]
-            for one in {f.session if isinstance(f, EndResult) else f.id: f for f in found}.values():
-                ended.append(one if isinstance(one, EndResult) else self._end(one, action))
+        with _report_interrupt(lambda: _interrupted_message(ended)):
+            # Resolve all names first: a title of two sessions is unique once one of them is ended.
+            targets = [self._find_target(name, options.force) for name in names]
+            unique = {t.session if isinstance(t, EndResult) else t.id: t for t in targets}
+            for target in unique.values():
+                ended.append(target if isinstance(target, EndResult) else self._end(target, action))
         return ended[0] if len(ended) == 1 else tables.end_results(ended)
 
-    def _tracked(self, name: str, force: bool) -> Session | EndResult:
-        """The session that may be ended by a name; else why there is none."""
+    def _find_target(self, name: str, force: bool) -> Session | EndResult:
+        """Return the session to end, or a not_found result that says why there is none."""
         from ..sessions import end
         from ..sessions.lookup import pick_session
 
         try:
-            # A part of a title is not enough for what can't be undone.
+            # Ending can't be undone, so a part of a title is not enough.
             tracked = [t.session for t in self.state.tracked.values()]
             session = pick_session(name, tracked, parts=False)
             if session is not None and not session.id.startswith(name):
-                session = pick_session(name, [self._now(session)], parts=False)
+                session = pick_session(name, [self._with_latest_title(session)], parts=False)
             if session is None and force:
                 everyone = self.state.client.sessions(everywhere=True)
                 session = pick_session(name, everyone, parts=False)
@@ -204,15 +223,15 @@ class ControlMagics(Topic):
             return end.EndResult(name, "", "not_found", evidence=error.what, todo=error.todo)
         if session is None:
             if force:
-                what, todo = "the server has no such session", "%oc_sessions --all lists them."
+                evidence, todo = "the server has no such session", "%oc_sessions --all lists them."
             else:
-                what = "this notebook tracks no such session, so the server was not asked"
-                todo = "%oc_status shows those that it tracks; --force ends any other."
-            return end.EndResult(name, "", "not_found", evidence=what, todo=todo)
+                evidence = "this notebook tracks no such session, so the server was not asked"
+                todo = "%oc_status lists the tracked sessions; --force also ends others."
+            return end.EndResult(name, "", "not_found", evidence=evidence, todo=todo)
         return session
 
-    def _now(self, session: Session) -> Session:
-        """A session with the title that it has by now: another kernel may have renamed it."""
+    def _with_latest_title(self, session: Session) -> Session:
+        """Read a session again, because another kernel may have renamed it."""
         try:
             return self.state.client.session(session.id)
         except NotFoundError:
@@ -221,60 +240,61 @@ class ControlMagics(Topic):
     def _end(self, session: Session, action: Action | None) -> EndResult:
         from ..sessions import end
 
-        begun = self.state.mark_ending(session, action)
-        result = end.end(self.state.client, session, begun.action, resumed=begun.resumed)
+        attempt = self.state.mark_ending(session, action)
+        result = end.end(self.state.client, session, attempt.action, resumed=attempt.resumed)
         if result.status == "unconfirmed":
-            return replace(result, todo=f"It stays tracked as ending. {result.todo}")
+            return replace(result, todo=f"The session stays `ending`. {result.todo}")
         self.state.forget(session.id)
         return result
 
-    # -- which sessions --------------------------------------------------------------------------
+    # -- sessions and their states ---------------------------------------------------------------
 
-    def _chosen(
+    def _resolve(
         self, names: list[str], directories: list[str]
     ) -> tuple[list[Session], list[SessionState]]:
-        """The sessions that are meant, and what can be said of names that fit none or several."""
+        """Return the sessions to report, and an unknown state for each name that is not unique."""
         from ..sessions import status
         from ..sessions.lookup import find_session
 
         if not names and not directories:
             return [t.session for t in self.state.tracked.values()], []
-        found: dict[str, Session] = {}
-        unfound: dict[str, SessionState] = {}
+        sessions: dict[str, Session] = {}
+        unknown: dict[str, SessionState] = {}
         for name in session_names(names):
             try:
                 session = find_session(self.state.client, name)
             except UnknownNameError as error:
-                unfound[name] = status.unknown_session(name, error.what)
+                unknown[name] = status.unknown_session(name, error.what)
             else:
-                found[session.id] = session
-        for named in directories:
-            where = self.state.resolve_directory(named) or named
-            working = status.busy_sessions(self.state.client, where)
-            found |= {s.id: s for s in working}
-            if not working:
-                print(f"Nothing is at work in {where}.")
-        return [*found.values()], [*unfound.values()]
+                sessions[session.id] = session
+        for name in directories:
+            directory = self.state.resolve_directory(name) or name
+            busy = status.busy_sessions(self.state.client, directory)
+            sessions |= {s.id: s for s in busy}
+            if not busy:
+                print(f"No session is busy in {directory}.")
+        return [*sessions.values()], [*unknown.values()]
 
-    def _read(self, chosen: list[Session]) -> tuple[SessionState, ...]:
+    def _read(self, sessions: list[Session]) -> tuple[SessionState, ...]:
         from ..sessions import status
 
-        return status.read_states(self.state.client, chosen, self._ending) if chosen else ()
+        return status.read_states(self.state.client, sessions, self._ending) if sessions else ()
 
-    def _now_known(self, standings: tuple[SessionState, ...]) -> tuple[SessionState, ...]:
-        """Keep what is known here of sessions as it is now: others rename them, too."""
-        for standing in standings:
-            if standing.session.id in self.state.tracked and not standing.missing:
-                self.state.track(standing.session, "chosen")
-        return standings
+    def _update_tracked(self, states: tuple[SessionState, ...]) -> tuple[SessionState, ...]:
+        """Update tracked sessions to what was read: another kernel may have renamed them."""
+        for state in states:
+            if state.session.id in self.state.tracked and not state.missing:
+                self.state.track(state.session, "chosen")
+        return states
 
     @property
     def _ending(self) -> list[str]:
+        """Ids of the sessions whose end has not finished."""
         return [k for k, t in self.state.tracked.items() if t.ending]
 
     # -- waiting ---------------------------------------------------------------------------------
 
-    def _wait(self, chosen: list[Session], options: Any) -> WaitResult:
+    def _wait(self, sessions: list[Session], options: Any) -> WaitResult:
         from ..notebook.interrupts import interruptible
         from ..notebook.live_table import LiveTable
         from ..notebook.wording import seconds
@@ -282,53 +302,52 @@ class ControlMagics(Topic):
 
         table = LiveTable(self.shell, ("session", "state", "evidence"))
 
-        def shown(standings: tuple[SessionState, ...]) -> None:
-            table.show([(_name(s.session), s.state, s.evidence) for s in standings])
+        def show(states: tuple[SessionState, ...]) -> None:
+            table.show([(_name(s.session), s.state, s.evidence) for s in states])
 
         timeout = 600.0 if options.timeout is None else options.timeout
         with interruptible():
             try:
-                waited = status.wait(
+                result = status.wait(
                     self.state.client,
-                    chosen,
+                    sessions,
                     options.wait,
                     timeout,
                     ending=self._ending,
-                    on_reading=shown,
+                    on_reading=show,
                 )
             except KeyboardInterrupt:
-                table.close("Stopped waiting; nothing was stopped on the server.")
+                table.close("Stopped waiting; the agents keep running.")
                 raise TurnInterrupted("Stopped waiting.") from None
-        ended = "" if waited.reason == "condition" else ": the time was over"
-        ready = f"{len(waited.ready)} of {len(waited.ready) + len(waited.pending)} ready"
-        table.close(f"{ready} after {seconds(waited.elapsed)}{ended}")
-        return waited
+        timed_out = "" if result.reason == "condition" else " (timed out)"
+        ready = f"{len(result.ready)} of {len(result.ready) + len(result.pending)} ready"
+        table.close(f"{ready} after {seconds(result.elapsed)}{timed_out}")
+        return result
 
 
 @contextmanager
-def _told_if_stopped(told: Callable[[], str]) -> Iterator[None]:
-    """Say of an interrupt how far it came."""
+def _report_interrupt(message: Callable[[], str]) -> Iterator[None]:
+    """Raise an interrupt as TurnInterrupted with a message about the progress."""
     from ..notebook.interrupts import interruptible
 
     with interruptible():
         try:
             yield
         except KeyboardInterrupt:
-            raise TurnInterrupted(told()) from None
+            raise TurnInterrupted(message()) from None
 
 
-def _so_far(ended: list[EndResult]) -> str:
-    """What became of those sessions that an end came to before it was interrupted."""
-    known = [f"{e.session}: {e.status}" for e in ended]
-    rest = "what was begun is tracked as ending (%oc_status): the same line finishes it"
-    return f"Stopped. {'; '.join((*known, rest))}."
+def _interrupted_message(ended: list[EndResult]) -> str:
+    results = [f"{e.session}: {e.status}" for e in ended]
+    rest = "an unfinished session stays `ending` (%oc_status); run the same line again to finish"
+    return f"Interrupted. {'; '.join((*results, rest))}."
 
 
 def _check_wait(options: Any) -> None:
     if options.wait not in (None, "any", "all"):
         raise UsageError(f"--wait takes any or all, not {options.wait!r}")
     if options.timeout is not None and options.wait is None:
-        raise UsageError("--timeout goes with --wait")
+        raise UsageError("--timeout requires --wait")
 
 
 def _name(session: Session) -> str:

@@ -1,4 +1,4 @@
-"""The magic about changes: what an agent did to the files."""
+"""The magic that shows what an agent changed in the files: %oc_diff."""
 
 from __future__ import annotations
 
@@ -17,22 +17,27 @@ if TYPE_CHECKING:
 
 @magics_class
 class DiffMagics(Topic):
-    """Changes to files"""
+    """Show file changes"""
 
     @no_var_expand
     @documented_arguments
-    @argument("-m", "--message", help="Only the turn of this message: the id of its prompt.")
-    @argument("-s", "--side-by-side", action="store_true", help="Before on the left, after right.")
-    @argument("session", nargs="*", help="Id or title of a session; default: the current one.")
+    @argument("-m", "--message", help="Only changes of one turn; takes the id of its prompt.")
+    @argument(
+        "-s",
+        "--side-by-side",
+        action="store_true",
+        help="Show before on the left, after on the right.",
+    )
+    @argument("session", nargs="*", help="Id or title of a session; default: the current session.")
     @line_magic
     @with_parsed_options
     def oc_diff(self, options: Namespace) -> Diff:
-        """What an agent changed in the files, as a Diff: shown file by file with line numbers.
+        """The file changes of a session, as a Diff: shown file by file with line numbers.
 
-        The diff covers all turns of the session that were not reverted; its first line says who
-        told it. `diff["cart.py"]` is the part about one file, `diff.side_by_side()` another look
-        at it, `diff.to_frame()` a DataFrame, and `diff.patch` what `git apply` takes. After
-        %oc_replay and without a session it is what the replayed turn changed.
+        The diff covers all turns that were not reverted; its first line names the source.
+        `diff["cart.py"]` is the part for one file, `diff.side_by_side()` shows it side by side,
+        `diff.to_frame()` is a DataFrame, and `diff.patch` is a patch for `git apply`. After
+        %oc_replay, without a session, it shows the changes of the replayed turn.
 
         Example::
 

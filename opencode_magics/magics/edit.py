@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from ..core.model import Session
     from ..sessions.edit import EditResult
 
-_yes = argument("-y", "--yes", action="store_true", help="Do it without asking back.")
+_yes = argument("-y", "--yes", action="store_true", help="Don't ask for confirmation.")
 
 
 @magics_class
 class EditMagics(Topic):
-    """Change a session, and see what belongs to it"""
+    """Edit a session; list its subagents and to-dos"""
 
     @no_var_expand
     @documented_arguments
     @session_option
-    @argument("--before", metavar="MESSAGE", help="Copy only what is before this prompt.")
+    @argument("--before", metavar="MESSAGE", help="Copy only the messages before this prompt.")
     @line_magic
     @with_parsed_options
     def oc_fork(self, options: Namespace) -> EditResult:
         """A copy of a session, which becomes the current session.
 
-        The files stay as they are. On 1.x the copy carries the cost of what was copied: %oc_usage
-        counts it once.
+        Files are not changed. On 1.x the cost of the copied messages is also part of the copy's
+        cost; %oc_usage counts it once.
 
         Example::
 
@@ -49,25 +49,25 @@ class EditMagics(Topic):
         """
         from ..sessions import edit
 
-        done = edit.fork(self.state.client, self._session(options), options.before)
-        self.state.session = self.state.track(done.session, "made")
-        return done
+        result = edit.fork(self.state.client, self._session(options), options.before)
+        self.state.session = self.state.track(result.session, "made")
+        return result
 
     @no_var_expand
     @documented_arguments
     @session_option
-    @argument("message", nargs="?", help="Id of a prompt, or its beginning; default: the last.")
-    @argument("--commit", action="store_true", help="Make a revert final (2.x).")
-    @argument("--keep-files", action="store_true", help="Leave the files as they are (2.x).")
+    @argument("message", nargs="?", help="Id of a prompt, or its beginning; default: the last one.")
+    @argument("--commit", action="store_true", help="Make the current revert permanent (2.x).")
+    @argument("--keep-files", action="store_true", help="Don't change the files (2.x).")
     @_yes
     @line_magic
     @with_parsed_options
     def oc_revert(self, options: Namespace) -> EditResult:
-        """A session and its files, taken back to before a prompt.
+        """A session and its files, reverted to the state before a prompt.
 
-        %oc_unrevert brings it all back, until the next prompt deletes it. Files come back where
-        the directory is a git repository; with --keep-files only the messages go. --commit makes
-        it final at once.
+        %oc_unrevert restores everything, until the next prompt deletes what was reverted. Files
+        are only reverted if the directory is a git repository; --keep-files reverts only messages.
+        --commit makes the revert permanent at once.
 
         Example::
 
@@ -80,10 +80,10 @@ class EditMagics(Topic):
             return edit.revert(client, session, options.message, files=not options.keep_files)
         if options.message or options.keep_files:
             raise UsageError(
-                "--commit makes the revert final that there is: "
-                "neither a message nor --keep-files goes with it."
+                "--commit makes the current revert permanent: it takes neither a message nor "
+                "--keep-files."
             )
-        self._sure(options, "What was taken back is lost for good.")
+        self._confirm(options, "The reverted messages will be lost permanently.")
         return edit.commit(client, session)
 
     @no_var_expand
@@ -92,7 +92,7 @@ class EditMagics(Topic):
     @line_magic
     @with_parsed_options
     def oc_unrevert(self, options: Namespace) -> EditResult:
-        """What %oc_revert took away, brought back: messages and files.
+        """The messages and files that %oc_revert removed, restored.
 
         Example::
 
@@ -106,14 +106,16 @@ class EditMagics(Topic):
     @no_var_expand
     @documented_arguments
     @session_option
-    @argument("-m", "--model", help="Who sums up, provider/model; default: the session's.")
+    @argument(
+        "-m", "--model", help="Model for the summary, provider/model; default: the session's."
+    )
     @line_magic
     @with_parsed_options
     def oc_compact(self, options: Namespace) -> EditResult:
-        """A session summed up, so that its next prompts take fewer tokens.
+        """A summarized session, whose next prompts use fewer tokens.
 
-        It costs a model call, and isn't done where OpenCodeMagics.max_session_cost is spent. The
-        messages stay; %oc_revert takes the summary back.
+        The summary costs a model call; it is refused if the session already cost more than
+        OpenCodeMagics.max_session_cost. The messages stay; %oc_revert removes the summary.
 
         Example::
 
@@ -130,7 +132,7 @@ class EditMagics(Topic):
     @argument("title", nargs="*", help="The new title.")
     @line_magic
     def oc_rename(self, line: str) -> EditResult | None:
-        """A session with another title.
+        """A session with its new title.
 
         Example::
 
@@ -143,18 +145,18 @@ class EditMagics(Topic):
             return None
         if not title.strip():
             raise UsageError("Give a title. For example: %oc_rename The login page")
-        done = edit.rename(self.state.client, self._session(options), title.strip())
-        self._known(done.session)
-        return done
+        result = edit.rename(self.state.client, self._session(options), title.strip())
+        self._update_known(result.session)
+        return result
 
     @no_var_expand
     @documented_arguments
     @session_argument
-    @argument("--undo", action="store_true", help="Bring it back.")
+    @argument("--undo", action="store_true", help="Restore the session.")
     @line_magic
     @with_parsed_options
     def oc_archive(self, options: Namespace) -> EditResult:
-        """A session put away, so that lists leave it out; it can still be prompted.
+        """An archived session: hidden from lists, but it can still be prompted.
 
         Example::
 
@@ -163,19 +165,19 @@ class EditMagics(Topic):
         """
         from ..sessions import edit
 
-        done = edit.archive(self.state.client, self._session(options), undo=options.undo)
-        self._known(done.session)
-        return done
+        result = edit.archive(self.state.client, self._session(options), undo=options.undo)
+        self._update_known(result.session)
+        return result
 
     @no_var_expand
     @documented_arguments
     @session_argument
-    @argument("--undo", action="store_true", help="Make it private again.")
+    @argument("--undo", action="store_true", help="Make the session private again.")
     @_yes
     @line_magic
     @with_parsed_options
     def oc_share(self, options: Namespace) -> EditResult:
-        """A session made public, at an address that anybody can open.
+        """A public session, with an address that anyone can open.
 
         Example::
 
@@ -185,7 +187,7 @@ class EditMagics(Topic):
 
         session = self._session(options)
         if not options.undo:
-            self._sure(options, "Anybody with the address can read the session then.")
+            self._confirm(options, "Anyone with the address will be able to read the session.")
         return edit.share(self.state.client, session, undo=options.undo)
 
     @no_var_expand
@@ -194,7 +196,7 @@ class EditMagics(Topic):
     @line_magic
     @with_parsed_options
     def oc_children(self, options: Namespace) -> pd.DataFrame:
-        """The subagents of a session at any depth, as a DataFrame: a tree, parents first.
+        """The subagents of a session at every depth, as a DataFrame with parents first.
 
         Example::
 
@@ -204,8 +206,8 @@ class EditMagics(Topic):
         from ..sessions import status, store
 
         client, top = self.state.client, self._session(options)
-        below = tuple(store.descendants(client, top, 0))
-        return tables.children(top, status.read_states(client, below))
+        children = tuple(store.descendants(client, top, 0))
+        return tables.children(top, status.read_states(client, children))
 
     @no_var_expand
     @documented_arguments
@@ -213,7 +215,7 @@ class EditMagics(Topic):
     @line_magic
     @with_parsed_options
     def oc_todo(self, options: Namespace) -> pd.DataFrame:
-        """The list of things to do that a session's agent keeps, as a DataFrame.
+        """The to-do list of a session's agent, as a DataFrame.
 
         Example::
 
@@ -225,27 +227,27 @@ class EditMagics(Topic):
         return tables.todos(client.run(client.dialect.todos(session)))
 
     def _session(self, options: Namespace) -> Session:
-        given = options.session or ""
-        return self.state.resolve_session(given if isinstance(given, str) else " ".join(given))
+        name = options.session or ""
+        return self.state.resolve_session(name if isinstance(name, str) else " ".join(name))
 
-    def _known(self, session: Session) -> None:
-        """Keep what is known here of a session as it is now."""
+    def _update_known(self, session: Session) -> None:
+        """Replace the tracked and the current session by their new state."""
         if session.id in self.state.tracked:
             self.state.track(session, "chosen")
         if self.state.session is not None and self.state.session.id == session.id:
             self.state.session = session
 
-    def _sure(self, options: Namespace, what: str) -> None:
-        """Ask back before something that can't be undone.
+    def _confirm(self, options: Namespace, consequence: str) -> None:
+        """Ask for confirmation of something that can't be undone, unless --yes was given.
 
         Raises:
-            UsageError: Nobody can be asked, or somebody said no.
+            UsageError: The answer is no, or nobody can be asked.
         """
         from ..notebook.answerer import can_ask
 
         if options.yes:
             return
         if not can_ask(self.shell):
-            raise UsageError(f"{what} Add --yes if that is meant.")
-        if input(f"{what} Go on? [y/N] ").strip().lower() not in ("y", "yes"):
-            raise UsageError("Nothing was done.")
+            raise UsageError(f"{consequence} Add --yes to confirm.")
+        if input(f"{consequence} Continue? [y/N] ").strip().lower() not in ("y", "yes"):
+            raise UsageError("Cancelled; nothing was changed.")

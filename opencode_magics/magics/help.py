@@ -1,4 +1,4 @@
-"""The magic about the magics: all of them in a table, or one of them in full."""
+"""The help magic: a table of all magics, or the full help of one."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class MagicHelp:
     """The help of one magic.
 
     Attributes:
-        name: As it is typed, with its % or %%.
-        topic: What it belongs to.
-        text: All of it: what one gets, examples, options.
+        name: The name as it is typed, with % or %%.
+        topic: The heading of its group.
+        text: The full help: description, examples, options.
     """
 
     name: str
@@ -33,7 +33,7 @@ class MagicHelp:
 
     @property
     def gives(self) -> str:
-        """What one gets, in a line."""
+        """The first line of the help: what the magic returns or shows."""
         return self.text.partition("\n")[0]
 
     def __repr__(self) -> str:
@@ -45,7 +45,7 @@ class MagicHelp:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """All magics, by topic."""
+    """All magics, grouped by topic."""
 
     magics: tuple[MagicHelp, ...]
 
@@ -58,18 +58,18 @@ class Overview:
         lines: list[str] = []
         for topic, magics in self._by_topic():
             lines += ["", topic, *(f"  {m.name:<{width}}  {m.gives}" for m in magics)]
-        return "\n".join([*lines[1:], "", _MORE])
+        return "\n".join([*lines[1:], "", _FOOTER])
 
     def _repr_html_(self) -> str:
-        rows = "".join(_topic(topic, magics) for topic, magics in self._by_topic())
-        return f"<table>{rows}</table><p>{escape(_MORE)}</p>"
+        rows = "".join(_topic_rows(topic, magics) for topic, magics in self._by_topic())
+        return f"<table>{rows}</table><p>{escape(_FOOTER)}</p>"
 
 
-_MORE = "%oc_help NAME tells all about one: options, errors, examples. So does a ? behind its name."
+_FOOTER = "%oc_help NAME, or NAME?, shows the full help of a magic: options and examples."
 _LEFT = ' style="text-align:left"'
 
 
-def _topic(topic: str, magics: list[MagicHelp]) -> str:
+def _topic_rows(topic: str, magics: list[MagicHelp]) -> str:
     head = f'<tr><th colspan="2"{_LEFT}>{escape(topic)}</th></tr>'
     rows = (
         f"<tr><td{_LEFT}><code>{escape(m.name)}</code></td><td{_LEFT}>{escape(m.gives)}</td></tr>"
@@ -79,13 +79,13 @@ def _topic(topic: str, magics: list[MagicHelp]) -> str:
 
 
 def overview() -> Overview:
-    """All magics of this package."""
+    """Return the help of all magics of this package."""
     from . import TOPICS
 
-    return Overview(tuple(magic for topic in TOPICS for magic in _magics(topic)))
+    return Overview(tuple(magic for topic in TOPICS for magic in _magics_of(topic)))
 
 
-def _magics(topic: type[Topic]) -> Iterator[MagicHelp]:
+def _magics_of(topic: type[Topic]) -> Iterator[MagicHelp]:
     title = inspect.cleandoc(topic.__doc__ or "").partition("\n")[0]
     for name in dict.fromkeys([*topic.magics["cell"], *topic.magics["line"]]):
         sign = "%%" if name in topic.magics["cell"] else "%"
@@ -97,13 +97,13 @@ class HelpMagics(Topic):
     """Help"""
 
     @documented_arguments
-    @argument("magic", nargs="?", help="Name of a magic, with or without its %%; default: all.")
+    @argument("magic", nargs="?", help="Name of a magic, with or without %%; default: all magics.")
     @line_magic
     @with_parsed_options
     def oc_help(self, options: Namespace) -> Overview | MagicHelp:
-        """The magics of this package in a table, one line each; or the whole help of one.
+        """A table of all magics of this package, or the full help of one.
 
-        A name that no magic has is told, with the one that may be meant.
+        An unknown name fails with a suggestion.
 
         Example::
 
@@ -111,14 +111,14 @@ class HelpMagics(Topic):
 
             %oc_help oc_prompt
         """
-        every = overview()
+        all_magics = overview()
         if options.magic is None:
-            return every
-        known = {magic.name.lstrip("%"): magic for magic in every.magics}
-        named = options.magic.lstrip("%").removesuffix("?")
-        for name in (named, f"oc_{named}"):
-            if name in known:
-                return known[name]
-        close = difflib.get_close_matches(f"oc_{named.removeprefix('oc_')}", known, n=1)
-        hint = f" Did you mean {known[close[0]].name}?" if close else ""
-        raise UsageError(f"There is no magic {options.magic!r}.{hint} %oc_help lists them all.")
+            return all_magics
+        by_name = {magic.name.lstrip("%"): magic for magic in all_magics.magics}
+        typed = options.magic.lstrip("%").removesuffix("?")
+        for name in (typed, f"oc_{typed}"):
+            if name in by_name:
+                return by_name[name]
+        close = difflib.get_close_matches(f"oc_{typed.removeprefix('oc_')}", by_name, n=1)
+        hint = f" Did you mean {by_name[close[0]].name}?" if close else ""
+        raise UsageError(f"No magic {options.magic!r}.{hint} %oc_help lists all magics.")

@@ -1,4 +1,4 @@
-"""Magics about what was done, and what it cost: messages, usage, old conversations."""
+"""Magics about history and cost: messages, usage, transcripts, export."""
 
 from __future__ import annotations
 
@@ -33,22 +33,23 @@ class HistoryMagics(Topic):
     @documented_arguments
     @argument("-a", "--all", action="store_true", help="All sessions of this project.")
     @argument("--everywhere", action="store_true", help="All sessions of all directories.")
-    @argument("--messages", action="store_true", help="A row per message (the default).")
-    @argument("--steps", action="store_true", help="A row per call of a model.")
-    @argument("--parts", action="store_true", help="A row per part, with all that was said.")
-    @argument("--tools", action="store_true", help="A row per tool call.")
-    @argument("--refresh", action="store_true", help="Read again what is in the cache.")
+    @argument("--messages", action="store_true", help="One row per message (the default).")
+    @argument("--steps", action="store_true", help="One row per model call.")
+    @argument("--parts", action="store_true", help="One row per part, with the full content.")
+    @argument("--tools", action="store_true", help="One row per tool call.")
+    @argument("--refresh", action="store_true", help="Ignore the cache and read everything again.")
     @argument("session", nargs="*", help="Ids, quoted titles, or one title; default: the current.")
     @line_magic
     @with_parsed_options
     def oc_history(self, options: Namespace) -> pd.DataFrame:
-        """What was said and done in sessions, as a DataFrame: messages, steps, parts or tool calls.
+        """The messages, steps, parts or tool calls of sessions, as a DataFrame.
 
         Without options, the messages of the current session. Messages that a fork copied are
-        marked (`duplicate_of`). What is not known is NA and never 0: an aborted message has no
-        tokens, and 1.x stores neither retries nor how long a permission was waited for. Sessions
-        that did not change come from a cache: from when is said, and --refresh reads all again.
-        `opencode_magics.history.messages` and its kin tell what each column is.
+        marked (`duplicate_of`). Unknown values are NA, never 0: an aborted message has no tokens,
+        and 1.x stores neither retries nor how long a permission waited. Unchanged sessions are
+        read from a cache; the cell shows how old it is, and --refresh reads everything again. The
+        docstrings of `opencode_magics.history.messages`, `steps`, `parts` and `tools` describe the
+        columns.
 
         Example::
 
@@ -59,15 +60,15 @@ class HistoryMagics(Topic):
 
         load = getattr(history, _kind(options))
         with interruptible():
-            found: pd.DataFrame = load(
+            frame: pd.DataFrame = load(
                 self.state.client,
                 self._sessions(options),
                 everywhere=options.everywhere,
                 cache=self.state.history_cache,
                 refresh=options.refresh,
             )
-        _say(found.attrs["warnings"])
-        return found
+        _print_lines(frame.attrs["warnings"])
+        return frame
 
     @no_var_expand
     @documented_arguments
@@ -76,30 +77,32 @@ class HistoryMagics(Topic):
         "--by",
         action="append",
         help="total, day, week, month, session, root, project, directory, agent, provider, model, "
-        "variant or tool; several, with commas: agent,model,day. Default: session.",
+        "variant or tool, or several with commas: agent,model,day. Default: session.",
     )
-    @argument("--since", help="From then on: 7d, 12h, 30m (ago), or a date.")
-    @argument("--until", help="Up to then, itself not included.")
-    @argument("--tz", help="Whose days: Europe/Berlin, UTC. Default: this machine's.")
+    @argument("--since", help="Start: 7d, 12h or 30m ago, or a date.")
+    @argument("--until", help="End (exclusive), in the same format.")
+    @argument(
+        "--tz", help="Time zone of the days: Europe/Berlin, UTC. Default: that of this machine."
+    )
     @argument(
         "--all-projects", "--everywhere", action="store_true", help="Sessions of all directories."
     )
-    @argument("-s", "--session", action="append", help="Only of this session; may be repeated.")
-    @argument("--keep-duplicates", action="store_true", help="Count copies in forks as well.")
-    @argument("--refresh", action="store_true", help="Read again what is in the cache.")
-    @argument("-p", "--plot", action="store_true", help="Show a picture of it, too.")
+    @argument("-s", "--session", action="append", help="Only this session; may be repeated.")
+    @argument("--keep-duplicates", action="store_true", help="Also count copies in forks.")
+    @argument("--refresh", action="store_true", help="Ignore the cache and read everything again.")
+    @argument("-p", "--plot", action="store_true", help="Also show a chart.")
     @line_magic
     @with_parsed_options
     def oc_usage(self, options: Namespace) -> pd.DataFrame:
         """Tokens and cost as a DataFrame: by session, day, model, agent, ... or several of these.
 
-        What forks copied is left out and counted in `duplicates`; subagents are sessions of their
-        own, and by session `cost_inclusive` has those below it. A model comes with its provider:
-        two may have one of the same name. `cost` is what the server stored; `cost_listed` is by
-        its price list, and `gap_reason` says why they differ. By session,
-        root, project and directory no message is downloaded, so that turns and calls are NA, and on
-        1.x a fork whose title was changed counts in full. What was deleted, and the titles that the
-        server makes up, are in no figure.
+        Calls that a fork copied are not added up, but counted in `duplicates`. Subagents have
+        sessions of their own; by session, `cost_inclusive` includes them. A model is listed with
+        its provider, because two providers may use the same name. `cost` is what the server
+        stored, `cost_listed` is the same usage at its list prices, and `gap_reason` says why they
+        differ. By session, root, project or directory no messages are downloaded: turns and calls
+        are NA, and on 1.x a fork that was renamed counts in full. Deleted sessions and the
+        server's calls to generate titles are not included.
 
         Example::
 
@@ -111,12 +114,13 @@ class HistoryMagics(Topic):
         from ..history.usage_entries import RENAMED_FORKS_WARNING
 
         if options.plot:
-            history.plots.picture_module()  # said before anything is read
+            history.plots.picture_module()  # fails before anything is read
+        keys = _split_keys(options.by)
         try:
             with interruptible():
-                found = history.usage(
+                usage = history.usage(
                     self.state.client,
-                    _names(options.by) or "session",
+                    keys or "session",
                     since=options.since,
                     until=options.until,
                     tz=options.tz,
@@ -128,24 +132,24 @@ class HistoryMagics(Topic):
                 )
         except ValueError as error:
             raise UsageError(str(error)) from error
-        by, told = _names(options.by), found.attrs["warnings"]
-        _say([_summary(found, by, bool(options.since or options.until))])
-        _say([w for w in told if w != RENAMED_FORKS_WARNING])  # the help says so
+        print(_summary(usage, keys, bool(options.since or options.until)))
+        # The help of the magic mentions renamed forks.
+        _print_lines([w for w in usage.attrs["warnings"] if w != RENAMED_FORKS_WARNING])
         if options.plot:
-            display(history.chart(found))
-        return found
+            display(history.chart(usage))
+        return usage
 
     @no_var_expand
     @documented_arguments
-    @argument("-n", "--last", type=int, default=20, help="At most so many turns; default: 20.")
-    @argument("session", nargs="*", help="Id or title of a session; default: the current one.")
+    @argument("-n", "--last", type=int, default=20, help="Show the last N turns; default: 20.")
+    @argument("session", nargs="*", help="Id or title of a session; default: the current session.")
     @line_magic
     @with_parsed_options
     def oc_show(self, options: Namespace) -> Transcript:
-        """An old conversation, each turn as it looked when it was over, as a Conversation.
+        """The transcript of a session, with each turn as it looked when it ended.
 
-        `.turns` are its turns: text, tools, diffs, usage, cost. How permissions were answered and
-        what was tried again is stored nowhere and can't be shown.
+        `.turns` has its turns with text, tools, diffs, usage and cost. The server doesn't store
+        how permissions were answered or what was retried, so these are not shown.
 
         Example::
 
@@ -155,10 +159,10 @@ class HistoryMagics(Topic):
         from ..sessions.transcript import read_transcript
 
         if options.last < 1:
-            raise UsageError("--last takes a number from 1 on")
-        sessions = self._named(options.session) or [self.state.require_session()]
+            raise UsageError("--last takes a number of at least 1")
+        sessions = self._find_sessions(options.session) or [self.state.require_session()]
         if len(sessions) > 1:
-            raise UsageError("%oc_show shows one session")
+            raise UsageError("%oc_show takes only one session")
         return read_transcript(self.state.client, sessions[0], options.last)
 
     @no_var_expand
@@ -166,9 +170,9 @@ class HistoryMagics(Topic):
     @argument("-a", "--all", action="store_true", help="All sessions of this project.")
     @argument("--everywhere", action="store_true", help="All sessions of all directories.")
     @argument("--format", default="parquet", help="parquet (the default) or jsonl.")
-    @argument("--source", help="A name for where these come from; default: this machine's.")
-    @argument("--refresh", action="store_true", help="Read again what seems unchanged.")
-    @argument("path", help="The folder: a new one, or one with an earlier export.")
+    @argument("--source", help="Name of the source; default: this machine's name.")
+    @argument("--refresh", action="store_true", help="Also read unchanged sessions again.")
+    @argument("path", help="Folder: a new one, or one with an earlier export.")
     @argument(
         "session",
         nargs="*",
@@ -180,12 +184,12 @@ class HistoryMagics(Topic):
     def oc_export(self, options: Namespace) -> Exported:
         """History as files for DuckDB, Polars or Spark: sessions, messages, steps, parts, tools.
 
-        A folder per kind, in it one per day (UTC), in it a file per session. Export again into the
-        same folder whenever you like, from several machines too: what is there is not repeated,
-        and what was unfinished or interrupted is completed. Leave out rows with a `duplicate_of`
-        to count nothing twice; `key` is the same for a message and its copies, wherever they come
-        from, and `source` in `sessions` names the machine. Times are UTC timestamps, a tool's input
-        is JSON text. Parquet needs pyarrow: pip install 'opencode-magics[parquet]'.
+        Each kind has a folder with one folder per day (UTC), which has one file per session. You
+        can export to the same folder again, from several machines too: nothing is written twice,
+        and unfinished sessions are completed. Exclude rows with a `duplicate_of` to count nothing
+        twice; `key` is the same for a message and all its copies, and `source` in `sessions` names
+        the machine. Times are UTC timestamps, and a tool's input is JSON text. Parquet needs
+        pyarrow: pip install 'opencode-magics[parquet]'.
 
         Example::
 
@@ -197,7 +201,7 @@ class HistoryMagics(Topic):
 
         try:
             with interruptible():
-                done = history.export(
+                exported = history.export(
                     self.state.client,
                     options.path,
                     self._sessions(options),
@@ -209,24 +213,22 @@ class HistoryMagics(Topic):
                 )
         except OSError as error:
             reason = error.strerror or str(error)
-            raise UsageError(
-                f"{error.filename or options.path} can't be written: {reason}"
-            ) from error
+            raise UsageError(f"Can't write {error.filename or options.path}: {reason}") from error
         except ValueError as error:
             raise UsageError(str(error)) from error
-        _say(done.warnings)
-        return done
+        _print_lines(exported.warnings)
+        return exported
 
     def _sessions(self, options: argparse.Namespace) -> list[Session] | None:
-        """Those that are named, the current one, or (None) all."""
+        """Return the named sessions, or the current one; None for --all and --everywhere."""
         if options.all or options.everywhere:
             if options.session:
-                raise UsageError("Give sessions, --all or --everywhere: one of these")
+                raise UsageError("Give either sessions, --all or --everywhere")
             return None
-        return self._named(options.session) or [self.state.require_session()]
+        return self._find_sessions(options.session) or [self.state.require_session()]
 
-    def _named(self, names: list[str] | None) -> list[Session] | None:
-        """Sessions by ids and titles in quotes, or by one title of several words."""
+    def _find_sessions(self, names: list[str] | None) -> list[Session] | None:
+        """Find sessions by ids and quoted titles, or by one title; None without names."""
         from ..sessions.lookup import find_session
 
         if not names:
@@ -235,37 +237,37 @@ class HistoryMagics(Topic):
 
 
 def _kind(options: argparse.Namespace) -> str:
-    chosen = [kind for kind in _KINDS if getattr(options, kind)]
-    if len(chosen) > 1:
-        raise UsageError(f"Give one of {', '.join('--' + k for k in _KINDS)}")
-    return chosen[0] if chosen else "messages"
+    kinds = [kind for kind in _KINDS if getattr(options, kind)]
+    if len(kinds) > 1:
+        raise UsageError(f"Give only one of {', '.join('--' + k for k in _KINDS)}")
+    return kinds[0] if kinds else "messages"
 
 
-def _names(given: list[str] | None) -> list[str]:
-    return [name.strip() for text in given or () for name in text.split(",") if name.strip()]
+def _split_keys(values: list[str] | None) -> list[str]:
+    return [key.strip() for value in values or () for key in value.split(",") if key.strip()]
 
 
-def _say(sentences: list[str]) -> None:
-    for sentence in sentences:
-        print(sentence)
+def _print_lines(lines: list[str]) -> None:
+    for line in lines:
+        print(line)
 
 
 def _summary(usage: pd.DataFrame, by: list[str], period: bool) -> str:
-    """What it comes to, in a line."""
+    """Return a line with the totals."""
     from ..core.formatting import format_usd, pluralize
     from ..history.times import PERIODS
 
     total = usage.attrs["total"]
     if not total["sessions"]:
         return "No sessions."
-    many = pluralize(total["sessions"], "session")
+    sessions = pluralize(total["sessions"], "session")
     if "tool" in by:
-        return f"{pluralize(total['calls'] or 0, 'tool call')} in {many}."
-    cost = "of unknown cost" if total["cost"] is None else f"{format_usd(total['cost'])} as stored"
-    days = f" Days of {usage.attrs['tz']}." if period or {*by} & {*PERIODS} else ""
-    left = f" Left out: {pluralize(total['duplicates'], 'call')} copied by forks."
-    blind = f" Of unknown usage: {pluralize(total['unknown'] or 0, 'call')}."
+        return f"{pluralize(total['calls'] or 0, 'tool call')} in {sessions}."
+    cost = "unknown cost" if total["cost"] is None else f"{format_usd(total['cost'])} as stored"
+    days = f" Days in {usage.attrs['tz']}." if period or {*by} & {*PERIODS} else ""
+    copies = f" Not counted: {pluralize(total['duplicates'], 'call')} copied by forks."
+    unknown = f" Unknown usage: {pluralize(total['unknown'] or 0, 'call')}."
     return (
-        f"{many}, {cost}; deleted ones are not in it.{days}"
-        f"{left if total['duplicates'] else ''}{blind if total['unknown'] else ''}"
+        f"{sessions}, {cost}, without deleted sessions.{days}"
+        f"{copies if total['duplicates'] else ''}{unknown if total['unknown'] else ''}"
     )

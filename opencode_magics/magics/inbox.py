@@ -1,4 +1,4 @@
-"""What a session has besides its messages: what waits in its inbox, what its agent is told."""
+"""Magics for a session's inbox, environment variables and instructions."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 @magics_class
 class InboxMagics(Topic):
-    """What a session has besides its messages"""
+    """Inbox, environment variables and instructions of a session"""
 
     @no_var_expand
     @documented_arguments
     @session_argument
-    @argument("--cancel", metavar="ID", help="Take an item out.")
-    @argument("--steer", metavar="ID", help="Let an item join the turn that runs.")
-    @argument("--queue", metavar="ID", help="Let an item wait until the turn is over.")
+    @argument("--cancel", metavar="ID", help="Remove an item.")
+    @argument("--steer", metavar="ID", help="Deliver an item to the running turn.")
+    @argument("--queue", metavar="ID", help="Deliver an item after the running turn.")
     @line_magic
     @with_parsed_options
     def oc_inbox(self, options: Namespace) -> pd.DataFrame:
-        """What waits in a session's inbox, as a DataFrame; prompts that no agent has seen yet.
+        """The items in a session's inbox, as a DataFrame: prompts that no agent has seen yet.
 
         A prompt waits there while another turn runs (%%oc_prompt --queue), and after a turn was
-        stopped. An id may be given by its beginning. OpenCode 2.x only.
+        stopped. The beginning of an id is enough. OpenCode 2.x only.
 
         Example::
 
@@ -46,53 +46,52 @@ class InboxMagics(Topic):
         from .. import tables
 
         client, session = self.state.client, self.state.resolve_session(" ".join(options.session))
-        waiting = client.run(client.dialect.inbox(session))
+        items = client.run(client.dialect.inbox(session))
         if options.cancel:
-            item = _the_one(waiting, options.cancel)
+            item = _find_item(items, options.cancel)
             if not client.run(client.dialect.cancel(session, item.id)):
-                print(f"{item.id} was delivered already: it is part of a turn.")
+                print(f"{item.id} was already delivered and is part of a turn.")
         for delivery in ("steer", "queue"):
-            if named := getattr(options, delivery):
-                client.run(
-                    client.dialect.set_delivery(session, _the_one(waiting, named).id, delivery)
-                )
+            if reference := getattr(options, delivery):
+                item = _find_item(items, reference)
+                client.run(client.dialect.set_delivery(session, item.id, delivery))
         return tables.inbox(client.run(client.dialect.inbox(session)))
 
     @documented_arguments
-    @argument("variable", nargs="*", help="NAME=VALUE; these replace all that were set before.")
+    @argument("variable", nargs="*", help="NAME=VALUE; replaces all earlier variables.")
     @session_option
-    @argument("--clear", action="store_true", help="Leave none.")
+    @argument("--clear", action="store_true", help="Remove all variables.")
     @line_magic
     @with_parsed_options
     def oc_env(self, options: Namespace) -> None:
-        """Environment variables for a session's shell commands, instead of those before.
+        """New environment variables for a session's shell commands, replacing all earlier ones.
 
-        The server keeps them and doesn't tell them. OpenCode 2.x only.
+        The server stores them but never returns them. OpenCode 2.x only.
 
         Example::
 
             %oc_env DATABASE=test TZ=UTC
         """
         if bool(options.variable) == options.clear:
-            raise UsageError("Give variables as NAME=VALUE, or --clear to leave none.")
-        variables = dict(_variable(text) for text in options.variable)
+            raise UsageError("Give variables as NAME=VALUE, or --clear to remove all.")
+        variables = dict(_parse_variable(text) for text in options.variable)
         session = self.state.resolve_session(options.session or "")
         client = self.state.client
         client.run(client.dialect.set_environment(session, variables))
-        print(f"The session's shells have {', '.join(variables) or 'no variables of their own'}.")
+        print(f"Variables of the session's shell commands: {', '.join(variables) or 'none'}.")
 
     @no_var_expand
     @documented_arguments
-    @argument("key", nargs="?", help="Name of an instruction.")
-    @argument("text", nargs="*", help="What to tell the agent; JSON stays JSON.")
+    @argument("key", nargs="?", help="Name of an instruction to add or replace.")
+    @argument("text", nargs="*", help="The instruction; JSON text is sent as JSON.")
     @session_option
-    @argument("--delete", metavar="KEY", help="Take one back.")
+    @argument("--delete", metavar="KEY", help="Remove an instruction.")
     @line_magic
     @with_parsed_options
     def oc_instructions(self, options: Namespace) -> dict[str, Any]:
-        """What a session's agent is told besides its prompts, by key; and how to change it.
+        """The extra instructions of a session's agent, as a dict by name; changes them if asked.
 
-        The agent reads a change at its next step. OpenCode 2.x only.
+        The agent reads changes at its next step. OpenCode 2.x only.
 
         Example::
 
@@ -103,32 +102,35 @@ class InboxMagics(Topic):
         if options.delete:
             client.run(client.dialect.delete_instruction(session, options.delete))
         if options.key and not options.text:
-            raise UsageError(f"What should {options.key!r} say? %oc_instructions KEY TEXT")
-        if options.key:
-            client.run(
-                client.dialect.put_instruction(session, options.key, _value(" ".join(options.text)))
+            raise UsageError(
+                f"Instruction {options.key!r} has no text. Write: %oc_instructions KEY TEXT"
             )
+        if options.key:
+            value = _parse_value(" ".join(options.text))
+            client.run(client.dialect.put_instruction(session, options.key, value))
         return client.run(client.dialect.instructions(session))
 
 
-def _the_one(waiting: tuple[InboxItem, ...], named: str) -> InboxItem:
+def _find_item(items: tuple[InboxItem, ...], reference: str) -> InboxItem:
     from ..errors import UnknownNameError
 
-    found = [i for i in waiting if i.id == named] or [i for i in waiting if i.id.startswith(named)]
-    if len(found) == 1:
-        return found[0]
-    could = f"could be any of {', '.join(i.id for i in found)}" if found else "waits in no inbox"
-    raise UnknownNameError(f"{named!r} {could}.", "%oc_inbox lists what waits.")
+    matches = [i for i in items if i.id == reference]
+    matches = matches or [i for i in items if i.id.startswith(reference)]
+    if len(matches) == 1:
+        return matches[0]
+    ids = ", ".join(i.id for i in matches)
+    problem = f"{reference!r} could be any of {ids}." if ids else f"No inbox item {reference!r}."
+    raise UnknownNameError(problem, "%oc_inbox lists the items.")
 
 
-def _variable(text: str) -> tuple[str, str]:
+def _parse_variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise UsageError(f"A variable is NAME=VALUE, not {text!r}")
     return name, value
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:

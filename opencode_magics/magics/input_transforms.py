@@ -1,8 +1,8 @@
-"""Keeps IPython from reading what is meant for an agent.
+"""Keep IPython from interpreting text that is meant for an agent.
 
-As of 9.18, IPython takes `>>> ` out of the body of a cell magic, takes a line magic that ends in a
-question mark for a call for help, and knows no `%magic;`. Two of its own kinds of input transforms
-are put before those: one reads a cell of `%%oc_prompt` and the like, one the lines of our magics.
+IPython 9.18 strips `>>> ` from the body of a cell magic, treats a line magic that ends in a
+question mark as a request for help, and doesn't support `%magic;`. The input transforms here run
+before that: one for cells such as `%%oc_prompt`, one for lines of our magics.
 """
 
 from __future__ import annotations
@@ -20,45 +20,42 @@ from IPython.core.inputtransformer2 import (
     leading_empty_lines,
 )
 
-FREE_TEXT_MAGICS = (
-    "oc_prompt",
-    "oc_command",
-)  # whose lines are text to the end, a semicolon included
+# The rest of their line is text, including a semicolon at its end.
+FREE_TEXT_MAGICS = ("oc_prompt", "oc_command")
+FREE_TEXT_CELLS = (*FREE_TEXT_MAGICS, "oc_map")
 
-CELLS = (*FREE_TEXT_MAGICS, "oc_map")  # whose bodies are
-
-_NAME = "|".join(CELLS)
+_NAME = "|".join(FREE_TEXT_CELLS)
 _CELL = re.compile(rf"%%({_NAME})\s")
 _LINE = re.compile(rf"%({'|'.join(FREE_TEXT_MAGICS)}) ")
 _MISPLACED = re.compile(rf"%%({_NAME})\b")
 
 
 def cell_as_typed(lines: list[str]) -> list[str]:
-    """A cell that begins with %%oc_prompt as its call, before anything else looks at its body."""
+    """Turn a %%oc_prompt cell into a call, before other transforms change its body."""
     cell: list[str] = leading_empty_lines(lines)
     if cell and _CELL.match(cell[0]):
-        called: list[str] = cell_magic(cell)
-        return called
-    misplaced = next((found[1] for line in cell if (found := _MISPLACED.match(line))), None)
+        call: list[str] = cell_magic(cell)
+        return call
+    misplaced = next((match[1] for line in cell if (match := _MISPLACED.match(line))), None)
     if misplaced and not cell[0].startswith("%%"):
-        # IPython would say that there is no such magic; ours says where it belongs.
+        # IPython would report an unknown magic; ours says that it must be the first line.
         return [f"get_ipython().run_line_magic({misplaced!r}, '%%{misplaced}')\n"]
     return lines
 
 
-# IPython leaves such transforms out when it only looks whether a cell is complete.
+# IPython skips transforms with side effects when it only checks whether a cell is complete.
 cell_as_typed.has_side_effects = True  # type: ignore[attr-defined]
 
 
-def whole_lines(lines: list[str]) -> list[str]:
-    """Lines of ours that IPython cut where no line ends (U+2028, form feed, ...), put together.
+def join_split_lines(lines: list[str]) -> list[str]:
+    r"""Join lines of our magics that IPython split at other characters than \n.
 
-    The rest of such a line would be run as Python.
+    It splits at U+2028, a form feed and others, and would run the rest of the line as Python.
     """
     joined: list[str] = []
     for line in lines:
-        cut = joined and _LINE.match(joined[-1].lstrip()) and joined[-1][-1:] != "\n"
-        if cut:
+        is_rest = joined and _LINE.match(joined[-1].lstrip()) and joined[-1][-1:] != "\n"
+        if is_rest:
             joined[-1] += line
         else:
             joined.append(line)
@@ -66,13 +63,13 @@ def whole_lines(lines: list[str]) -> list[str]:
 
 
 class LineAsTyped(EscapedCommand):
-    """A line of our magics: `%oc_prompt Why?` asks the agent, only `%oc_prompt?` asks IPython."""
+    """A line of our magics: only `%oc_prompt?` shows help, `%oc_prompt Why?` is a prompt."""
 
-    priority = 4  # HelpEnd has 5
+    priority = 4  # before IPython's HelpEnd, which has 5
 
     @classmethod
     def find(cls, tokens_by_line: Sequence[Sequence[tokenize.TokenInfo]]) -> Self | None:
-        """The first such line."""
+        """Find the first line that starts with one of our magics."""
         for line in tokens_by_line:
             tokens = [t for t in line if t.type not in (tokenize.INDENT, tokenize.DEDENT)]
             match [t.string for t in tokens[:3]]:
@@ -81,7 +78,7 @@ class LineAsTyped(EscapedCommand):
         return None
 
     def transform(self, lines: list[str]) -> list[str]:
-        """The lines with that one made a call; a semicolon behind it hides what it returns."""
+        """Replace that line by the call of its magic; a final semicolon hides the result."""
         end = find_end_of_continued_line(lines, self.start_line)
         start = (self.start_line, self.start_col)
         line = assemble_continued_line(lines, start, end).rstrip()
@@ -93,16 +90,16 @@ class LineAsTyped(EscapedCommand):
 
 
 def register_transforms(shell: Any) -> None:
-    """Have a shell read cells and lines of our magics as they were typed."""
+    """Make a shell pass cells and lines of our magics on as they were typed."""
     manager = shell.input_transformer_manager
     manager.cleanup_transforms.insert(0, cell_as_typed)
-    manager.line_transforms.append(whole_lines)
+    manager.line_transforms.append(join_split_lines)
     manager.token_transformers.append(LineAsTyped)
 
 
 def unregister_transforms(shell: Any) -> None:
     """Undo `register_transforms`."""
     manager = shell.input_transformer_manager
-    kinds = (manager.cleanup_transforms, manager.line_transforms, manager.token_transformers)
-    for transforms in kinds:
+    groups = (manager.cleanup_transforms, manager.line_transforms, manager.token_transformers)
+    for transforms in groups:
         transforms[:] = [t for t in transforms if t.__module__ != __name__]

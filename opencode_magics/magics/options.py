@@ -1,7 +1,7 @@
-"""Reads the argument line of a magic: options as in a shell, free text as it was typed.
+"""Parse the line of a magic: options as in a shell, free text exactly as typed.
 
-IPython's own `parse_argstring` keeps quote marks, splits `--title="a b"` in two, fails on a lone
-apostrophe and knows no -h (9.18). Here quotes count only around a whole value.
+IPython's `parse_argstring` (9.18) keeps quotes, splits `--title="a b"` in two, fails on a single
+apostrophe and has no -h. Here, only quotes around a complete value have a meaning.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from IPython.core.magic_arguments import argument, magic_arguments
 
 T = TypeVar("T")
 
-# A value in quotes must end where a word ends, so that an apostrophe is a character.
+# A closing quote must be at the end of a word, so that an apostrophe is an ordinary character.
 _TOKEN = re.compile(r"""\s*(?:(--?[\w-]+=)?(?:"([^"]*)"|'([^']*)')(?=\s|$)|(\S+))""")
 
 
 class Quoted(str):
-    """A word that stood in quotes."""
+    """A word that was in quotes."""
 
 
 def documented_arguments(magic: Callable[..., Any]) -> Callable[..., Any]:
-    """IPython's `magic_arguments`, with the help a person wants: first what the magic gives."""
-    told = inspect.cleandoc(magic.__doc__ or "")
-    magic.__doc__ = None  # else it would stand behind the usage
+    """Apply IPython's `magic_arguments`, but keep the description above the usage in the help."""
+    description = inspect.cleandoc(magic.__doc__ or "")
+    magic.__doc__ = None  # magic_arguments would put it below the usage
     documented: Callable[..., Any] = magic_arguments()(magic)
     usage = (documented.__doc__ or "").removeprefix("::\n\n").strip("\n")
-    documented.__doc__ = f"{told}\n\nUsage::\n\n  {usage.strip()}\n"
+    documented.__doc__ = f"{description}\n\nUsage::\n\n  {usage.strip()}\n"
     return documented
 
 
-# -- options that several magics have --------------------------------------------------------------
+# -- options that several magics share -------------------------------------------------------------
 
 
-def _together(*options: Any) -> Callable[[Any], Any]:
+def _combine(*options: Any) -> Callable[[Any], Any]:
     def add(magic: Any) -> Any:
         for option in reversed(options):
             magic = option(magic)
@@ -50,52 +50,73 @@ def _together(*options: Any) -> Callable[[Any], Any]:
     return add
 
 
-_named = "Id, beginning of an id, or title; default: the current"
-session_argument = argument("session", nargs="*", help=f"{_named}.")
-session_option = argument("-s", "--session", help=f"{_named} one.")
-target_options = _together(
+_SESSION_HELP = "Id, beginning of an id, or title; default: the current session."
+session_argument = argument("session", nargs="*", help=_SESSION_HELP)
+session_option = argument("-s", "--session", help=_SESSION_HELP)
+target_options = _combine(
     session_option,
-    argument("-n", "--new", action="store_true", help="In a new session, which becomes current."),
-    argument("--title", help="Make a new session with this title, as --new does."),
+    argument("-n", "--new", action="store_true", help="Use a new session and make it current."),
+    argument("--title", help="Use a new session with this title and make it current."),
 )
 variant_option = argument("--variant", help="Variant of the model, such as high or low.")
+file_option = argument(
+    "--file", action="append", default=[], help="File to attach; may be repeated."
+)
+schema_options = _combine(
+    argument(
+        "--schema",
+        metavar="MODEL",
+        help="Schema of the answer: a variable with a JSON Schema, a dataclass or an example, or a "
+        ".json file.",
+    ),
+    argument(
+        "--retries",
+        type=int,
+        default=2,
+        help="With --schema: how often to ask again after an invalid answer; default: 2.",
+    ),
+)
 permission_option = argument(
     "--permission", help="ask, once or reject; default: OpenCodeMagics.permission."
 )
-turn_options = _together(
-    argument("-o", "--out", help="Variable to keep the turn in."),
+turn_options = _combine(
+    argument("-o", "--out", help="Variable to store the turn in."),
     permission_option,
-    argument("--timeout", type=float, help="End the cell after so many seconds; the turn goes on."),
+    argument(
+        "--timeout",
+        type=float,
+        help="End the cell after this many seconds; the turn continues on the server.",
+    ),
 )
 queue_option = argument(
-    "--queue", action="store_true", help="Line up if the session works on another prompt."
+    "--queue", action="store_true", help="Wait in the queue if the session is busy."
 )
 no_wait_option = argument(
-    "--no-wait", action="store_true", help="Only send; the turn runs on the server."
+    "--no-wait", action="store_true", help="Send without waiting; the turn runs on the server."
 )
 
 
-# -- reading them ----------------------------------------------------------------------------------
+# -- parsing ---------------------------------------------------------------------------------------
 
 
 def with_parsed_options(
     magic: Callable[[Any, argparse.Namespace], T],
 ) -> Callable[[Any, str], T | None]:
-    """A line magic that gets its options read; after -h, which prints the help, it isn't run."""
+    """Make a line magic from a function of its parsed options; -h prints the help instead."""
 
     @functools.wraps(magic)
-    def read_first(self: Any, line: str) -> T | None:
+    def parse_and_call(self: Any, line: str) -> T | None:
         options = parse(getattr(self, magic.__name__), line)
         return None if options is None else magic(self, options)
 
-    return read_first
+    return parse_and_call
 
 
 def parse(magic: Callable[..., Any], line: str) -> argparse.Namespace | None:
-    """The options and arguments of a line; None after -h, when the help was printed.
+    """Parse the options and arguments of a line; print the help and return None for -h.
 
     Raises:
-        UsageError: They don't fit.
+        UsageError: The line is invalid.
     """
     return split(magic, line)[0]
 
@@ -103,12 +124,15 @@ def parse(magic: Callable[..., Any], line: str) -> argparse.Namespace | None:
 def split(
     magic: Callable[..., Any], line: str, *, verbatim: bool = False
 ) -> tuple[argparse.Namespace | None, str]:
-    """Options, and with `verbatim` the text that follows them, exactly as typed.
+    """Parse a line as `parse` does; with `verbatim`, leave the text after the options as typed.
+
+    Returns:
+        The options, or None for -h, and the text ("" without `verbatim`).
 
     Raises:
-        UsageError: The options don't fit.
+        UsageError: The line is invalid.
     """
-    argv, rest = _argv(magic, line, verbatim)
+    argv, rest = _to_argv(magic, line, verbatim)
     if argv is None:
         print(magic.__doc__)
         return None, ""
@@ -120,41 +144,41 @@ def split(
 
 
 def _check_session(options: argparse.Namespace) -> None:
-    """What is named by an empty text, as an empty variable leaves it, is not the current session.
+    """Reject an empty session name: it comes from an empty variable, not from a missing option.
 
     Raises:
-        UsageError: A session is named so.
+        UsageError: The name of a session is empty.
     """
-    given = getattr(options, "session", None)
-    if any(not name.strip() for name in ([given] if isinstance(given, str) else given or [])):
+    session = getattr(options, "session", None)
+    if any(not name.strip() for name in ([session] if isinstance(session, str) else session or [])):
         raise UsageError("The name of a session is empty. Give an id or a title.")
 
 
 def _check_seconds(options: argparse.Namespace) -> None:
-    """No time is over before it begins, and NaN would never be over.
+    """Check that durations are not negative, and not NaN, which would never end.
 
     Raises:
-        UsageError: One is.
+        UsageError: A duration is negative or NaN.
     """
     for name in ("timeout", "seconds"):
-        told = getattr(options, name, None)
-        if told is not None and not told >= 0:
-            raise UsageError(f"--{name} takes a number of seconds, not {told:g}")
+        duration = getattr(options, name, None)
+        if duration is not None and not duration >= 0:
+            raise UsageError(f"--{name} takes a number of seconds, not {duration:g}")
 
 
-def _argv(magic: Callable[..., Any], line: str, verbatim: bool) -> tuple[list[str] | None, str]:
+def _to_argv(magic: Callable[..., Any], line: str, verbatim: bool) -> tuple[list[str] | None, str]:
     options: list[str] = []
     words: list[str] = []
     rest = line
     while rest.strip():
-        token, quoted, after = _next(rest)
+        token, quoted, after = _next_token(rest)
         if token in ("-h", "--help") and not quoted:
             return None, ""
         if token == "--" and not quoted:
             rest = after
             break
         if token.startswith("-") and token != "-" and not quoted:
-            option, rest = _option(magic, token, after)
+            option, rest = _join_option(magic, token, after)
             options.append(option)
         elif verbatim:
             break
@@ -164,32 +188,32 @@ def _argv(magic: Callable[..., Any], line: str, verbatim: bool) -> tuple[list[st
     if verbatim:
         return options, rest.lstrip(" \t")
     while rest.strip():
-        token, quoted, rest = _next(rest)
+        token, quoted, rest = _next_token(rest)
         words.append(Quoted(token) if quoted else token)
     dashed = any(word.startswith("-") for word in words)
     return options + ["--"] * dashed + words, ""
 
 
-def _next(text: str) -> tuple[str, bool, str]:
-    """The next token without its quotes, whether it was quoted as a whole, and what follows."""
-    found = _TOKEN.match(text)
-    if found is None:
+def _next_token(text: str) -> tuple[str, bool, str]:
+    """Return the next token without quotes, whether it was fully quoted, and the remaining text."""
+    match = _TOKEN.match(text)
+    if match is None:
         return "", False, ""
-    prefix, double, single, plain = found.groups()
+    prefix, double, single, plain = match.groups()
     if plain is not None:
-        return plain, False, text[found.end() :]
+        return plain, False, text[match.end() :]
     value = double if double is not None else single
-    return (prefix or "") + value, not prefix, text[found.end() :]
+    return (prefix or "") + value, not prefix, text[match.end() :]
 
 
-def _option(magic: Callable[..., Any], token: str, after: str) -> tuple[str, str]:
-    """One option with its value, in one word as argparse takes it, and what follows.
+def _join_option(magic: Callable[..., Any], token: str, after: str) -> tuple[str, str]:
+    """Return an option as one `--name=value` word, and the remaining text.
 
-    In one word, a value may begin with a dash or be empty.
+    Argparse accepts a value that is empty or begins with a dash only in this form.
     """
     actions: dict[str, argparse.Action] = magic.parser._option_string_actions  # type: ignore[attr-defined]
     name, equals, value = token.partition("=")
-    action = _action(magic, actions, name)
+    action = _find_action(magic, actions, name)
     long = next((n for n in action.option_strings if n.startswith("--")), name)
     if action.nargs == 0:
         if equals:
@@ -197,14 +221,14 @@ def _option(magic: Callable[..., Any], token: str, after: str) -> tuple[str, str
         return long, after
     quoted = bool(equals)
     if not equals:
-        value, quoted, after = _next(after)
-    # argparse takes a "--" away even from a value (Python 3.11).
+        value, quoted, after = _next_token(after)
+    # argparse drops "--" even if it is a value (Python 3.11).
     if value == "--" or (not quoted and (not value or value in actions)):
         raise UsageError(f"{name} needs a value (see %{magic.__name__} -h)")
     return f"{long}={value}", after
 
 
-def _action(
+def _find_action(
     magic: Callable[..., Any], actions: dict[str, argparse.Action], name: str
 ) -> argparse.Action:
     if name in actions:
@@ -214,33 +238,42 @@ def _action(
     hint = f" Did you mean {close[0]}?" if close else ""
     raise UsageError(
         f"%{magic.__name__} has no option {name}.{hint} It has: {', '.join(known) or 'none'}. "
-        "Text that begins with a dash goes after --"
+        "Put text that begins with a dash after --"
     )
 
 
 def check_turn_options(options: argparse.Namespace) -> None:
-    """Check -o and --permission, which every magic that plays a turn has.
+    """Check -o and --permission, which all magics that follow a turn share.
 
     Raises:
-        UsageError: They can't be what was meant.
+        UsageError: One of them is invalid.
     """
-    if options.out and (not options.out.isidentifier() or iskeyword(options.out)):
-        raise UsageError(f"-o takes the name of a variable, not {options.out!r}")
+    check_out(options)
     if options.permission not in (None, "ask", "once", "reject"):
         raise UsageError(f"--permission takes ask, once or reject, not {options.permission!r}")
 
 
-def session_names(names: list[str]) -> list[str]:
-    """Names of sessions: ids and what is in quotes, one each, else one title of several words.
+def check_out(options: argparse.Namespace) -> None:
+    """Check -o.
 
     Raises:
-        UsageError: Only some are ids or in quotes: a title may have quotes in it, and what stands
-            in them be the title of another session.
+        UsageError: It is no name of a variable.
     """
-    apart = [isinstance(name, Quoted) or name.startswith("ses_") for name in names]
-    if any(apart) and not all(apart):
+    if options.out and (not options.out.isidentifier() or iskeyword(options.out)):
+        raise UsageError(f"-o takes the name of a variable, not {options.out!r}")
+
+
+def session_names(names: list[str]) -> list[str]:
+    """Split a list of sessions: each id and each quoted title is one; else all words are one title.
+
+    Raises:
+        UsageError: Only some of the words are ids or quoted. A title may contain quotes, and the
+            text inside them may be the title of another session.
+    """
+    separate = [isinstance(name, Quoted) or name.startswith("ses_") for name in names]
+    if any(separate) and not all(separate):
         raise UsageError(
-            "It isn't clear which sessions are meant. Give ids, and titles in quotes: "
-            "one with quotes in it stands in the others."
+            "Ambiguous session list. Give ids, or quote each title; put a title that contains "
+            "quotes in quotes of the other kind."
         )
-    return names if any(apart) or not names else [" ".join(names)]
+    return names if any(separate) or not names else [" ".join(names)]

@@ -1,4 +1,4 @@
-"""Magics about what waits for a person: follow a running turn, see what is asked, answer it."""
+"""Magics to follow a running turn and to list and answer its pending requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .options import (
     turn_options,
     with_parsed_options,
 )
-from .topic import Topic
+from .turns import TurnMagics
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 @magics_class
-class PermissionMagics(Topic):
-    """What waits for you"""
+class PermissionMagics(TurnMagics):
+    """Follow a turn; list and answer requests"""
 
     @no_var_expand
     @documented_arguments
@@ -38,28 +38,27 @@ class PermissionMagics(Topic):
     @line_magic
     @with_parsed_options
     def oc_attach(self, options: Namespace) -> None:
-        """The turn that a session works on, followed as if its prompt had been sent here.
+        """A session's running turn, followed as if this cell had sent its prompt.
 
-        For turns that were started elsewhere, sent with --no-wait, or left by --timeout. After a
-        page reload, attach from another notebook: interrupting the cell that waits, or restarting
-        its kernel, stops the agent. What the agent asks is answered here. Of a session
-        that is idle, its last turn is shown. The session becomes the current one.
+        Use it for turns that were started elsewhere, sent with --no-wait, or left by --timeout.
+        After a page reload, attach from another notebook: interrupting the cell that waits, or
+        restarting its kernel, stops the agent. You answer permissions and questions in this cell.
+        If the session is idle, its last turn is shown. The session becomes the current one.
 
         Example::
 
             %oc_prompt --no-wait Explain greet.py
             %oc_attach -o turn
         """
-        from ..notebook.cell import play, raise_for_outcome
+        from ..prompts.runner import raise_for_outcome
         from ..sessions.run import attach
 
         check_turn_options(options)
         session = self.state.resolve_session(" ".join(options.session))
         run = attach(self.state.client, session, self.state.limits)
         self.state.session = self.state.track(session, "chosen")
-        answerer = self.state.answerer(options.permission)
         try:
-            play(run, self.shell, answerer, options.timeout, self.state.ui)
+            self._runner(options.permission, options.timeout)(run)
         finally:
             self.state.remember_turn(run.turn, options.out)
         raise_for_outcome(run.turn)
@@ -67,16 +66,16 @@ class PermissionMagics(Topic):
     @no_var_expand
     @documented_arguments
     @session_argument
-    @argument("-a", "--all", action="store_true", help="All that waits in the directory.")
+    @argument("-a", "--all", action="store_true", help="All pending requests of the directory.")
     @line_magic
     @with_parsed_options
     def oc_permissions(self, options: Namespace) -> pd.DataFrame | Verdict:
-        """What a session and its subagents wait for, permissions and questions, as a DataFrame.
+        """The pending permissions and questions of a session and its subagents, as a DataFrame.
 
-        Three words in place of a session are about the current session's rules. `check ACTION
-        RESOURCE ...` says what would happen, and which rule decides. `rules` lists all rules in the
-        order in which they count. `set "EFFECT ACTION RESOURCE" ...` replaces the session's own
-        (2.x); `set none` leaves none, and `forget ID` takes an "always" back (2.x).
+        Instead of a session, these subcommands work with the rules of the current session. `check
+        ACTION RESOURCE ...` shows what would happen and which rule decides. `rules` lists all rules
+        in the order in which they apply. `set "EFFECT ACTION RESOURCE" ...` replaces the session's
+        own rules (2.x), `set none` removes them, and `forget ID` revokes an "always" answer (2.x).
 
         Example::
 
@@ -89,25 +88,27 @@ class PermissionMagics(Topic):
 
         if options.session and options.session[0] in _VERBS and not options.all:
             return self._rules(*options.session)
-        named = " ".join(options.session)
-        everything = options.all or not (named or self.state.session)
-        scope = None if everything else self.state.resolve_session(named)
+        reference = " ".join(options.session)
+        all_sessions = options.all or not (reference or self.state.session)
+        scope = None if all_sessions else self.state.resolve_session(reference)
         return tables.requests(store.pending_requests(self.state.client, scope))
 
     @no_var_expand
     @documented_arguments
     @argument("request", help="Id of the request, or its beginning; %%oc_permissions lists them.")
     @argument("reply", nargs="?", help="once, always or reject; for a question: dismiss.")
-    @argument("message", nargs="*", help="With reject: what the agent should know; it goes on.")
-    @argument("--answer", action="append", default=[], help="Answer; once per question asked.")
+    @argument(
+        "message", nargs="*", help="With reject: a message to the agent, which then continues."
+    )
+    @argument("--answer", action="append", default=[], help="Answer; one for each question.")
     @line_magic
     @with_parsed_options
     def oc_reply(self, options: Namespace) -> SettledRequest:
-        """An answer to a permission or a question that waits, and what came of it.
+        """The answer to a pending permission or question, as the server accepted it.
 
-        For a question give one --answer for each of its items, an option's label or your own
-        words; several labels of one item are separated by commas. What was answered already, or
-        has expired, is told.
+        For a request with several questions, give one --answer for each: the label of an option or
+        your own words, or several labels separated by commas where that is allowed. A request that
+        was already answered or has expired is an error.
 
         Example::
 
@@ -116,11 +117,12 @@ class PermissionMagics(Topic):
             %oc_reply per_ reject Use the staging server instead
         """
         client = self.state.client
-        request, session = self._request(options.request)
+        request, session = self._find_request(options.request)
         message = " ".join(options.message)
         return _reply(client, request, session, options.reply, message, options.answer)
 
     def _rules(self, verb: str, *words: str) -> pd.DataFrame | Verdict:
+        """Run a subcommand of %oc_permissions; all except `check` return the rules."""
         from .. import tables
         from ..sessions.store import session_rules
 
@@ -131,7 +133,7 @@ class PermissionMagics(Topic):
             case "set", ("none",):
                 client.run(client.dialect.set_rules(session, []))
             case "set", (_, *_):
-                client.run(client.dialect.set_rules(session, [_rule(text) for text in words]))
+                client.run(client.dialect.set_rules(session, [_parse_rule(text) for text in words]))
             case "forget", (_, *_):
                 for rule in words:
                     client.run(client.dialect.delete_saved_rule(rule))
@@ -141,26 +143,25 @@ class PermissionMagics(Topic):
                 raise UsageError(_VERBS[verb])
         return tables.rules(session_rules(client, session))
 
-    def _request(self, named: str) -> tuple[Permission | Question, Session]:
-        """The waiting request of an id, of the current session's tree or of the directory."""
+    def _find_request(self, reference: str) -> tuple[Permission | Question, Session]:
+        """Find a pending request by id in the current session, its subagents and the directory."""
         from ..errors import UnknownNameError
         from ..sessions.store import pending_requests
 
-        if not named.strip():  # every id begins so: the only one would be answered
+        if not reference.strip():  # every id starts with "", so a single request would match
             raise UsageError("The id of the request is empty. %oc_permissions lists them.")
         scopes = [self.state.session, None] if self.state.session else [None]
-        waiting = {
+        pending = {
             r.id: (r, s) for scope in scopes for r, s in pending_requests(self.state.client, scope)
         }
-        keys = [named] if named in waiting else [k for k in waiting if k.startswith(named)]
-        found = [waiting[key] for key in keys]
-        if len(found) == 1:
-            return found[0]
-        what = f"{named!r} could be any of {', '.join(r.id for r, _ in found)}." if found else ""
-        raise UnknownNameError(
-            what or f"No request {named!r} waits: it was answered, has expired, or never was.",
-            "%oc_permissions lists what waits.",
-        )
+        matches = [k for k in pending if k == reference]
+        matches = matches or [k for k in pending if k.startswith(reference)]
+        if len(matches) == 1:
+            return pending[matches[0]]
+        problem = f"No pending request {reference!r}: answered, expired, or never sent."
+        if matches:
+            problem = f"{reference!r} could be any of {', '.join(matches)}."
+        raise UnknownNameError(problem, "%oc_permissions lists the pending requests.")
 
 
 _VERBS = {
@@ -171,11 +172,11 @@ _VERBS = {
 }
 
 
-def _rule(text: str) -> Rule:
-    """A rule as it is written: effect, action, resource.
+def _parse_rule(text: str) -> Rule:
+    """Parse a rule: effect, action, resource.
 
     Raises:
-        UsageError: It is none.
+        UsageError: The text is not a rule.
     """
     from ..core.model import Rule
     from ..core.rules import EFFECTS
@@ -195,28 +196,29 @@ def _reply(
     message: str,
     answers: list[str],
 ) -> SettledRequest:
+    from ..core.formatting import pluralize
     from ..core.model import Permission
     from ..core.turn import SettledRequest
 
-    where = session.directory
+    directory = session.directory
     if isinstance(request, Permission):
-        if reply is None or reply == "dismiss" or answers:
-            raise UsageError(f"{request.id} is a permission: say once, always or reject")
+        if reply not in ("once", "always", "reject") or answers:
+            raise UsageError(f"{request.id} is a permission. Reply with once, always or reject.")
         if message and reply != "reject":
-            raise UsageError("a message goes with reject only")
-        client.run(client.dialect.reply(request, where, reply, message))
+            raise UsageError("Only reject takes a message.")
+        client.run(client.dialect.reply(request, directory, reply, message))
         return SettledRequest(request, reply, message)
     if reply == "dismiss":
-        client.run(client.dialect.dismiss(request, where))
+        client.run(client.dialect.dismiss(request, directory))
         return SettledRequest(request, "dismissed")
     if reply or len(answers) != len(request.items):
-        count = len(request.items)
-        raise UsageError(f"{request.id} asks {count} question(s): give --answer {count} time(s)")
-    chosen = [
+        questions = pluralize(len(request.items), "question")
+        raise UsageError(f"{request.id} has {questions}: give --answer once for each.")
+    labels = [
         _labels(text, item.multiple) for text, item in zip(answers, request.items, strict=True)
     ]
-    client.run(client.dialect.answer(request, where, chosen))
-    return SettledRequest(request, "answered", "; ".join(", ".join(c) for c in chosen))
+    client.run(client.dialect.answer(request, directory, labels))
+    return SettledRequest(request, "answered", "; ".join(", ".join(each) for each in labels))
 
 
 def _labels(text: str, multiple: bool) -> list[str]:

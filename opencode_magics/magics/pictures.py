@@ -1,4 +1,4 @@
-"""Magics that draw: when things happened in a turn or a session, and how its context grew."""
+"""Magics that draw charts: the timeline of a turn or session, and the growth of its context."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 @magics_class
 class PictureMagics(Topic):
-    """Pictures"""
+    """Charts"""
 
     @no_var_expand
     @documented_arguments
-    @argument("-n", "--last", type=int, default=10, help="At most so many turns; default: 10.")
+    @argument("-n", "--last", type=int, default=10, help="Draw the last N turns; default: 10.")
     @argument("session", nargs="*", help="Id or title; default: the last turn of this notebook.")
     @line_magic
     @with_parsed_options
     def oc_timeline(self, options: Namespace) -> Picture:
-        """A picture of what happened when: steps, tool calls, waiting; subagents below.
+        """A timeline of steps, tool calls and waiting times, with subagents below.
 
-        Without a session it shows the last turn of this notebook, with how long permissions waited
-        for an answer. That is known while a turn is followed; the server stores it nowhere, so
-        that the picture of a whole session doesn't have it. `opencode_magics.history.spans` has the
-        same as a DataFrame. It needs matplotlib: pip install 'opencode-magics[plots]'.
+        Without a session, it shows the last turn of this notebook, including how long permissions
+        waited for an answer. The server doesn't store that, so the timeline of a whole session
+        doesn't show it. `opencode_magics.history.spans` returns the same data as a DataFrame. The
+        chart needs matplotlib: pip install 'opencode-magics[plots]'.
 
         Example::
 
@@ -44,13 +44,13 @@ class PictureMagics(Topic):
         from ..sessions.store import refresh
 
         if options.last < 1:
-            raise UsageError("--last takes a number from 1 on")
+            raise UsageError("--last takes a number of at least 1")
         history.plots.picture_module()
         if options.session or self.state.turn is None:
             session = self._session(options.session)
             return history.timeline(self.state.client, session, last=options.last)
         if self.state.turn.replayed:
-            raise UsageError("The last turn is a replay, which no server has. Name a session.")
+            raise UsageError("The last turn is a replay, which no server stores. Name a session.")
         self.state.turn = refresh(self.state.client, self.state.turn)
         return history.timeline(self.state.client, self.state.turn)
 
@@ -60,11 +60,11 @@ class PictureMagics(Topic):
     @line_magic
     @with_parsed_options
     def oc_context(self, options: Namespace) -> Picture:
-        """A picture of how the context of a session grew, step by step.
+        """A chart of how the context of a session grew, step by step.
 
-        A bar is the prompt of one step: what was new, and what came from the provider's cache.
-        Where the conversation was summed up is marked; a step of unknown usage has no bar.
-        It needs matplotlib: pip install 'opencode-magics[plots]'.
+        Each bar is the prompt of one step, split into new tokens and tokens from the provider's
+        cache. Compactions are marked; a step with unknown usage has no bar. The chart needs
+        matplotlib: pip install 'opencode-magics[plots]'.
 
         Example::
 
@@ -78,5 +78,5 @@ class PictureMagics(Topic):
 
     def _session(self, words: list[str]) -> Session:
         session = self.state.resolve_session(" ".join(words))
-        # The server may have given the current one a title since.
+        # The server may have generated a title for the current session since it was read.
         return session if words else self.state.client.session(session.id)

@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
-import mimetypes
-import os
-import re
 from argparse import Namespace
-from base64 import b64encode
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import line_cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
-from ..errors import TurnInterrupted
-from .context import attach_variables, check_schema_options, follow_up_options
+from ..errors import UnknownNameError
 from .options import (
     documented_arguments,
+    file_option,
     no_wait_option,
     parse,
     queue_option,
+    schema_options,
     split,
     target_options,
     turn_options,
     variant_option,
     with_parsed_options,
 )
-from .turns import TurnMagics, check_prompt_options
+from .turns import TurnMagics, check_prompt_options, check_retries
 
 if TYPE_CHECKING:
-    from ..core.limits import Limits
-    from ..core.model import Attachment
     from ..core.turn import Turn
-    from ..notebook.live import View
-    from ..prompts.answered import PromptKey
-    from ..prompts.schema import Schema
-
-# What a model can take. 1.18.33 accepts any file and then fails for good: the attachment is sent
-# again with every later prompt of the session.
-_BINARY = ("image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf")
-_LARGEST = 20_000_000
+    from ..prompts.ask import PromptRequest
 
 
 @magics_class
@@ -53,7 +41,7 @@ class PromptMagics(TurnMagics):
     @argument("-m", "--model", help="provider/model; default: the session's.")
     @argument("--agent", help="Who answers; default: the session's agent.")
     @variant_option
-    @argument("--file", action="append", default=[], help="File to attach; may be repeated.")
+    @file_option
     @argument(
         "--var",
         action="append",
@@ -61,18 +49,7 @@ class PromptMagics(TurnMagics):
         metavar="NAME",
         help="Variable to tell of: a DataFrame, an array, a figure, text; may be repeated.",
     )
-    @argument(
-        "--schema",
-        metavar="MODEL",
-        help="Variable or .json file with what the answer has to look like: a JSON Schema, a "
-        "dataclass, an example.",
-    )
-    @argument(
-        "--retries",
-        type=int,
-        default=2,
-        help="With --schema: how often to ask again for an answer that fits; default 2.",
-    )
+    @schema_options
     @turn_options
     @queue_option
     @argument(
@@ -114,53 +91,17 @@ class PromptMagics(TurnMagics):
             review = {"file": "greet.py", "bugs": ["what is wrong"]}
             %oc_prompt --schema review Review greet.py
         """
-        from ..prompts import schema as schemas
+        from ..prompts.ask import ask
 
         options, text = self._read(line, cell)
         if options is None:
             return None
-        text, images = attach_variables(self.state, options, text)
-        schema = (
-            schemas.schema_by_name(options.schema, self.shell.user_ns) if options.schema else None
-        )
-        return self.run_prompt(options, text, schema, images).value
-
-    def run_prompt(
-        self,
-        options: Namespace,
-        text: str,
-        schema: Schema | None,
-        images: tuple[Attachment, ...] = (),
-        *,
-        limits: Limits | None = None,
-        shown: View | None = None,
-        sent: list[Turn] | None = None,
-    ) -> Turn:
-        """Have a prompt answered, and again until the answer fits the schema; `ask` has the rest.
-
-        Raises:
-            UnfitAnswer: No answer fits.
-        """
-        from ..core.limits import total_cost
-        from ..prompts import schema as schemas
-
-        sent = [] if sent is None else sent
-        limits, before = limits or self.state.limits, len(sent)
-        if schema is None:
-            return self.ask(options, text, images, limits=limits, shown=shown, sent=sent)
-        again = options
-
-        def send(prompt: str) -> Turn:
-            nonlocal again, images
-            left = limits.after(total_cost(sent[before:]).known)
-            turn = self.ask(again, prompt, images, limits=left, shown=shown, sent=sent)
-            again, images = follow_up_options(options, turn.session), ()
-            return turn
-
-        told = print if shown is None else None
-        turn = schemas.ask_for_schema(send, text, schema, options.retries, told)
-        self.state.remember_turn(turn, options.out)
-        return turn
+        request = self._whole_request(options, text)
+        observe = self._observer(options, request)
+        turn = ask(self.state.client, request, self._runner_of(options), observe)
+        if request.schema:
+            self.state.remember_turn(turn, options.out)  # with the value of its answer
+        return turn.value
 
     @documented_arguments
     @line_magic
@@ -201,137 +142,27 @@ class PromptMagics(TurnMagics):
         check_prompt_options(options)
         if options.queue and options.steer:
             raise UsageError("--queue comes after the turn that runs, --steer joins it: give one.")
-        check_schema_options(options)
+        check_retries(options)
         if options.schema and options.no_wait:
             raise UsageError("--schema reads the answer, --no-wait doesn't wait for it: give one.")
-        return options, expand(text, self.shell.user_ns) if options.expand else text
+        return options, text
 
-    def ask(
-        self,
-        options: Namespace,
-        text: str,
-        images: tuple[Attachment, ...] = (),
-        *,
-        limits: Limits | None = None,
-        shown: View | None = None,
-        sent: list[Turn] | None = None,
-    ) -> Turn:
-        """Have a prompt answered as a line says, or find the answer that it has.
+    def _whole_request(self, options: Namespace, text: str) -> PromptRequest:
+        """The request of a line; what goes along of variables is said in the cell."""
+        from ..prompts import variables
 
-        Args:
-            options: The line's.
-            text: What to send.
-            images: What goes along besides the files of the line.
-            limits: What stops the turn; else what is configured.
-            shown: What shows it; else the cell.
-            sent: Where the turn is noted if it was sent for it now, however it ends.
-        """
-        from ..prompts import answered
-        from ..sessions.run import prepare
-
-        files = (*(attachment(name) for name in options.file), *images)
-        names = self._names(options)
-        try:
-            wanted = self._wanted(options, text, files, names) if options.once else None
-            found = self._recalled(wanted, options, shown) if wanted else None
-            if found:
-                return found
-            session = self._session(options, names)
-            run = prepare(
-                self.state.client,
-                session,
-                text,
-                files=files,
-                queue=options.queue,
-                steer=options.steer,
-                limits=limits or self.state.limits,
-                **names,
-            )
-            if wanted:
-                answered.save_prompt(self.state.client, session, wanted, run.prompt.id)
-        except KeyboardInterrupt:
-            raise TurnInterrupted("Stopped; the prompt had not been sent.") from None
-        return self._play(run, options, shown, sent)
-
-    def _wanted(
-        self,
-        options: Namespace,
-        text: str,
-        files: tuple[Attachment, ...],
-        names: dict[str, str | None],
-    ) -> PromptKey:
-        """The prompt of a line with --once, as it would be sent now."""
-        from ..prompts import answered
-
-        session = self._old_session(options) or self._no_session()
-        return answered.prompt_key(self.state.client, session, text, files, **names)
-
-    def _recalled(self, wanted: PromptKey, options: Namespace, shown: View | None) -> Turn | None:
-        """Show the answer that a prompt has already; None if it has none."""
-        from ..notebook.cell import show_recalled
-        from ..prompts import answered
-
-        client, session = self.state.client, self._old_session(options)
-        if session is not None:
-            found = answered.find_in_session(client, session, wanted)
-        else:
-            found = answered.find_in_directory(client, client.directory, wanted)
-        if found is None:
-            return None
-        if session is None:
-            self.state.session = found.session
-        self.state.track(found.session, "chosen")
-        show_recalled(found.turn, self.shell, shown)
-        self.state.remember_turn(found.turn, options.out)
-        return found.turn
-
-
-def expand(text: str, names: dict[str, Any]) -> str:
-    """A text with every {{name}} filled in.
-
-    Raises:
-        UsageError: A name that the notebook doesn't have.
-    """
-
-    def value(found: re.Match[str]) -> str:
-        name = found[1]
-        if name not in names:
-            raise UsageError(f"--expand: the notebook has no variable {name!r}")
-        return str(names[name])
-
-    return re.sub(r"\{\{\s*(\w+)\s*\}\}", value, text)
-
-
-def attachment(name: str) -> Attachment:
-    """A file, ready to be sent: its bytes go along, so that the server need not see it.
-
-    Raises:
-        UsageError: It can't be read, or no model could.
-    """
-    from ..core.model import Attachment
-
-    path = Path(os.path.expanduser(name))
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"--file {name}: {error.strerror or error}") from None
-    if len(content) > _LARGEST:
-        raise UsageError(f"--file {name}: {len(content):,} bytes; at most {_LARGEST:,} go along")
-    mime = _mime(name, content)
-    return Attachment("", mime, path.name, f"data:{mime};base64,{b64encode(content).decode()}")
-
-
-def _mime(name: str, content: bytes) -> str:
-    kind = mimetypes.guess_type(name)[0] or ""
-    if kind in _BINARY:
-        return kind
-    try:
-        if "\0" not in content.decode():
-            return "text/plain"
-    except UnicodeDecodeError:
-        pass
-    what = f"{kind} that is not UTF-8" if kind.startswith("text/") else kind or "a binary file"
-    raise UsageError(
-        f"--file {name}: {what} can't be read by a model, and OpenCode 1.x "
-        "would send it again with every later prompt. Attach text, an image or a PDF."
-    )
+        names = self.shell.user_ns
+        if options.expand:
+            try:
+                text = variables.expand(text, names)
+            except UnknownNameError as error:
+                raise UsageError(error.what) from None
+        request = self._prompt_request(options, text)
+        if options.var:
+            described = [
+                variables.variable_context(name, names) for name in dict.fromkeys(options.var)
+            ]
+            request = variables.take_along(self.state.client, request, described)
+            print("\n".join(map(str, described)))
+        delivery = "steer" if options.steer else request.delivery
+        return replace(self._with_answer(request, options), delivery=delivery)

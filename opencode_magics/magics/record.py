@@ -1,4 +1,4 @@
-"""The magics about lessons: turns kept in a file, and played again without a server."""
+"""Magics that record turns to a file and replay them without a server."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from IPython.core.error import UsageError
 from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument
 
-from .options import check_turn_options, documented_arguments, with_parsed_options
+from .options import check_out, documented_arguments, with_parsed_options
 from .state import RecordingTarget
 from .topic import Topic
 
 if TYPE_CHECKING:
-    from ..recording.format import Recording as Recorded
+    from ..recording.format import Recording
 
 
 @magics_class
@@ -24,19 +24,19 @@ class RecordMagics(Topic):
 
     @no_var_expand
     @documented_arguments
-    @argument("--raw", action="store_true", help="Keep secrets, home paths and your name in it.")
-    @argument("--stop", action="store_true", help="Record no more.")
-    @argument("path", nargs="*", help="The file; turns are added to what is in it.")
+    @argument("--raw", action="store_true", help="Don't redact secrets, home paths and your name.")
+    @argument("--stop", action="store_true", help="Stop recording.")
+    @argument("path", nargs="*", help="The file; turns are appended to an existing recording.")
     @line_magic
     @with_parsed_options
     def oc_record(self, options: Namespace) -> None:
-        """A file of every turn of this notebook from now on, for %oc_replay.
+        """A recording of every turn of this notebook from now on, for %oc_replay.
 
-        A turn is added when it is over, with all that the agent did and all that you answered.
-        Passwords, tokens and keys are hidden, as far as they can be told from other text; your
-        home directory becomes ~ and your user name goes. Look at a recording before you give it
-        away. Without a path the magic says what is recorded. One turn that is over already is
-        kept with `opencode_magics.save(turn, PATH)`.
+        A turn is added when it ends, with everything the agent did and everything you answered.
+        Passwords, tokens and keys are redacted where they can be recognized; your home directory
+        becomes ~, and your user name is removed. Check a recording before you share it. Without a
+        path, the magic shows what is being recorded. `opencode_magics.save(turn, PATH)` saves a
+        turn that has already ended.
 
         Example::
 
@@ -45,43 +45,47 @@ class RecordMagics(Topic):
         """
         from ..recording import files
 
-        named = " ".join(options.path)
-        if options.stop and (named or options.raw):
-            raise UsageError("--stop stands alone.")
-        if named:
-            path = files.expand_path(named).absolute()
+        path_name = " ".join(options.path)
+        if options.stop and (path_name or options.raw):
+            raise UsageError("--stop takes no path and no other options.")
+        if path_name:
+            path = files.expand_path(path_name).absolute()
             files.check_target(path)
             self.state.recording = RecordingTarget(path, options.raw)
-            print(f"{self.state.recording}\n%oc_record --stop ends it.")
+            print(f"{self.state.recording}\n%oc_record --stop stops the recording.")
             return
         if options.raw:
             raise UsageError("Name a file. For example: %oc_record --raw lesson.jsonl")
-        print(self.state.recording or "Nothing is recorded. For example: %oc_record lesson.jsonl")
+        print(self.state.recording or "Not recording. To start: %oc_record lesson.jsonl")
         if options.stop and self.state.recording is not None:
             self.state.recording = None
-            print("The recording has ended.")
+            print("The recording stopped.")
 
     @no_var_expand
     @documented_arguments
-    @argument("--speed", default="1", help="How many times as fast as it was, or instant.")
-    @argument("--step", action="store_true", help="Wait for you before everything that happens.")
-    @argument("--interactive", action="store_true", help="Let you answer what the agent asked.")
-    @argument("--turn", type=int, help="Only this turn of the file; 1 is the first.")
-    @argument("-o", "--out", help="Variable to keep the turn in; of several, the last.")
-    @argument("path", nargs="+", help="The recording.")
+    @argument("--speed", default="1", help="Factor such as 4 or 0.5, or instant; default: 1.")
+    @argument("--step", action="store_true", help="Wait for you before showing each event.")
+    @argument(
+        "--interactive", action="store_true", help="Answer permissions and questions yourself."
+    )
+    @argument("--turn", type=int, help="Only this turn of the recording; 1 is the first.")
+    @argument(
+        "-o", "--out", help="Variable to store the turn in; the last one if there are several."
+    )
+    @argument("path", nargs="+", help="The file of the recording.")
     @line_magic
     @with_parsed_options
     def oc_replay(self, options: Namespace) -> None:
-        """A recording in the cell as it was live, without a server and without a model.
+        """A recording, played in the cell as it was live, without a server or a model.
 
-        What the agent asked is answered as it was then, 5 s later at the most; a tool takes a
-        minute at the most. With --interactive you are asked yourself, and told if the answer in
-        the recording was another. With --step a button "Next" shows one thing after another.
-        Where no buttons can be, you type; where nobody is, it plays on.
+        Permissions and questions are answered as recorded, after at most 5 s; a tool takes at most
+        a minute. With --interactive you answer them yourself, and the cell shows where the
+        recorded answer was different. With --step a "Next" button shows one event at a time. If
+        the front end can't show buttons, you type; if nobody can answer, the replay continues.
 
-        The turn is marked as a replay: %oc_turn gives it, %oc_diff shows its changes. Nothing is
-        sent, and your current session stays what it is. A turn that failed then doesn't fail the
-        cell now. Interrupting stops it.
+        The turn is marked as a replay: %oc_turn returns it, and %oc_diff shows its changes.
+        Nothing is sent, and your current session doesn't change. A recorded failure doesn't fail
+        the cell. An interrupt stops the replay.
 
         Example::
 
@@ -94,15 +98,14 @@ class RecordMagics(Topic):
         from ..recording import files
         from ..sessions.replay import Replay
 
-        options.permission = None
-        check_turn_options(options)
+        check_out(options)
         speed = _speed(options.speed)
-        found = files.load(" ".join(options.path))
+        recordings = files.load(" ".join(options.path))
         answerer = self.state.answerer("ask")
         interactive = options.interactive and answerer.can_ask
         if options.interactive and not answerer.can_ask:
-            print("Nobody can answer here, so it is answered as recorded.")
-        for recording in _chosen(found, options.turn):
+            print("Nobody can answer here. Using the recorded answers.")
+        for recording in _select(recordings, options.turn):
             run = Replay(recording, speed, interactive=interactive)
             try:
                 replay(run, self.shell, answerer, self.state.ui, by_steps=options.step)
@@ -111,10 +114,10 @@ class RecordMagics(Topic):
 
 
 def _speed(text: str) -> float:
-    """A speed as it is typed: 4, 0.5, 4x, instant.
+    """Parse a speed: 4, 0.5, 4x, instant.
 
     Raises:
-        UsageError: It is none.
+        UsageError: The text is not a speed.
     """
     if text == "instant":
         return math.inf
@@ -127,9 +130,9 @@ def _speed(text: str) -> float:
     return speed
 
 
-def _chosen(found: tuple[Recorded, ...], number: int | None) -> tuple[Recorded, ...]:
+def _select(recordings: tuple[Recording, ...], number: int | None) -> tuple[Recording, ...]:
     if number is None:
-        return found
-    if not 1 <= number <= len(found):
-        raise UsageError(f"--turn {number}: the recording has turns 1 to {len(found)}")
-    return found[number - 1 : number]
+        return recordings
+    if not 1 <= number <= len(recordings):
+        raise UsageError(f"--turn {number}: the recording has turns 1 to {len(recordings)}")
+    return recordings[number - 1 : number]

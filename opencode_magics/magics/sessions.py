@@ -1,10 +1,10 @@
-"""Magics about sessions: list, choose, make."""
+"""Magics that list, select and create sessions."""
 
 from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -24,26 +24,30 @@ if TYPE_CHECKING:
 
 @magics_class
 class SessionMagics(Topic):
-    """Sessions: list, choose, make"""
+    """List, select and create sessions"""
 
     @documented_arguments
     @argument("-d", "--directory", help="Only sessions of exactly this directory.")
     @argument(
         "-a", "--all", "--everywhere", action="store_true", help="Sessions of all directories."
     )
-    @argument("--roots", action="store_true", help="Leave out the sessions of subagents.")
-    @argument("--since", "--start", help="Only those active since: 7d, 12h, 30m, or a date.")
-    @argument("--search", help="Only titles with this text in them.")
-    @argument("--limit", type=int, help="At most so many, the latest. Default: all.")
-    @argument("--archived", action="store_true", help="Archived sessions too.")
-    @argument("--forks", action="store_true", help="Find out which is a fork of which: reads them.")
+    @argument("--roots", action="store_true", help="Exclude the sessions of subagents.")
+    @argument(
+        "--since", "--start", help="Only sessions active since then: 7d, 12h or 30m ago, or a date."
+    )
+    @argument("--search", help="Only sessions whose title contains this text.")
+    @argument("--limit", type=int, help="Only the latest N sessions. Default: all.")
+    @argument("--archived", action="store_true", help="Include archived sessions.")
+    @argument(
+        "--forks", action="store_true", help="Fill in `fork_of`, which needs to read the sessions."
+    )
     @line_magic
     @with_parsed_options
     def oc_sessions(self, options: Namespace) -> pd.DataFrame:
         """The sessions of this project as a DataFrame, latest first, with tokens and cost.
 
-        Nothing is cut off unless you ask for it. `cost` is in USD as the server stored it and does
-        not include the sessions of subagents, which are rows of their own (`parent`).
+        All sessions are listed, unless you set a limit. `cost` is in USD as the server stored it.
+        It doesn't include subagents, whose sessions have rows of their own (`parent`).
 
         Example::
 
@@ -51,16 +55,16 @@ class SessionMagics(Topic):
         """
         from .. import history
 
-        keep = _filter(options)
-        client, where = self.state.client, self.state.resolve_directory(options.directory)
-        found = client.sessions(where, project=where is None, everywhere=options.all)
-        forks = self._forks(found) if options.forks else None
-        status = history.known_status(client, where or client.directory, found)
-        shown = {s.id for s in [s for s in found if keep(s)][: options.limit]}
-        frame = history.frames.sessions(found, status, forks.origins if forks else {}, shown)
+        matches = _filter(options)
+        client, directory = self.state.client, self.state.resolve_directory(options.directory)
+        sessions = client.sessions(directory, project=directory is None, everywhere=options.all)
+        forks = self._forks(sessions) if options.forks else None
+        status = history.known_status(client, directory or client.directory, sessions)
+        shown = {s.id for s in [s for s in sessions if matches(s)][: options.limit]}
+        frame = history.frames.sessions(sessions, status, forks.origins if forks else {}, shown)
         frame.attrs["warnings"] = forks.warnings if forks else []
-        for sentence in frame.attrs["warnings"]:
-            print(sentence)
+        for warning in frame.attrs["warnings"]:
+            print(warning)
         return frame
 
     def _forks(self, sessions: Sequence[Session]) -> Forks:
@@ -75,9 +79,9 @@ class SessionMagics(Topic):
     @line_magic
     @with_parsed_options
     def oc_session(self, options: Namespace) -> Session:
-        """The current session, or another one, which becomes current.
+        """The current session, or the named one, which becomes current.
 
-        A name that fits none, or several, is told with those that it could be.
+        If the name matches no session or several, the error lists the candidates.
 
         Example::
 
@@ -96,7 +100,7 @@ class SessionMagics(Topic):
     @no_var_expand
     @documented_arguments
     @argument("-d", "--directory", help="Directory of the session; default: that of %%oc_connect.")
-    @argument("title", nargs="*", help="Its title; without one, the server makes one up.")
+    @argument("title", nargs="*", help="Title; without one, the server generates one.")
     @line_magic
     def oc_new(self, line: str) -> Session | None:
         """A new session, which becomes the current one.
@@ -110,28 +114,28 @@ class SessionMagics(Topic):
         options, title = split(self.oc_new, line, verbatim=True)
         if options is None:
             return None
-        client, where = self.state.client, self.state.resolve_directory(options.directory)
-        if where and client.local and not os.path.isdir(where):
-            raise UsageError(f"No such directory: {where}")  # 1.x would take any name
-        self.state.session = create_session(client, _unquoted(title) or None, where)
+        client, directory = self.state.client, self.state.resolve_directory(options.directory)
+        if directory and client.local and not os.path.isdir(directory):
+            raise UsageError(f"No such directory: {directory}")  # 1.x accepts any name
+        self.state.session = create_session(client, _unquote(title) or None, directory)
         return self.state.track(self.state.session, "made")
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     text = text.strip()
-    whole = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
-    return text[1:-1] if whole else text
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+    return text[1:-1] if quoted else text
 
 
-def _filter(options: Any) -> Any:
-    since = _start(options.since)
+def _filter(options: Any) -> Callable[[Session], bool]:
+    since = _parse_since(options.since)
     search = (options.search or "").casefold()
     if options.limit is not None and options.limit < 1:
-        raise UsageError("--limit takes a number from 1 on")
+        raise UsageError("--limit takes a number of at least 1")
     if options.all and options.directory:
-        raise UsageError("--all means every directory, --directory only one: give one of them")
+        raise UsageError("Give either --all or --directory, not both")
 
-    def keep(session: Session) -> bool:
+    def matches(session: Session) -> bool:
         return (
             (options.archived or session.archived is None)
             and not (options.roots and session.parent)
@@ -139,11 +143,11 @@ def _filter(options: Any) -> Any:
             and search in session.title.casefold()
         )
 
-    return keep
+    return matches
 
 
-def _start(text: str | None) -> int:
-    """Milliseconds since the epoch; 0 without a text."""
+def _parse_since(text: str | None) -> int:
+    """Return a time in milliseconds since the epoch; 0 for None."""
     from ..history.times import parse_time, zone
 
     try:

@@ -1,4 +1,4 @@
-"""What the magics of one shell share: the options, and where they work."""
+"""The state that the magics of one shell share: options, server, sessions, last turn, recording."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ Action = Literal["delete", "archive"]
 
 @dataclass(frozen=True, slots=True)
 class TrackedSession:
-    """A session that this notebook has to do with, and how it came to that.
+    """A session that this notebook created, selected or prompted.
 
-    `ending` is what was to become of it, where that was begun and is not finished.
+    `ending` is the action of an `%oc_end` that has not finished; None if there is none.
     """
 
     session: Session
-    how: TrackReason
+    reason: TrackReason
     ending: Action | None = None
 
 
 class EndAttempt(NamedTuple):
-    """What is to become of a session, and whether that was begun before."""
+    """How to end a session, and whether an earlier attempt is resumed."""
 
     action: Action
     resumed: bool
@@ -49,24 +49,24 @@ class EndAttempt(NamedTuple):
 
 @dataclass(slots=True)
 class RecordingTarget:
-    """The file that turns are added to, and what came of that so far."""
+    """The file that turns are recorded to, and the state of the recording."""
 
     path: Path
     raw: bool = False
-    turns: dict[str, None] = field(default_factory=dict)  # their prompts
-    failed: str = ""
+    turns: dict[str, None] = field(default_factory=dict)  # ids of the prompts, in order
+    failed: str = ""  # why the latest turn was not recorded
 
     def __str__(self) -> str:
-        how = "as they are, secrets included" if self.raw else "without secrets and home paths"
-        so_far = f"\n{len(self.turns)} so far." if self.turns else ""
-        failed = f"\nThe last one was not: {self.failed}" if self.failed else ""
-        return f"Turns are recorded into {self.path}, {how}.{so_far}{failed}"
+        content = "unredacted, including secrets" if self.raw else "without secrets and home paths"
+        so_far = f"\n{len(self.turns)} recorded so far." if self.turns else ""
+        failed = f"\nThe latest turn was not recorded: {self.failed}" if self.failed else ""
+        return f"Recording turns to {self.path}, {content}.{so_far}{failed}"
 
 
 class OpenCodeMagics(Configurable):
     """Options of the magics, and their state: the server, the current session, the last turn."""
 
-    directory = Unicode("", help="Directory to work in; empty: the kernel's own.").tag(config=True)
+    directory = Unicode("", help="Working directory; empty: the kernel's.").tag(config=True)
     model = Unicode("", help="Model for prompts, provider/model; empty: the session's.").tag(
         config=True
     )
@@ -74,58 +74,59 @@ class OpenCodeMagics(Configurable):
     permission = Enum(
         ["ask", "once", "reject"],
         "ask",
-        help="What to do when an agent asks for permission: ask you, allow once, or reject.",
+        help="How to answer permission requests: ask you, allow once, or reject.",
     ).tag(config=True)
     noninteractive = Enum(
         ["reject", "once", "error"],
         "reject",
-        help="What to do with permissions where nobody can answer (nbclient, papermill, scripts): "
-        "reject, allow once, or error, which stops the turn and fails the cell. Questions are "
-        "dismissed.",
+        help="How to answer permission requests when nobody can answer (nbclient, papermill, "
+        "scripts): reject, allow once, or error, which stops the turn and fails the cell. "
+        "Questions are dismissed.",
     ).tag(config=True)
 
     ui = Enum(
         ["auto", "widgets", "text"],
         "auto",
-        help="How you are asked: buttons, typing where they don't work (auto); only one of them.",
+        help="How to ask you: with buttons (widgets), by typing (text), or with buttons where they "
+        "work and by typing elsewhere (auto).",
     ).tag(config=True)
 
     history_cache = Bool(
         True,
-        help="Keep the messages of unchanged sessions in a file of yours, for the next time.",
+        help="Cache the messages of unchanged sessions in a file that only your user can read.",
     ).tag(config=True)
 
     end_action = Enum(
         ["delete", "archive"],
         "delete",
-        help="What %oc_end does to a session that is stopped: delete it for good, or archive it.",
+        help="What %oc_end does after it stopped a session: delete it permanently, or archive it.",
     ).tag(config=True)
 
     max_cost = Float(
         None,
         allow_none=True,
         min=0,
-        help="USD that a turn may cost: it is stopped when its known cost, subagents included, "
-        "passes that. None: no limit.",
+        help="Cost limit of a turn in USD: the turn is stopped when its known cost, including "
+        "subagents, exceeds the limit. None: no limit.",
     ).tag(config=True)
 
     max_session_cost = Float(
         None,
         allow_none=True,
         min=0,
-        help="USD that a session may cost in all, subagents included: a turn that passes it is "
+        help="Cost limit of a session in USD, including subagents: a turn that exceeds it is "
         "stopped, and nothing more is sent to the session. None: no limit.",
     ).tag(config=True)
 
     loop_guard = Bool(
         True,
-        help="Stop a turn whose model gives six equal answers within ten seconds.",
+        help="Stop a turn whose model gives the same answer six times within ten seconds.",
     ).tag(config=True)
 
     @validate("max_cost", "max_session_cost")
-    def _is_a_ceiling(self, proposal: Any) -> Any:
+    def _reject_nan(self, proposal: Any) -> Any:
         if proposal.value is not None and math.isnan(proposal.value):
-            raise TraitError(f"{proposal.trait.name} takes USD, not NaN, which nothing passes.")
+            raise TraitError(f"{proposal.trait.name} takes an amount in USD, not NaN.")
         return proposal.value
 
     def __init__(self, shell: Any) -> None:
@@ -136,11 +137,11 @@ class OpenCodeMagics(Configurable):
         self.own_server: ServerProcess | None = None
         self.recording: RecordingTarget | None = None
         self._client: Client | None = None
-        self._tracked: dict[str, dict[str, TrackedSession]] = {}  # by the server's address, by id
+        self._tracked: dict[str, dict[str, TrackedSession]] = {}  # by server address, then by id
 
     @property
     def client(self) -> Client:
-        """The server in use; the first use finds one, and says which."""
+        """The server in use. The first access connects to one and prints which."""
         if self._client is None:
             print(f"Connected: {self.connect()}")
         assert self._client is not None
@@ -148,17 +149,20 @@ class OpenCodeMagics(Configurable):
 
     @property
     def connected(self) -> Client | None:
-        """The server in use, None if none was needed yet; looks for none."""
+        """The server in use, or None. Never connects."""
         return self._client
 
     def connect(
         self, url: str | None = None, directory: str | None = None, password: str | None = None
     ) -> Client:
-        """Use another server, or another directory. The current session is let go."""
+        """Connect to a server and a directory; then there is no current session.
+
+        If that fails, the earlier connection stays.
+        """
         from ..client.server import connect_to, is_same_server
         from ..notebook.answerer import can_ask
 
-        where = directory or self.directory or None
+        directory = directory or self.directory or None
         if (
             password is None
             and self.own_server is not None
@@ -166,16 +170,16 @@ class OpenCodeMagics(Configurable):
         ):
             password = self.own_server.password
         try:
-            client = connect_to(url, directory=where, password=password)
+            client = connect_to(url, directory=directory, password=password)
         except AuthenticationError:
             if password is not None or not can_ask(self.shell):
                 raise
-            client = self._with_typed_password(url, where)
+            client = self._connect_with_typed_password(url, directory)
         self.disconnect()
         self._client = client
         return client
 
-    def _with_typed_password(self, url: str | None, directory: str | None) -> Client:
+    def _connect_with_typed_password(self, url: str | None, directory: str | None) -> Client:
         from ..client.server import connect_to
 
         try:
@@ -188,19 +192,22 @@ class OpenCodeMagics(Configurable):
             ) from error
 
     def resolve_directory(self, named: str | None) -> str | None:
-        """A directory that was named here: what `~` and a relative path mean, the kernel knows."""
+        """Return a directory as an absolute path, expanding `~`, if the server runs here.
+
+        A remote server gets the name unchanged: its paths are not the kernel's.
+        """
         if named is None or not self.client.local:
             return named
         return os.path.abspath(os.path.expanduser(named))
 
     def disconnect(self) -> None:
-        """Let go of the server."""
+        """Close the connection; then there is no current session."""
         if self._client is not None:
             self._client.close()
         self._client = self.session = None
 
     def stop(self) -> bool:
-        """Stop the server that `start` started; False if there is none."""
+        """Stop the server that `%oc_start` started; return False if there is none."""
         if self.own_server is None:
             return False
         if self._client is not None and self._client.url == self.own_server.url:
@@ -210,32 +217,31 @@ class OpenCodeMagics(Configurable):
         return True
 
     def shut_down(self) -> None:
-        """Let go of everything, and say what is lost with it."""
+        """Disconnect, stop this notebook's server and the recording, and print what was lost."""
         if self.session is not None:
-            print(f"The current session is let go. Come back with: %oc_session {self.session.id}")
+            print(f"The current session was deselected. To return: %oc_session {self.session.id}")
         if self.own_server is not None and not self.own_server.keep:
             self.stop()
         if self.recording is not None:
-            print(f"Nothing is recorded any more into {self.recording.path}.")
+            print(f"Recording to {self.recording.path} stopped.")
         self.recording = None
         self.disconnect()
 
     def answerer(self, permission: Policy | None = None) -> Answerer:
-        """Who answers a turn's requests here."""
+        """Return the answerer of a turn's permission requests and questions."""
         from ..notebook.answerer import Answerer, can_ask
 
         return Answerer(permission or self.permission, self.noninteractive, can_ask(self.shell))
 
     @property
     def limits(self) -> Limits:
-        """What stops a turn here."""
-        from ..core.limits import Ceiling, Limits
+        """The configured limits of a turn."""
+        from ..core.limits import Limits
 
-        most = () if self.max_cost is None else (Ceiling("max_cost", self.max_cost),)
-        return Limits(most, self.max_session_cost, self.loop_guard)
+        return Limits.of(self.max_cost, self.max_session_cost, loop_guard=self.loop_guard)
 
     def remember_turn(self, turn: Turn, name: str | None) -> None:
-        """Keep a turn as the last one, and in a variable if it has a name."""
+        """Store a turn as the last one and, if `name` is given, in that variable; record it."""
         self.turn = turn
         if name:
             self.shell.user_ns[name] = turn
@@ -243,11 +249,11 @@ class OpenCodeMagics(Configurable):
             self._record(turn, self.recording)
 
     def _record(self, turn: Turn, recording: RecordingTarget) -> None:
-        """Add a turn to what is recorded; that it can't be is said, and doesn't fail the turn."""
+        """Add a turn to the recording. A failure is printed, so that it doesn't fail the cell."""
         from ..recording.files import save
 
         if turn.outcome == "running":
-            print("This turn still runs, so it is not recorded yet; %oc_attach records it.")
+            print("This turn is still running and not recorded yet. %oc_attach records it.")
             return
         if turn.prompt in recording.turns:
             return
@@ -255,63 +261,63 @@ class OpenCodeMagics(Configurable):
             save(turn, recording.path, raw=recording.raw, append=True)
         except RecordingError as error:
             recording.failed = error.what
-            print(f"The turn is not recorded. {error}")
+            print(f"The turn was not recorded. {error}")
         else:
             recording.turns[turn.prompt], recording.failed = None, ""
 
     @property
     def tracked(self) -> dict[str, TrackedSession]:
-        """Sessions that this notebook made, chose or prompted on the server in use, by id.
+        """Sessions of the server in use that this notebook created, selected or prompted, by id.
 
-        Asks nobody: without a server in use there are none.
+        Empty without a connection; sends no request.
         """
         return self._tracked.setdefault(self._client.url, {}) if self._client else {}
 
-    def track(self, session: Session, how: TrackReason) -> Session:
-        """Remember a session as one that this notebook has to do with; the first `how` stays."""
+    def track(self, session: Session, reason: TrackReason) -> Session:
+        """Track a session, or update a tracked one; it keeps its first reason."""
         known = self.tracked.get(session.id)
         self.tracked[session.id] = (
-            replace(known, session=session) if known else TrackedSession(session, how)
+            replace(known, session=session) if known else TrackedSession(session, reason)
         )
         return session
 
     def mark_ending(self, session: Session, action: Action | None) -> EndAttempt:
-        """Note that a session is to be ended: until that is done it counts as `ending`.
+        """Mark a session as `ending` until `forget` is called.
 
-        Without an action it is that with which it was begun, else the configured one.
+        Without an action, use that of the unfinished attempt, else the configured one.
         """
         known = self.tracked.get(session.id) or TrackedSession(session, "chosen")
-        chosen = action or known.ending or self.end_action
-        self.tracked[session.id] = replace(known, ending=chosen)
-        return EndAttempt(chosen, resumed=known.ending is not None)
+        action = action or known.ending or self.end_action
+        self.tracked[session.id] = replace(known, ending=action)
+        return EndAttempt(action, resumed=known.ending is not None)
 
     def forget(self, session: str) -> None:
-        """A session is gone, or none of ours any more."""
+        """Stop tracking a session; if it is the current one, there is none afterwards."""
         self.tracked.pop(session, None)
         if self.session is not None and self.session.id == session:
             self.session = None
 
     def resolve_session(self, named: str) -> Session:
-        """The session of an id, the beginning of one, or a title; of nothing, the current one.
+        """Return the session with this id, beginning of an id, or title; "": the current one.
 
         Raises:
             UsageError: There is no current session.
-            UnknownNameError: No session fits, or more than one does.
+            UnknownNameError: No session matches, or several do.
         """
         from ..sessions.lookup import find_session
 
         return find_session(self.client, named) if named else self.require_session()
 
     def require_session(self) -> Session:
-        """The current session.
+        """Return the current session.
 
         Raises:
-            UsageError: There is none.
+            UsageError: There is no current session.
         """
         if self.session is None:
             raise UsageError(
-                "There is no current session. Choose one: %oc_session TITLE. Or make one: "
-                "%oc_new TITLE"
+                "There is no current session. Select one with %oc_session TITLE, or create one "
+                "with %oc_new TITLE."
             )
         return self.session
 

@@ -1,4 +1,4 @@
-"""What the magics of each topic have in common: the state of their shell."""
+"""The base class of all magics: access to the state of their shell."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .state import OpenCodeMagics
 
 
 class Topic(Magics):
-    """Magics that belong together; their heading in %oc_help is the docstring."""
+    """A group of magics. The docstring of each subclass is the group's heading in %oc_help."""
 
     def __init__(self, shell: object, state: OpenCodeMagics) -> None:
         super().__init__(shell)

@@ -1,5 +1,5 @@
-"""What a cell shows and asks: a turn as it goes on, and core values as rich output.
+"""Cell output and prompts: live turns, and core values as rich output.
 
-The core knows nothing of this. `formatters` tells IPython how values look, `live` and `text` show
-a running turn, `ask` puts its questions, `cell` plays them together.
+The core doesn't depend on this package. `formatters` registers values with IPython, `live` and
+`text` show a running turn, `prompter` asks its permissions and questions, `cell` combines them.
 """

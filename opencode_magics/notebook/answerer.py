@@ -1,7 +1,7 @@
-"""Puts what an agent asks to a person, or to the policy where nobody can answer.
+"""Answers to permissions and questions: typed by a person, or taken from the policy.
 
-An answer is a value; `Run` sends it. Nothing is allowed here that a person didn't allow: by typing
-it, or by setting the policy.
+An answer is a value; `Run` sends it. Nothing is allowed here without a person's consent: a typed
+answer, or a policy that they set.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Literal
 from ..core import patches, questions
 from ..core.model import Decision, FileDiff, Permission, Question, QuestionItem
 from ..errors import AnswerNeeded
+from ..prompts.answering import PermissionAnswer, QuestionAnswer
 from . import text, wording
 
 Policy = Literal["ask", "once", "reject"]
@@ -30,37 +31,20 @@ _CHOICES: dict[str, Decision] = {
 }
 _DISMISS = "dismiss"
 
-# What could steer a terminal instead of being read in it.
+# Control and direction characters, which could manipulate a terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True, slots=True)
-class PermissionAnswer:
-    """An answer to a permission. `by` says who gave it, "" for a person."""
-
-    decision: Decision
-    message: str = ""
-    by: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionAnswer:
-    """An answer to a question: per item the chosen labels or free text; None dismisses it."""
-
-    answers: tuple[tuple[str, ...], ...] | None
-    by: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Answerer:
-    """Answers what a turn asks.
+    """Answers a turn's permissions and questions.
 
     Args:
-        policy: What to do with permissions: ask a person, or always the same.
-        fallback: What to do where no person can answer: "error" raises.
+        policy: "ask" asks a person; "once" and "reject" answer every permission.
+        fallback: The decision where no person can answer; "error" raises.
         can_ask: Whether `read` reaches a person.
-        read, write: Where a person is; `input` and `print` by default. The kernel puts its own
-            `input` in place for every cell, so it is looked up when it is needed.
+        read, write: Read from and write to a person; `input` and `print` by default. The kernel
+            replaces `input` for every cell, so the default looks it up at each call.
     """
 
     policy: Policy = "ask"
@@ -70,7 +54,7 @@ class Answerer:
     write: Callable[[str], None] = print
 
     def asks(self, request: Permission | Question) -> bool:
-        """Whether a person is asked this, rather than the policy."""
+        """Return whether a person answers this request, not the policy."""
         return self.can_ask and (self.policy == "ask" or isinstance(request, Question))
 
     def permission(
@@ -83,10 +67,10 @@ class Answerer:
         """Decide a permission.
 
         Args:
-            permission: What is asked.
-            subagent: The subagent that asks, "" for the agent itself.
-            always_scope: How far "always" reaches on this server.
-            also_rejected: How many other waiting permissions a rejection rejects too.
+            permission: The permission.
+            subagent: The title of the subagent that asks, "" for the agent itself.
+            always_scope: Where and how long "always" applies on this server.
+            also_rejected: Number of other waiting permissions that a rejection also rejects.
 
         Raises:
             AnswerNeeded: Nobody can answer and the policy is "error".
@@ -97,39 +81,39 @@ class Answerer:
             try:
                 return self._ask_permission(permission, subagent, always_scope, also_rejected)
             except (EOFError, NotImplementedError):
-                pass  # the front-end has no way to type after all
+                pass  # the front-end doesn't support input after all
         if self.fallback == "error":
-            raise _needed(f"permission: {permission.action} {permission.subject!r}")
+            raise _answer_needed(f"permission: {permission.action} {permission.subject!r}")
         return PermissionAnswer(self.fallback, by="nobody can answer here")
 
     def question(self, question: Question, subagent: str = "") -> QuestionAnswer:
-        """Answer a question. Raises like `permission`; a policy never answers, it dismisses."""
+        """Answer a question, or dismiss it where no person can answer. Raises like `permission`."""
         if self.asks(question):
             try:
                 return self._ask_question(question, subagent)
             except (EOFError, NotImplementedError):
                 pass
         if self.fallback == "error":
-            raise _needed(f"question: {question.items[0].question!r}")
+            raise _answer_needed(f"question: {question.items[0].question!r}")
         return QuestionAnswer(None, by="nobody can answer here")
 
     def _ask_permission(
         self, permission: Permission, subagent: str, always_scope: str, also_rejected: int
     ) -> PermissionAnswer:
-        silent, told = wording.rejection_effects(subagent, also_rejected)
+        without_message, with_message = wording.rejection_effects(subagent, also_rejected)
         self.write(f"Permission{_owner(subagent)}: {escaped_line(permission.action)}")
         self.write(_indented(permission.subject))
         if permission.diff is not None:
-            self.write(_indented(_edit(permission.diff)))
+            self.write(_indented(_diff_text(permission.diff)))
         self.write(
             "[1] Allow once\n"
             f"[2] Always allow {escaped_line(wording.always_scope(permission, always_scope))}\n"
-            f"[3] Reject: {silent}\n"
-            f"[3 MESSAGE] Reject with a message: {told}"
+            f"[3] Reject: {without_message}\n"
+            f"[3 MESSAGE] Reject with a message: {with_message}"
         )
-        while (decided := _decided(self.read("1, 2, 3 or 3 MESSAGE: "))) is None:
+        while (answer := _parse_decision(self.read("1, 2, 3 or 3 MESSAGE: "))) is None:
             self.write("Please type 1, 2 or 3, or once, always or reject.")
-        return decided
+        return answer
 
     def _ask_question(self, question: Question, subagent: str) -> QuestionAnswer:
         if subagent:
@@ -140,8 +124,8 @@ class Answerer:
                 answers.append(())
                 continue
             answer = self._ask_item(item, subagent)
-            while answer != (_DISMISS,) and (wrong := questions.answer_error(item, answer)):
-                self.write(f"{escaped_line(wrong)}.")
+            while answer != (_DISMISS,) and (error := questions.answer_error(item, answer)):
+                self.write(f"{escaped_line(error)}.")
                 answer = self._ask_item(item, subagent)
             if answer == (_DISMISS,):
                 return QuestionAnswer(None)
@@ -155,17 +139,17 @@ class Answerer:
         for number, option in enumerate(item.options, 1):
             description = f" - {option.description}" if option.description else ""
             self.write(f"[{number}] {escaped_line(option.label + description)}")
-        own = ", or your own words" if item.custom else ""
-        how = f"numbers, separated by commas{own}" if item.multiple else ""
-        how = how or (f"number{own}" if item.options else "your answer")
-        how = f"{how} ({_DISMISS} to give none: {wording.stop_effect(subagent)})"
-        while not (typed := self.read(f"{how}: ").strip()):
+        custom = ", or your own words" if item.custom else ""
+        hint = f"numbers, separated by commas{custom}" if item.multiple else ""
+        hint = hint or (f"number{custom}" if item.options else "your answer")
+        hint = f"{hint} ({_DISMISS} to give no answer: {wording.stop_effect(subagent)})"
+        while not (typed := self.read(f"{hint}: ").strip()):
             continue
-        return _chosen(item, typed)
+        return _parse_answer(item, typed)
 
 
-def _decided(typed: str) -> PermissionAnswer | None:
-    """What was typed, by number or by word; None if it is neither."""
+def _parse_decision(typed: str) -> PermissionAnswer | None:
+    """Parse a typed decision, a number or a word; None if it is neither."""
     choice, _, message = typed.strip().partition(" ")
     decision = _CHOICES.get(choice.lower())
     if decision is None or (message and decision != "reject"):
@@ -173,8 +157,8 @@ def _decided(typed: str) -> PermissionAnswer | None:
     return PermissionAnswer(decision, message.strip())
 
 
-def _chosen(item: QuestionItem, typed: str) -> tuple[str, ...]:
-    """The labels behind typed numbers; anything else is an answer in a person's own words."""
+def _parse_answer(item: QuestionItem, typed: str) -> tuple[str, ...]:
+    """Return the labels of typed option numbers; any other input is a free-text answer."""
     picks = [p.strip() for p in typed.split(",") if p.strip()] if item.multiple else [typed]
     labels = {str(n): o.label for n, o in enumerate(item.options, 1)}
     if picks and all(p in labels for p in picks):
@@ -182,10 +166,10 @@ def _chosen(item: QuestionItem, typed: str) -> tuple[str, ...]:
     return (typed,)
 
 
-def _edit(diff: FileDiff) -> str:
-    """An edit as a person reads it; raw where a reader finds nothing in it, so nothing hides."""
-    read = any(change.hunks for change in patches.changes_in(diff))
-    return text.file_diff(diff) if read else diff.patch
+def _diff_text(diff: FileDiff) -> str:
+    """An edit as formatted text; the raw patch if it doesn't parse, so that nothing is hidden."""
+    parsed = any(change.hunks for change in patches.changes_in(diff))
+    return text.file_diff(diff) if parsed else diff.patch
 
 
 def _owner(subagent: str) -> str:
@@ -197,30 +181,30 @@ def _indented(text: str) -> str:
 
 
 def escape_controls(text: str) -> str:
-    """A text with control characters made visible, so that it can't play with the terminal."""
+    """Make control characters visible, so that they can't manipulate the terminal."""
     return _CONTROL.sub(lambda m: f"\\x{ord(m[0]):02x}", text)
 
 
 def escaped_line(text: str) -> str:
-    """The same on one line, so that it can't look like something that we say."""
+    """Escape controls and line breaks, so that the text can't imitate a line of this prompt."""
     return escape_controls(text).replace("\n", "\\n")
 
 
-def _needed(what: str) -> AnswerNeeded:
+def _answer_needed(request: str) -> AnswerNeeded:
     return AnswerNeeded(
-        f"The agent waits for a {what}, and nobody can answer here.",
+        f"The agent waits for a {request}, and nobody can answer here.",
         "Run it where you can answer, or set the policy: "
         '%config OpenCodeMagics.noninteractive = "reject"',
     )
 
 
 def can_ask(shell: Any) -> bool:
-    """Whether a person can type an answer in this shell, as far as can be known."""
+    """Return whether a person can probably type an answer in this shell."""
     kernel = getattr(shell, "kernel", None)
     if kernel is not None:
-        # nbclient, papermill and nbconvert send their cells with stdin closed.
+        # nbclient, papermill and nbconvert execute cells with `allow_stdin=False`.
         return bool(getattr(kernel, "_allow_stdin", False))
     try:
         return sys.stdin is not None and sys.stdin.isatty()
-    except ValueError:  # it is closed
+    except ValueError:  # stdin is closed
         return False

@@ -1,14 +1,14 @@
-// One form for what an agent asks: a permission or a few questions.
+// A form for an agent's request: a permission or a few questions.
 //
-// `spec` says what to show, {} hides the form. Whatever it holds is put into the page as text,
-// never as markup. An answer is sent once: the form is dead until a new spec comes. If that is the
-// same request again, its answer did not arrive, or what an answer does has changed: what was typed
-// and chosen is still there. It is, too, when the form moves down in the cell, which is a new view.
+// `spec` describes the form; {} hides it. All of its values go into the page as text, never as
+// markup. An answer is sent once; the form is then disabled until a new spec arrives. If the new
+// spec has the same id, the answer did not arrive or its effects changed: the input stays as it
+// is. It also stays when the form moves down in the cell, which creates a new view.
 
-const TO_READ = 500; // ms in which nobody has read a request: what is pressed was meant for another
-const TO_HEAR = 5000; // ms in which a running cell hears an answer
-const NOTHING = "Nothing is answered yet: please answer, or dismiss it.";
-const UNHEARD = "Nothing has heard the answer yet. If the cell doesn't run any more: %oc_attach asks again.";
+const READ_DELAY = 500; // ms to read a new request; an earlier click was meant for the one before
+const ANSWER_TIMEOUT = 5000; // ms for a running cell to take an answer
+const NO_ANSWER = "Nothing is answered yet. Please answer, or dismiss the form.";
+const NOT_RECEIVED = "The cell has not received the answer yet. If it is no longer running, %oc_attach asks again.";
 
 function make(tag, text = "", props = {}) {
   const node = Object.assign(document.createElement(tag), props);
@@ -18,7 +18,7 @@ function make(tag, text = "", props = {}) {
 
 const LOOK = { "+": "added", "-": "removed", "@": "hunk" };
 
-// Neighbours of a kind share an element: 200,000 elements took a browser 6 s.
+// Consecutive lines of one kind share an element: a browser took 6 s for 200,000 elements.
 function diff(lines) {
   const runs = [];
   for (const [kind, text] of lines) {
@@ -52,8 +52,8 @@ function permission(spec, send) {
   let choices = spec.choices;
   const explain = () => {
     for (const [n, choice] of choices.entries()) {
-      const said = message.value.trim() && choice.with_message;
-      effects.children[n].textContent = said ? choice.with_message : choice.effect;
+      const hasMessage = message.value.trim() && choice.with_message;
+      effects.children[n].textContent = hasMessage ? choice.with_message : choice.effect;
     }
   };
   const update = (spec) => {
@@ -66,14 +66,14 @@ function permission(spec, send) {
   };
   const subject = spec.subject ? [make("pre", spec.subject)] : [];
   const changes = spec.diff.length ? [diff(spec.diff)] : [];
-  const told = spec.choices.some((choice) => choice.with_message) ? [label] : [];
-  return { nodes: [...subject, ...changes, buttons, ...told, effects], update };
+  const messageField = spec.choices.some((choice) => choice.with_message) ? [label] : [];
+  return { nodes: [...subject, ...changes, buttons, ...messageField, effects], update };
 }
 
 function item(spec, question, number) {
   const set = make("fieldset");
-  const { header, question: asked } = question;
-  set.append(make("legend", header && asked ? `${header}: ${asked}` : header || asked));
+  const { header, question: text } = question;
+  set.append(make("legend", header && text ? `${header}: ${text}` : header || text));
   if (question.note) set.append(make("small", question.note));
   for (const [n, option] of question.options.entries()) {
     const input = make("input", "", {
@@ -82,15 +82,15 @@ function item(spec, question, number) {
       value: option.label,
       checked: option.chosen,
     });
-    input.dataset.means = option.value;
+    input.dataset.value = option.value;
     const label = make("label", "", { className: "oc-ask-option" });
     const name = make("span", option.label, { id: `${input.name}-${n}` });
     const description = make("small", option.description, { id: `${name.id}-more` });
     input.setAttribute("aria-labelledby", name.id);
     input.setAttribute("aria-describedby", description.id);
-    const words = make("span");
-    words.append(name, description);
-    label.append(input, words);
+    const caption = make("span");
+    caption.append(name, description);
+    label.append(input, caption);
     set.append(label);
   }
   const own = make("input", "", {
@@ -109,21 +109,21 @@ function item(spec, question, number) {
     ...[...set.querySelectorAll("input:checked")].map((input) => input.value),
     ...(own.value.trim() ? [own.value.trim()] : []),
   ];
-  // The same as conditions spell it; where nothing is said, the default counts.
-  const means = () => {
+  // The answers as option values, which conditions compare; without an answer, the default.
+  const values = () => {
     const typed = own.value.trim();
-    const said = [
-      ...[...set.querySelectorAll("input:checked")].map((input) => input.dataset.means),
+    const current = [
+      ...[...set.querySelectorAll("input:checked")].map((input) => input.dataset.value),
       ...(typed ? [own.type === "number" ? String(Number(typed)) : typed] : []),
     ];
-    return said.length ? said : question.default;
+    return current.length ? current : question.default;
   };
-  // What the page itself can tell: the kernel says the rest, and nothing is sent before.
-  const complaint = () => {
+  // Checks that the page can do; the kernel does the others before it sends the answer.
+  const error = () => {
     if (own.validationMessage) return own.validationMessage;
     return question.required && !answers().length ? "an answer is needed" : "";
   };
-  // One answer where one is asked for: typing takes the choice back, choosing empties the text.
+  // A single-choice question has one answer: typing clears the choice, choosing clears the text.
   if (!question.multiple) {
     own.oninput = () => {
       for (const input of set.querySelectorAll("input:checked")) input.checked = false;
@@ -132,22 +132,22 @@ function item(spec, question, number) {
       if (event.target.type === "radio") own.value = "";
     });
   }
-  return { set, answers, means, complaint, name: header || asked };
+  return { set, answers, values, error, name: header || text };
 }
 
 function questions(spec, send, say) {
-  const form = make("form", "", { noValidate: true }); // what is wrong is said in the note
+  const form = make("form", "", { noValidate: true }); // the note shows the errors
   const items = spec.items.map((question, number) => item(spec, question, number));
-  // A question counts where others have, or have not, certain answers; one that doesn't has none.
-  const counts = (at, above = []) => spec.items[at].when.every(([key, op, value]) => {
+  // A question applies if the answers to others meet its conditions; otherwise it has no answer.
+  const applies = (at, above = []) => spec.items[at].when.every(([key, op, value]) => {
     const other = spec.items.findIndex((question) => question.key === key);
     const known = other >= 0 && other !== at && !above.includes(other);
-    const said = known && counts(other, [...above, at]) ? items[other].means() : [];
-    return said.includes(value) === (op === "eq");
+    const answers = known && applies(other, [...above, at]) ? items[other].values() : [];
+    return answers.includes(value) === (op === "eq");
   });
-  const asked = () => items.filter((_, at) => counts(at));
+  const applicable = () => items.filter((_, at) => applies(at));
   const update = () => {
-    const shown = asked();
+    const shown = applicable();
     for (const question of items) question.set.hidden = !shown.includes(question);
   };
   for (const kind of ["input", "change"]) form.addEventListener(kind, update);
@@ -161,11 +161,11 @@ function questions(spec, send, say) {
   buttons.append(answer, dismiss);
   form.onsubmit = (event) => {
     event.preventDefault();
-    const shown = asked();
+    const shown = applicable();
     const answers = items.map((question) => (shown.includes(question) ? question.answers() : []));
-    const wrong = shown.flatMap(({ complaint, name }) => (complaint() ? [`${name}: ${complaint()}`] : []));
-    if (wrong.length) say(wrong.join("\n"));
-    else if (spec.items.some(({ asks }) => asks) && !answers.flat().length) say(NOTHING);
+    const errors = shown.flatMap(({ error, name }) => (error() ? [`${name}: ${error()}`] : []));
+    if (errors.length) say(errors.join("\n"));
+    else if (spec.items.some(({ asks }) => asks) && !answers.flat().length) say(NO_ANSWER);
     else send({ reply: "answer", answers });
   };
   const effects = make("ul", "", { className: "oc-ask-effects" });
@@ -176,15 +176,17 @@ function questions(spec, send, say) {
 
 const controlsOf = (root) => [...root.querySelectorAll("button, input")];
 
-// `begun` is what the views of one form share: which request a person looks at, since when, what
-// was typed and chosen, and which control has the focus: -1 for the form itself, null for none.
-function render({ model, el }, begun) {
+// `shared` is the state that all views of a form share: `id` of the request, `since` when it is
+// shown, `inputs` (the typed and chosen values), and `focus`: the index of the focused control, -1
+// for the form itself, null for none.
+function render({ model, el }, shared) {
   const root = make("div", "", { className: "oc-ask", tabIndex: -1 });
   root.setAttribute("role", "group");
-  // Keys typed here are not the notebook's shortcuts. Notebook 7 hears them before we do.
+  // Keys typed here must not trigger the notebook's shortcuts. In Notebook 7 its listener runs
+  // before ours, so it needs the attribute.
   root.dataset.lmSuppressShortcuts = "true";
   root.addEventListener("keydown", (event) => event.stopPropagation());
-  // A screen reader tells of what is put into these two.
+  // A screen reader announces changes of these two.
   const title = make("div", "", { className: "oc-ask-title" });
   const body = make("div");
   const note = make("div", "", { className: "oc-ask-note" });
@@ -192,74 +194,74 @@ function render({ model, el }, begun) {
   root.append(title, body, note);
   el.append(root);
 
-  let shown; // the id of what is asked
-  let parts;
+  let shown; // the id of the request
+  let content;
   let sending = false;
-  let decides = true; // its buttons do: not those that only go on
-  let later, overdue;
+  let decides = true; // false for a pause, whose buttons only continue
+  let enableTimer, answerTimer;
   const say = (text) => { note.textContent = text; };
   const enable = () => {
-    const unread = decides ? begun.since + TO_READ - performance.now() : 0;
+    const unread = decides ? shared.since + READ_DELAY - performance.now() : 0;
     for (const control of controlsOf(root)) {
       control.disabled = sending || (unread > 0 && control.tagName === "BUTTON");
     }
-    clearTimeout(later);
-    if (unread > 0) later = setTimeout(enable, unread);
+    clearTimeout(enableTimer);
+    if (unread > 0) enableTimer = setTimeout(enable, unread);
   };
   const send = (answer) => {
     sending = true;
     enable();
     say("Sending the answer.");
-    overdue = setTimeout(() => say(UNHEARD), TO_HEAR);
+    answerTimer = setTimeout(() => say(NOT_RECEIVED), ANSWER_TIMEOUT);
     model.send({ kind: "answer", id: shown, ...answer });
   };
-  const keep = () => {
-    begun.said = controlsOf(root).map(({ value, checked }) => ({ value, checked }));
+  const saveInputs = () => {
+    shared.inputs = controlsOf(root).map(({ value, checked }) => ({ value, checked }));
   };
-  root.addEventListener("input", keep);
-  root.addEventListener("change", keep);
+  root.addEventListener("input", saveInputs);
+  root.addEventListener("change", saveInputs);
   root.addEventListener("focusin", (event) => {
-    begun.at = controlsOf(root).indexOf(event.target);
+    shared.focus = controlsOf(root).indexOf(event.target);
   });
   root.addEventListener("focusout", (event) => {
-    // Nothing gets the focus when what has it is taken away.
-    if (event.relatedTarget && !root.contains(event.relatedTarget)) begun.at = null;
+    // relatedTarget is null when the focused control is removed: keep its index for the next view.
+    if (event.relatedTarget && !root.contains(event.relatedTarget)) shared.focus = null;
   });
-  // A new view is put into the page later, and only then can it have the focus.
+  // A new view can't take the focus before it is in the page.
   const drawn = new ResizeObserver(() => {
     drawn.disconnect();
-    if (begun.at !== null && document.activeElement === document.body) {
-      (controlsOf(root)[begun.at] ?? root).focus({ preventScroll: true });
+    if (shared.focus !== null && document.activeElement === document.body) {
+      (controlsOf(root)[shared.focus] ?? root).focus({ preventScroll: true });
     }
   });
   const build = (spec) => {
     title.id = `${spec.id}-title`;
     root.setAttribute("aria-labelledby", title.id);
-    parts = spec.items ? questions(spec, send, say) : permission(spec, send);
-    body.replaceChildren(...parts.nodes);
-    if (begun.id === spec.id) {
-      for (const [n, control] of controlsOf(root).entries()) Object.assign(control, begun.said[n]);
+    content = spec.items ? questions(spec, send, say) : permission(spec, send);
+    body.replaceChildren(...content.nodes);
+    if (shared.id === spec.id) {
+      for (const [n, control] of controlsOf(root).entries()) Object.assign(control, shared.inputs[n]);
     } else {
-      // Who answers with keys finds the next request at once, but none of its buttons.
-      const at = begun.at === null ? null : -1;
-      Object.assign(begun, { id: spec.id, since: performance.now(), said: [], at });
+      // A keyboard user gets the next request focused, but not a button that a key could press.
+      const focus = shared.focus === null ? null : -1;
+      Object.assign(shared, { id: spec.id, since: performance.now(), inputs: [], focus });
     }
   };
   const draw = () => {
     const spec = model.get("spec");
-    const other = spec?.id !== shown;
+    const isNew = spec?.id !== shown;
     shown = spec?.id;
     decides = spec?.decides ?? true;
     sending = false;
-    clearTimeout(overdue);
+    clearTimeout(answerTimer);
     root.hidden = !shown;
     title.textContent = spec?.title ?? "";
     if (!shown) return;
-    if (other) build(spec);
-    parts.update(spec);
+    if (isNew) build(spec);
+    content.update(spec);
     enable();
     say(spec.note);
-    if (begun.at !== null) drawn.observe(root);
+    if (shared.focus !== null) drawn.observe(root);
   };
   root.hidden = true;
   model.on("change:spec", draw);
@@ -269,6 +271,6 @@ function render({ model, el }, begun) {
 }
 
 export default () => {
-  const begun = { id: null, since: 0, said: [], at: null };
-  return { render: (view) => render(view, begun) };
+  const shared = { id: null, since: 0, inputs: [], focus: null };
+  return { render: (view) => render(view, shared) };
 };

@@ -1,7 +1,7 @@
-"""What a turn shows, in order: the one list that every face draws.
+"""The blocks that a turn shows, in order: the list that every view draws.
 
-`blocks(turn)` is pure. A block's key stays its own while the turn goes on, so a face that is shown
-one state after another can tell what is new, what grew and what is done.
+`blocks(turn)` is pure. A block keeps its key while the turn runs, so a view that gets successive
+states can tell new, growing and finished blocks apart.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from ..core.turn import Retry, Turn
 
 @dataclass(frozen=True, slots=True)
 class RequestState:
-    """A permission or question and how it stands.
+    """A permission or question and its state.
 
     Attributes:
-        reply: How it was settled; "" while it waits.
-        message: What was said with the reply.
+        request: The permission or question.
+        reply: The reply that settled it; "" while it waits.
+        message: The message that came with the reply.
         subagent: The subagent that asks; "" for the turn's own agent.
     """
 
@@ -44,7 +45,7 @@ class RequestState:
 
 @dataclass(frozen=True, slots=True)
 class Recap:
-    """What a compaction wrote down of the conversation so far."""
+    """The summary of the conversation so far that a compaction wrote."""
 
     text: str
     end: int | None = None
@@ -52,7 +53,7 @@ class Recap:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something worth knowing about the turn, in one line."""
+    """A remark about the turn, in one line."""
 
     text: str
 
@@ -69,7 +70,7 @@ BlockValue = Text | Reasoning | Recap | ToolCall | RequestState | Retry | Failur
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One thing that a turn shows. A closed block changes no more."""
+    """An item that a turn shows. A closed block no longer changes."""
 
     key: str
     value: BlockValue
@@ -77,28 +78,30 @@ class Block:
 
     @property
     def kind(self) -> str:
-        """What it is, in one lowercase word: text, reasoning, toolcall, request, ..."""
+        """The kind as one lowercase word: text, reasoning, toolcall, requeststate, ..."""
         return type(self.value).__name__.lower()
 
 
 def blocks(turn: Turn) -> tuple[Block, ...]:
-    """What the turn shows, in order, without its last line."""
-    requests, retries = _requests(turn), _retries(turn)
-    shown = [b for m in _messages(turn) for b in _message(turn, m, requests, retries.get(m.id, []))]
-    shown += retries.get("", [])
-    shown += [b for homeless in requests.values() for b in homeless]
-    shown += _failures(turn)
+    """Return the blocks of a turn, in order, without its last line."""
+    requests, retries = _requests_by_call(turn), _retries_by_message(turn)
+    result = [
+        b for m in _messages(turn) for b in _message(turn, m, requests, retries.get(m.id, []))
+    ]
+    result += retries.get("", [])
+    result += [b for unplaced in requests.values() for b in unplaced]
+    result += _failures(turn)
     if turn.replayed:
-        shown.insert(0, Block("replay", Note(turn.replayed)))
+        result.insert(0, Block("replay", Note(turn.replayed)))
     if turn.outcome == "running":
-        return tuple(shown)
-    shown += _changes(turn)
-    shown += _notes(turn)
-    return tuple(b if b.closed else replace(b, closed=True) for b in shown)
+        return tuple(result)
+    result += _changes(turn)
+    result += _notes(turn)
+    return tuple(b if b.closed else replace(b, closed=True) for b in result)
 
 
 def _messages(turn: Turn) -> Iterator[Message]:
-    """The answers, and between them what the server itself said to compact the conversation."""
+    """The answers, and between them the server's own messages about compaction."""
     answers = {m.id for m in turn.answers}
     return (m for m in turn.log if m.id in answers or m.synthetic)
 
@@ -117,8 +120,8 @@ def _message(
         if isinstance(part, ToolCall):
             yield from requests.pop(part.call, ())
     yield from retries
-    refused = any(t.declined for t in message.tools)  # 2.x calls that aborted, too
-    if message.error is not None and not refused:
+    declined = any(t.declined for t in message.tools)  # 2.x reports "aborted" for it, too
+    if message.error is not None and not declined:
         yield Block(f"{message.id}/error", message.error)
     if message.finish in _CUT_OFF:
         yield Block(f"{message.id}/finish", Note(_CUT_OFF[message.finish]))
@@ -131,7 +134,7 @@ _CUT_OFF = {
 
 
 def _part(message: Message, part: Part) -> Block | None:
-    """What a part shows, None for nothing: an attempt that was given up is an empty part."""
+    """Return the block of a part; None if it shows nothing, like the empty part of a failed try."""
     key = f"{message.id}/{part.id}"
     match part:
         case Text(text=text, end=end) if text.strip() and message.summary:
@@ -149,77 +152,80 @@ def _part(message: Message, part: Part) -> Block | None:
 
 
 def _compaction(part: Compaction) -> str:
-    why = "the context was full" if part.overflow else "to make room" if part.auto else "as asked"
-    return f"The conversation so far is summarised here ({why})."
+    reason = (
+        "context was full" if part.overflow else "to free context" if part.auto else "on request"
+    )
+    return f"The conversation so far was summarized here ({reason})."
 
 
 # -- permissions and questions ---------------------------------------------------------------------
 
 
-def _requests(turn: Turn) -> dict[str, list[Block]]:
-    """Requests by the turn's own tool call that they belong to; "" is the rest."""
-    named: dict[str, list[Block]] = {}
+def _requests_by_call(turn: Turn) -> dict[str, list[Block]]:
+    """The requests by the turn's own tool call that they belong to; under "" those without one."""
+    by_call: dict[str, list[Block]] = {}
     requests = [RequestState(s.request, s.reply, s.message) for s in turn.settled_requests]
     requests += [RequestState(r) for r in turn.waiting]
     if requests:
-        homes, titles = _homes(turn), {s.id: s.title for s in turn.sessions}
-        for r in requests:
-            asked, own = r.request, r.request.session == turn.session
-            home = asked.call if own else homes.get(asked.session)
-            subagent = "" if own else titles.get(asked.session) or asked.session
-            block = Block(f"request/{asked.id}", replace(r, subagent=subagent), bool(r.reply))
-            named.setdefault(home or "", []).append(block)
-    return named
+        calls, titles = _calls_by_session(turn), {s.id: s.title for s in turn.sessions}
+        for state in requests:
+            request, own = state.request, state.request.session == turn.session
+            call = request.call if own else calls.get(request.session)
+            subagent = "" if own else titles.get(request.session) or request.session
+            state = replace(state, subagent=subagent)
+            block = Block(f"request/{request.id}", state, bool(state.reply))
+            by_call.setdefault(call or "", []).append(block)
+    return by_call
 
 
-def _homes(turn: Turn) -> dict[str, str]:
-    """For every subagent session below the turn: the turn's own tool call that leads to it."""
-    homes = {t.child: t.call for t in turn.tools if t.child}
+def _calls_by_session(turn: Turn) -> dict[str, str]:
+    """For every subagent session below the turn, the turn's own tool call that led to it."""
+    calls = {t.child: t.call for t in turn.tools if t.child}
     for session in turn.sessions:  # oldest first, so parents come before their children
-        if session.parent in homes:
-            homes.setdefault(session.id, homes[session.parent])
-    return homes
+        if session.parent in calls:
+            calls.setdefault(session.id, calls[session.parent])
+    return calls
 
 
 def _with_diff(block: Block, requests: dict[str, list[Block]]) -> Block:
-    """A write tells its diff only in its permission (1.18.33): show it once it was allowed."""
+    """Add the diff to a completed write: 1.18.33 reports it only in the write's permission."""
     tool = block.value
     if not isinstance(tool, ToolCall) or tool.diffs or not is_tool_completed(tool):
         return block
-    asked = (
+    permissions = (
         r.value.request for r in requests.get(tool.call, ()) if isinstance(r.value, RequestState)
     )
-    diffs = tuple(r.diff for r in asked if isinstance(r, Permission) and r.diff is not None)
+    diffs = tuple(r.diff for r in permissions if isinstance(r, Permission) and r.diff is not None)
     return replace(block, value=replace(tool, diffs=diffs)) if diffs else block
 
 
-# -- what went wrong on the way --------------------------------------------------------------------
+# -- retries and failures --------------------------------------------------------------------------
 
 
-def _retries(turn: Turn) -> dict[str, list[Block]]:
-    """Retries by the message they happened in; by the first answer where there was none yet."""
+def _retries_by_message(turn: Turn) -> dict[str, list[Block]]:
+    """The retries by message id; those before the first answer belong to it."""
     answers = [m.id for m in turn.answers] if turn.retries else []
-    found: dict[str, list[Block]] = {}
+    by_message: dict[str, list[Block]] = {}
     for n, retry in enumerate(turn.retries):
-        home = retry.after if retry.after in answers else next(iter(answers), "")
-        found.setdefault(home or "", []).append(Block(f"retry/{n}", retry))
-    return found
+        message = retry.after if retry.after in answers else next(iter(answers), "")
+        by_message.setdefault(message or "", []).append(Block(f"retry/{n}", retry))
+    return by_message
 
 
 def _last_step(turn: Turn, message: Message) -> Part | None:
-    """The attempt that retries led to; None while the next one hasn't begun."""
+    """The start of the attempt after the retries; None while it has not begun."""
     if turn.status is not None and turn.status.name == "retry":
         return None
     return next((p for p in reversed(message.parts) if isinstance(p, StepStart)), None)
 
 
 def _failures(turn: Turn) -> list[Block]:
-    told = {(m.error.name, m.error.message) for m in turn.answers if m.error is not None}
-    untold = [f for f in turn.failures if (f.name, f.message) not in told]
-    return [Block(f"failure/{n}", f) for n, f in enumerate(dict.fromkeys(untold))]
+    shown = {(m.error.name, m.error.message) for m in turn.answers if m.error is not None}
+    others = [f for f in turn.failures if (f.name, f.message) not in shown]
+    return [Block(f"failure/{n}", f) for n, f in enumerate(dict.fromkeys(others))]
 
 
-# -- when it is over -------------------------------------------------------------------------------
+# -- after the end ---------------------------------------------------------------------------------
 
 
 def _changes(turn: Turn) -> list[Block]:
@@ -228,8 +234,8 @@ def _changes(turn: Turn) -> list[Block]:
 
 def _notes(turn: Turn) -> Iterable[Block]:
     if turn.outcome == "succeeded" and not turn.text.strip():
-        thought = any(isinstance(p, Reasoning) for m in turn.answers for p in m.parts)
-        why = " (reasoning only)" if thought else ""
-        yield Block("note/empty", Note(f"no text in the reply{why}"))
+        reasoned = any(isinstance(p, Reasoning) for m in turn.answers for p in m.parts)
+        suffix = " (reasoning only)" if reasoned else ""
+        yield Block("note/empty", Note(f"no text in the reply{suffix}"))
     if turn.merged:
         yield Block("note/merged", Note("answered together with a later prompt"))

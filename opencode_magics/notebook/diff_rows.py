@@ -1,6 +1,6 @@
-"""What a cell shows of changes: which lines, what differs in them, what to say beside a name.
+"""Diffs as rows and labels: the lines to show, their changed spans, the notes beside file names.
 
-Pure words and rows; `html` and `text` draw them. Strange characters are marks that one can see.
+Pure text and rows; `html` and `text` draw them. Invisible characters become visible marks.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from ..core.diffs import ChangedFile, Diff, Source
 from ..core.model import FileDiff
 from ..core.patches import FileChange, Hunk, changes_in, trim_context
 
-MAX_LINES = 400  # of one file
-MAX_WIDTH = 400  # characters of one line
+MAX_LINES = 400  # per file
+MAX_WIDTH = 400  # characters per line
 MAX_TOGETHER = 1_200  # lines of all files of one tool call, or of one Diff
-MAX_FILES = 100  # of one Diff
+MAX_FILES = 100  # per Diff
 
 Marks = tuple[tuple[int, int], ...]
 
@@ -28,10 +28,10 @@ class DiffRow(NamedTuple):
     r"""A line to show.
 
     Attributes:
-        kind: `@`, space, `+`, `-`, `\` (a note on the line above) or `…` (on what is left out).
+        kind: `@`, space, `+`, `-`, `\` (a note on the line above) or `…` (a note on omitted lines).
         text: The line with its sign.
-        old, new: Its numbers before and after.
-        marks: From where to where it differs from the line that it replaces.
+        old, new: Line numbers before and after.
+        marks: Spans (begin, end) of `text` that differ from the line that it replaces.
     """
 
     kind: str
@@ -41,23 +41,23 @@ class DiffRow(NamedTuple):
     marks: Marks = ()
 
 
-# -- what to say of a change -----------------------------------------------------------------------
+# -- labels ----------------------------------------------------------------------------------------
 
 
 def notes(change: FileChange) -> tuple[str, ...]:
-    """What to say beside name and counts: `added`, `binary`, `too large to show`, ..."""
-    what = () if change.status == "modified" else (change.status,)
+    """Return the notes beside name and counts: `added`, `binary`, `too large to show`, ..."""
+    status = () if change.status == "modified" else (change.status,)
     mode = (f"mode {change.mode}",) if change.mode else ()
-    ends = line_endings(change)
-    if ends:
-        return (*what, *mode, f"line endings changed {ends}, no text change")
-    return (*what, *mode, *_missing(change))
+    endings = line_endings(change)
+    if endings:
+        return (*status, *mode, f"line endings changed {endings}, no text change")
+    return (*status, *mode, *_missing(change))
 
 
 def _missing(change: FileChange) -> tuple[str, ...]:
-    """Why there are no lines to show, if there are none."""
+    """The reason why there are no lines to show, or why some are missing."""
     if change.hunks:
-        return _untold(change)
+        return _count_mismatch(change)
     if change.mode or change.status in ("renamed", "copied"):
         return ()
     if change.binary:
@@ -68,8 +68,8 @@ def _missing(change: FileChange) -> tuple[str, ...]:
     return ("too large to show" if edited > MAX_LINES else "no text",)
 
 
-def _untold(change: FileChange) -> tuple[str, ...]:
-    """Where a patch has other lines than the server counts: it was cut, or isn't UTF-8."""
+def _count_mismatch(change: FileChange) -> tuple[str, ...]:
+    """A note where patch and server count differ: the patch was cut or isn't UTF-8."""
     signs = [line[0] for hunk in change.hunks for line in hunk.lines]
     plus, minus = signs.count("+"), signs.count("-")
     return (
@@ -78,16 +78,16 @@ def _untold(change: FileChange) -> tuple[str, ...]:
 
 
 def line_endings(change: FileChange) -> str:
-    """`CRLF → LF` when line ends are all that changed, else ""."""
+    """Return `CRLF → LF` or the like if only line endings changed, else ""."""
     before, after = (_texts(change, sign) for sign in "-+")
     kinds: tuple[set[str], set[str]] = (set(), set())
     for old, new in zip_longest(before, after):
         if old is None or new is None or old.rstrip("\r") != new.rstrip("\r"):
-            return ""  # at the first line as a rule, however many there are
+            return ""  # usually at the first line, so a long patch costs little
         for kind, line in zip(kinds, (old, new), strict=True):
             kind.add("CRLF" if line.endswith("\r") else "LF")
-    told = ["/".join(sorted(kind)) for kind in kinds]
-    return "" if told[0] == told[1] else " → ".join(told)
+    names = ["/".join(sorted(kind)) for kind in kinds]
+    return "" if names[0] == names[1] else " → ".join(names)
 
 
 def _texts(change: FileChange, sign: str) -> Iterator[str]:
@@ -95,23 +95,23 @@ def _texts(change: FileChange, sign: str) -> Iterator[str]:
 
 
 def source(diff: Diff) -> str:
-    """Where a Diff is from, in words."""
+    """Describe the source of a Diff."""
     turns = len({e.message for e in diff.edits})
-    together = f"{turns} turns together, " if turns > 1 else ""
-    return together + _SOURCES[diff.source]
+    combined = f"{turns} turns combined, " if turns > 1 else ""
+    return combined + _SOURCES[diff.source]
 
 
 _SOURCES: dict[Source, str] = {
-    "session": "as the server tells it",
-    "turns": "as the server tells it",
-    "tools": "as the edit tools tell it: the server lists no changes, commands tell none",
-    "turns and tools": "as the server tells it, and where it lists none the edit tools",
+    "session": "from the server",
+    "turns": "from the server",
+    "tools": "from the edit tools only: the server lists no changes, and commands report none",
+    "turns and tools": "from the server, or from the edit tools where it lists no changes",
     "nothing": "",
 }
 
 
 def title(diff: Diff) -> str:
-    """How many files changed, or that none did."""
+    """Return the number of changed files as a heading."""
     n = len(diff)
     if n:
         return f"{n:,} {'file' if n == 1 else 'files'} changed"
@@ -119,55 +119,55 @@ def title(diff: Diff) -> str:
 
 
 def file_notes(file: ChangedFile) -> tuple[str, ...]:
-    """What to say of a file of a Diff; of several changes, how many they are."""
-    edits, apart = len(file.edits), len(file.changes)
-    if apart > 1:
-        what = () if file.status == "modified" else (file.status,)
-        return (*what, f"{apart} changes, one after the other")
-    together = f"{edits} changes in one" if file.changes[0].hunks else f"{edits} changes undone"
-    return (together,) if edits > 1 else notes(file.changes[0])
+    """Return the notes on a file of a Diff; with several changes, their number."""
+    edits, separate = len(file.edits), len(file.changes)
+    if separate > 1:
+        status = () if file.status == "modified" else (file.status,)
+        return (*status, f"{separate} successive changes")
+    merged = f"{edits} changes combined" if file.changes[0].hunks else f"{edits} changes undone"
+    return (merged,) if edits > 1 else notes(file.changes[0])
 
 
-# -- which lines -----------------------------------------------------------------------------------
+# -- rows ------------------------------------------------------------------------------------------
 
 
 def rows_by_change(diffs: Iterable[FileDiff]) -> Iterator[tuple[FileChange, list[DiffRow]]]:
-    """All changes with the lines to show; the more there are, the fewer of each."""
+    """Yield every change with its rows, at most `MAX_LINES` each and `MAX_TOGETHER` in all."""
     left = MAX_TOGETHER
     for change in (c for d in diffs for c in changes_in(d)):
-        found = with_emphasis(rows(change, min(MAX_LINES, left)))
-        yield change, found
-        left = max(0, left - len(found))
+        change_rows = with_emphasis(rows(change, min(MAX_LINES, left)))
+        yield change, change_rows
+        left = max(0, left - len(change_rows))
 
 
 def rows_by_file(diff: Diff) -> Iterator[tuple[ChangedFile, list[DiffRow]]]:
-    """The files of a Diff with the lines to show; a single file may have as many as all."""
+    """Yield the files of a Diff with their rows; a single file may have `MAX_TOGETHER` rows."""
     left, most = MAX_TOGETHER, MAX_LINES if len(diff.files) > 1 else MAX_TOGETHER
     for file in diff.files[:MAX_FILES]:
-        found: list[DiffRow] = []
+        file_rows: list[DiffRow] = []
         for n, change in enumerate(file.changes, 1):
             if len(file.changes) > 1:
-                counted = " ".join(f"{s}{c}" for s, c in zip("+-", change.counts, strict=True) if c)
-                told = [f"{n} of {len(file.changes)}", counted, *notes(change)]
-                found.append(DiffRow("@", " · ".join(w for w in told if w)))
-            room = max(0, min(most, left) - len(found))
-            found += with_emphasis(_rows(change, change.hunks, room))
-        yield file, found
-        left = max(0, left - len(found))
+                counts = " ".join(f"{s}{c}" for s, c in zip("+-", change.counts, strict=True) if c)
+                labels = [f"{n} of {len(file.changes)}", counts, *notes(change)]
+                file_rows.append(DiffRow("@", " · ".join(label for label in labels if label)))
+            room = max(0, min(most, left) - len(file_rows))
+            file_rows += with_emphasis(_rows(change, change.hunks, room))
+        yield file, file_rows
+        left = max(0, left - len(file_rows))
 
 
-def omission_note(diff: Diff, found: Iterable[DiffRow]) -> str:
-    """What is not among the rows shown of a Diff, and how to get it; "" if it is all there."""
+def omission_note(diff: Diff, shown: Iterable[DiffRow]) -> str:
+    """Return a note on omitted files or lines and how to get them; "" if all of it is shown."""
     files = len(diff.files) - MAX_FILES
-    if files <= 0 and not any(row.kind == "…" or len(row.text) > MAX_WIDTH for row in found):
+    if files <= 0 and not any(row.kind == "…" or len(row.text) > MAX_WIDTH for row in shown):
         return ""
-    more = f"{files:,} more files. " if files > 0 else ""
-    one = 'diff["FILE"] shows more of one file. ' if len(diff.files) > 1 else ""
-    return f"{more}{one}All of it: diff.to_frame(lines=True), diff.patch"
+    more_files = f"{files:,} more files. " if files > 0 else ""
+    per_file = 'diff["FILE"] shows more of one file. ' if len(diff.files) > 1 else ""
+    return f"{more_files}{per_file}Full diff: diff.to_frame(lines=True), diff.patch"
 
 
 def rows(change: FileChange, limit: int = MAX_LINES) -> Iterator[DiffRow]:
-    """What to show of a change; strange characters are marks that one can see."""
+    """Yield the rows of a change, with invisible characters as visible marks."""
     return _rows(change, tuple(trim_context(change.hunks)), limit)
 
 
@@ -191,33 +191,33 @@ def _rows(change: FileChange, hunks: tuple[Hunk, ...], limit: int) -> Iterator[D
         yield DiffRow("…", f"… {more:,} more lines")
 
 
-# -- what differs in them --------------------------------------------------------------------------
+# -- emphasis --------------------------------------------------------------------------------------
 
 _TOKEN = re.compile(r"\w+|\s+|.", re.DOTALL)
-_TOKENS = 200  # of one line, to look into it at all
-_SEARCHED = 12  # lines on a side, to look which one became which
-_ALIKE = 0.5
+_MAX_TOKENS = 200  # in a line; longer ones get no emphasis
+_MAX_MATCHED = 12  # lines on a side; larger blocks are not matched line by line
+_MIN_SIMILARITY = 0.5
 
 Pair = tuple[DiffRow | None, DiffRow | None]
 
 
 def with_emphasis(rows: Iterable[DiffRow]) -> list[DiffRow]:
-    """The same rows, with marks where a line differs from the one it replaces."""
-    found: list[DiffRow] = []
+    """Return the rows with marks where a line differs from the one it replaces."""
+    result: list[DiffRow] = []
     for pairs in _blocks(rows):
-        told = [_marked(*pair) for pair in pairs]
-        found += [old for old, _ in told if old is not None]
-        found += [new for old, new in told if new is not None and new is not old]
-    return found
+        marked = [_marked(*pair) for pair in pairs]
+        result += [old for old, _ in marked if old is not None]
+        result += [new for old, new in marked if new is not None and new is not old]
+    return result
 
 
 def side_by_side(rows: Iterable[DiffRow]) -> Iterator[Pair]:
-    """Rows side by side: before and after, the same row twice where nothing changed."""
+    """Yield pairs (before, after); an unchanged row is on both sides."""
     return chain.from_iterable(_blocks(rows))
 
 
 def _blocks(rows: Iterable[DiffRow]) -> Iterator[list[Pair]]:
-    """Rows in pairs, a block of changed lines at a time."""
+    """Yield the pairs of each block of changed lines, and each unchanged row as its own block."""
     block: tuple[list[DiffRow], list[DiffRow]] = ([], [])
     side = 0
     for row in rows:
@@ -239,37 +239,37 @@ def _blocks(rows: Iterable[DiffRow]) -> Iterator[list[Pair]]:
 
 
 def _paired(removed: list[DiffRow], added: list[DiffRow]) -> list[Pair]:
-    """Which line became which: one by one if they are equally many, else those that are alike."""
+    """Pair removed with added lines: in order if their numbers are equal, else by similarity."""
     pairs: list[Pair] = []
     left = right = 0
-    for here, there in _matches(removed, added):
-        pairs += [(row, None) for row in removed[left:here]]
-        pairs += [(None, row) for row in added[right:there]]
-        pairs.append((removed[here], added[there]))
-        left, right = here + 1, there + 1
+    for old, new in _matches(removed, added):
+        pairs += [(row, None) for row in removed[left:old]]
+        pairs += [(None, row) for row in added[right:new]]
+        pairs.append((removed[old], added[new]))
+        left, right = old + 1, new + 1
     pairs += [(row, None) for row in removed[left:]]
     return pairs + [(None, row) for row in added[right:]]
 
 
 def _matches(removed: list[DiffRow], added: list[DiffRow]) -> Iterator[tuple[int, int]]:
-    plain = all(row.kind != "\\" for row in (*removed, *added))
-    if plain and len(removed) == len(added):
+    without_notes = all(row.kind != "\\" for row in (*removed, *added))
+    if without_notes and len(removed) == len(added):
         yield from ((n, n) for n in range(len(added)))
         return
-    if max(len(removed), len(added)) > _SEARCHED:
+    if max(len(removed), len(added)) > _MAX_MATCHED:
         return
     begin = 0
-    for here, row in enumerate(removed):
-        for there in range(begin, len(added)):
-            if row.kind == "-" and added[there].kind == "+" and _alike(row, added[there]):
-                yield here, there
-                begin = there + 1
+    for old, row in enumerate(removed):
+        for new in range(begin, len(added)):
+            if row.kind == "-" and added[new].kind == "+" and _similar(row, added[new]):
+                yield old, new
+                begin = new + 1
                 break
 
 
-def _alike(old: DiffRow, new: DiffRow) -> bool:
+def _similar(old: DiffRow, new: DiffRow) -> bool:
     matcher = SequenceMatcher(None, old.text[1:], new.text[1:], autojunk=False)
-    return matcher.quick_ratio() > _ALIKE and any(_marks(old.text, new.text))
+    return matcher.quick_ratio() > _MIN_SIMILARITY and any(_marks(old.text, new.text))
 
 
 def _marked(old: DiffRow | None, new: DiffRow | None) -> Pair:
@@ -281,25 +281,25 @@ def _marked(old: DiffRow | None, new: DiffRow | None) -> Pair:
 
 @lru_cache(maxsize=4_096)
 def _marks(old: str, new: str) -> tuple[Marks, Marks]:
-    """Where two lines differ, by words; nothing where they have too little in common."""
+    """The spans in which two lines differ, by words; empty if they have too little in common."""
     if max(len(old), len(new)) > MAX_WIDTH:
         return (), ()
     before, after = (_TOKEN.findall(line[1:]) for line in (old, new))
-    if not before or not after or max(len(before), len(after)) > _TOKENS:
+    if not before or not after or max(len(before), len(after)) > _MAX_TOKENS:
         return (), ()
     matcher = SequenceMatcher(None, before, after, autojunk=False)
-    same = [b for b in matcher.get_matching_blocks() if b.size]
-    kept = sum(len(t.strip()) for b in same for t in before[b.a : b.a + b.size])
-    if kept < _ALIKE * min(len(line[1:].strip()) for line in (old, new)):
+    equal = [b for b in matcher.get_matching_blocks() if b.size]
+    equal_length = sum(len(t.strip()) for b in equal for t in before[b.a : b.a + b.size])
+    if equal_length < _MIN_SIMILARITY * min(len(line[1:].strip()) for line in (old, new)):
         return (), ()
-    left = _between(before, [(b.a, b.a + b.size) for b in same])
-    return left, _between(after, [(b.b, b.b + b.size) for b in same])
+    left = _changed_spans(before, [(b.a, b.a + b.size) for b in equal])
+    return left, _changed_spans(after, [(b.b, b.b + b.size) for b in equal])
 
 
-def _between(tokens: Sequence[str], same: list[tuple[int, int]]) -> Marks:
-    """The stretches outside of what is the same, as places in the line; a blank joins two."""
+def _changed_spans(tokens: Sequence[str], equal: list[tuple[int, int]]) -> Marks:
+    """The spans of a line outside the equal tokens; white space between two spans joins them."""
     changed = [True] * len(tokens)
-    for begin, end in same:
+    for begin, end in equal:
         for n in range(begin, end):
             changed[n] = False
     for n in range(1, len(tokens) - 1):
@@ -315,7 +315,7 @@ def _between(tokens: Sequence[str], same: list[tuple[int, int]]) -> Marks:
     return tuple(marks)
 
 
-# -- strange characters ----------------------------------------------------------------------------
+# -- invisible characters --------------------------------------------------------------------------
 
 
 def _narrow(line: str) -> str:
@@ -324,21 +324,21 @@ def _narrow(line: str) -> str:
     return f"{visible_line(line[:MAX_WIDTH])} … {len(line) - MAX_WIDTH:,} more characters"
 
 
-# Controls, line separators, directions, what takes no room (but not the joiners of scripts and
-# emoji), halves of pairs, tags.
-_STRANGE = re.compile(
+# Control, line separator and direction characters, zero-width characters (except the joiners that
+# scripts and emoji need), surrogates, tags.
+_INVISIBLE = re.compile(
     "[\x00-\x08\x0a-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 
 
 def visible_line(text: str) -> str:
-    """A line with its control, separator and direction characters as visible marks."""
-    return _STRANGE.sub(_mark, text)
+    """Replace the invisible characters of a line by visible marks."""
+    return _INVISIBLE.sub(_mark, text)
 
 
 def visible_lines(text: str) -> str:
-    """The same for many lines: nothing is taken away, so it is what a shell would be given."""
+    """Like `visible_line`, for several lines. Nothing is removed from what a shell would run."""
     return "\n".join(map(visible_line, text.split("\n")))
 
 

@@ -1,8 +1,8 @@
-"""The form that asks in a running cell: one small widget, used again for every request.
+"""The form for requests in a running cell: one small widget, reused for every request.
 
-What it shows is a plain dict (`permission_spec`, `question_spec`), which `ask.js` puts into the
-page as text. Its callback may run in another thread (ipykernel 7.0 to 7.3 with subshells), so it
-only notes the answer; the cell takes it when it comes by.
+Its content is a plain dict (`permission_spec`, `question_spec`), which `ask.js` puts into the page
+as text. The widget's callback may run in another thread (ipykernel 7.0 to 7.3 with subshells), so
+it only queues the answer; the cell polls the queue.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from . import diff_rows, wording
 from .blocks import RequestState
 
 Spec = dict[str, Any]
-_ROOM = 200_000  # characters of a command or a diff; Jupyter drops messages of a few megabytes
+_MAX_CHARS = 200_000  # of a command or a diff; Jupyter drops messages of a few megabytes
 _EMPTY = {"text/html": "", "text/plain": ""}
 
 CSS = """
@@ -71,7 +71,7 @@ CSS = """
 
 @dataclass(frozen=True, slots=True)
 class Click:
-    """What a person answered in the form, for the request of that id."""
+    """A person's answer in the form to the request with this id."""
 
     id: str
     reply: Literal["once", "always", "reject", "answer", "dismiss", "next", "rest"]
@@ -80,7 +80,7 @@ class Click:
 
 
 class AskWidget(anywidget.AnyWidget):
-    """The widget itself; `spec` is all it knows."""
+    """The widget; `spec` is its whole state."""
 
     _esm = Path(__file__).with_name("ask.js")
     _css = CSS
@@ -90,8 +90,8 @@ class AskWidget(anywidget.AnyWidget):
 class Form:
     """A form in the running cell.
 
-    `ready` turns true when the front-end has drawn it and its messages arrive: the proof that
-    buttons work here. One click per request is kept, the first.
+    `ready` becomes true when the front-end has drawn the form and its messages arrive: the proof
+    that buttons work here. Only the first click on a request counts.
     """
 
     def __init__(self) -> None:
@@ -101,54 +101,54 @@ class Form:
         self._clicks: deque[Click] = deque()
         self._answered: set[str] = set()
         self._widget = AskWidget(spec={})
-        self._widget.on_msg(self._hear)
+        self._widget.on_msg(self._receive)
 
     def show(self, spec: Spec) -> None:
-        """Ask something; once more, if its answer did not arrive."""
+        """Show a request, or show it again if its answer did not reach the server."""
         self._answered.discard(spec["id"])
-        # Also the same spec once more is news to the front-end.
+        # The counter makes an equal spec a change, which the front-end gets.
         self._shown += 1
         self._widget.spec = {**spec, "shown": self._shown}
 
     def hide(self) -> None:
-        """Ask nothing for now."""
+        """Hide the form until the next request."""
         self._widget.spec = {}
 
     def place(self, display_id: str) -> None:
-        """Show the form in an output of the cell, a new one."""
+        """Display the form in a new output of the cell."""
         from IPython.display import display
 
         bundle = self._widget._repr_mimebundle_()
         bundle = bundle[0] if isinstance(bundle, tuple) else bundle
-        # What a notebook shows that is saved right now and opened without a kernel.
-        shown = {**bundle, "text/plain": "(waiting for an answer)"}
-        display(shown, raw=True, display_id=display_id)
+        # The plain text is for a notebook that is saved now and opened without a kernel.
+        bundle = {**bundle, "text/plain": "(waiting for an answer)"}
+        display(bundle, raw=True, display_id=display_id)
 
     def next_click(self) -> Click | None:
-        """The next answer that a person gave, None if there is none."""
+        """Take the next answer from the queue; None if it is empty."""
         return self._clicks.popleft() if self._clicks else None
 
     def close(self, display_id: str = "") -> None:
-        """End the form, and take it out of the output that it is still in."""
+        """Close the form, and clear the output `display_id` if it still holds it."""
         from IPython.display import display
 
         self._widget.close()
         if display_id:
             display(_EMPTY, raw=True, display_id=display_id, update=True)
 
-    def _hear(self, widget: object, content: Any, buffers: object) -> None:
+    def _receive(self, widget: object, content: Any, buffers: object) -> None:
         if content.get("kind") == "ready":
             self.ready = True
             return
-        click = _click(content)
+        click = _parse_click(content)
         with self._lock:
             if click is not None and click.id not in self._answered:
                 self._answered.add(click.id)
                 self._clicks.append(click)
 
 
-def _click(content: Any) -> Click | None:
-    """A click from what the front-end sent; None for anything else."""
+def _parse_click(content: Any) -> Click | None:
+    """Parse a message of the front-end; None if it is not a click."""
     match content:
         case {"kind": "answer", "id": str(key), "reply": "answer", "answers": list(answers)}:
             return Click(key, "answer", answers=tuple(tuple(map(str, a)) for a in answers))
@@ -162,47 +162,48 @@ def _click(content: Any) -> Click | None:
             return None
 
 
-# -- what is asked, as plain dicts -----------------------------------------------------------------
+# -- form specs, plain dicts -----------------------------------------------------------------------
 
 
 def permission_spec(
-    asked: Permission, subagent: str, always_scope: str, also_rejected: int
+    permission: Permission, subagent: str, always_scope: str, also_rejected: int
 ) -> Spec:
-    """What the form says about a permission.
+    """Return the form's content for a permission.
 
     Args:
-        asked: The permission.
+        permission: The permission.
         subagent: The title of the subagent that asks; "" for the agent itself.
-        always_scope: How far "always" reaches on this server.
-        also_rejected: How many other waiting permissions a rejection rejects too.
+        always_scope: Where and how long "always" applies on this server.
+        also_rejected: Number of other waiting permissions that a rejection also rejects.
     """
-    changes = [] if asked.diff is None else list(_lines(asked.diff))
-    silent, told = wording.rejection_effects(subagent, also_rejected)
+    diff = [] if permission.diff is None else list(_diff_lines(permission.diff))
+    subject = without_middle(diff_rows.visible_lines(permission.subject), _MAX_CHARS)
+    without_message, with_message = wording.rejection_effects(subagent, also_rejected)
     return {
-        "id": asked.id,
-        "title": wording.request_title(RequestState(asked, subagent=subagent)),
-        "subject": "" if changes else without_middle(diff_rows.visible_lines(asked.subject), _ROOM),
-        "diff": changes,
+        "id": permission.id,
+        "title": wording.request_title(RequestState(permission, subagent=subagent)),
+        "subject": "" if diff else subject,
+        "diff": diff,
         "note": "",
         "choices": [
             {"value": "once", "label": "Allow once", "effect": "Allow once: only this time."},
             {
                 "value": "always",
                 "label": "Always allow",
-                "effect": f"Always allow: {wording.always_scope(asked, always_scope)}.",
+                "effect": f"Always allow: {wording.always_scope(permission, always_scope)}.",
             },
             {
                 "value": "reject",
                 "label": "Reject",
-                "effect": f"Reject without a message: {silent}.",
-                "with_message": f"Reject with this message: {told}.",
+                "effect": f"Reject without a message: {without_message}.",
+                "with_message": f"Reject with this message: {with_message}.",
             },
         ],
     }
 
 
 def pause_spec(key: str, title: str) -> Spec:
-    """What the form says between two steps of a replay."""
+    """Return the form's content between two steps of a replay."""
     return {
         "id": key,
         "title": wording.clean(title),
@@ -211,57 +212,56 @@ def pause_spec(key: str, title: str) -> Spec:
         "note": "",
         "decides": False,
         "choices": [
-            {"value": "next", "label": "Next", "effect": "Next: the next thing that happened."},
-            {"value": "rest", "label": "Play on", "effect": "Play on: the rest without a stop."},
+            {"value": "next", "label": "Next", "effect": "Next: the next event."},
+            {"value": "rest", "label": "Play on", "effect": "Play on: the rest without pauses."},
         ],
     }
 
 
-def _lines(edit: FileDiff) -> Iterator[tuple[str, str]]:
-    """All of an edit as pairs of kind and text: nobody should have to allow what can't be seen."""
-    changes, left = patches.changes_in(edit), _ROOM
-    if not any(change.hunks for change in changes):  # nothing that a reader finds: raw, then
-        raw = without_middle(edit.patch.strip(), _ROOM)
+def _diff_lines(edit: FileDiff) -> Iterator[tuple[str, str]]:
+    """Yield a whole edit as (kind, text): a person must see all that they allow."""
+    changes, left = patches.changes_in(edit), _MAX_CHARS
+    if not any(change.hunks for change in changes):  # the patch doesn't parse: show it raw
+        raw = without_middle(edit.patch.strip(), _MAX_CHARS)
         yield from ((" ", diff_rows.visible_line(line)) for line in raw.split("\n") if raw)
         return
     for change in changes:
-        told = diff_rows.notes(change)
-        if told or len(changes) > 1:
-            yield "@", " · ".join((diff_rows.visible_line(change.name), *told))
+        notes = diff_rows.notes(change)
+        if notes or len(changes) > 1:
+            yield "@", " · ".join((diff_rows.visible_line(change.name), *notes))
         crlf = all(line.endswith("\r") for h in change.hunks for line in h.lines if line[0] != "\\")
         for hunk in patches.trim_context(change.hunks):
             for kind, line in (("@", hunk.header), *((line[0], line) for line in hunk.lines)):
                 left -= len(line)
                 if left < 0:
-                    yield "@", "… and more, which is too long to be shown here"
+                    yield "@", "… the rest is too long to show here"
                     return
                 yield kind, diff_rows.visible_line(line.removesuffix("\r") if crlf else line)
 
 
-def question_spec(asked: Question, subagent: str) -> Spec:
-    """What the form says about a question."""
-    nothing = RequestState(
-        replace(asked, items=()), subagent=subagent
-    )  # the items say it themselves
+def question_spec(question: Question, subagent: str) -> Spec:
+    """Return the form's content for a question."""
+    # The title leaves out the items, which are shown below it.
+    state = RequestState(replace(question, items=()), subagent=subagent)
     return {
-        "id": asked.id,
-        "title": wording.request_title(nothing).removesuffix(": "),
+        "id": question.id,
+        "title": wording.request_title(state).removesuffix(": "),
         "note": "",
         "dismissal": f"Dismiss: no answer, and {wording.stop_effect(subagent)}.",
-        "items": [_item(item) for item in asked.items],
+        "items": [_item(item) for item in question.items],
     }
 
 
-# Fields that a browser has an input of its own for, and how far their numbers are apart.
+# Kinds and formats with an HTML input type of their own, and the `step` of the numeric ones.
 _INPUTS = {"number": "number", "integer": "number", "email": "email", "uri": "url", "date": "date"}
 _STEPS = {"number": "any", "integer": "1"}
 
 
 def _item(item: QuestionItem) -> Spec:
-    """One question: the options to choose from, and the box to type into, where it has one."""
+    """Return the content for one item: its options, and its text field if it has one."""
     own = item.custom and item.kind not in ("boolean", "external")
     values = {o.value or o.label for o in item.options}
-    written = [text for text in item.default if text not in values]
+    custom_default = [text for text in item.default if text not in values]
     numeric = item.kind in _STEPS
     return {
         "header": wording.clean(item.header),
@@ -270,7 +270,7 @@ def _item(item: QuestionItem) -> Spec:
         "asks": item.kind != "external",
         "required": item.required and item.kind != "external",
         "key": wording.clean(item.key),
-        "when": [[wording.clean(told) for told in condition] for condition in item.when],
+        "when": [[wording.clean(value) for value in condition] for condition in item.when],
         "default": [wording.clean(questions.normalize_value(item, text)) for text in item.default],
         "multiple": item.multiple,
         "options": [
@@ -283,7 +283,7 @@ def _item(item: QuestionItem) -> Spec:
             for o in item.options
         ],
         "input": (_INPUTS.get(item.kind) or _INPUTS.get(item.format, "text")) if own else "",
-        "own": wording.clean(", ".join(written)) if own else "",
+        "own": wording.clean(", ".join(custom_default)) if own else "",
         "least": item.least if numeric else None,
         "most": item.most if numeric else None,
         "step": _STEPS.get(item.kind, ""),

@@ -1,6 +1,6 @@
-"""Tells IPython how turns, sessions, requests, diffs and results look.
+"""IPython formatters for turns, sessions, requests, diffs and results.
 
-By name, so that nothing is imported until a value of that kind is shown.
+Types are registered by name, so that nothing is imported until such a value is shown.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-# Kind of value -> function of `html` that draws it, function of `text` that writes it.
-_LOOKS = {
+# Type -> its functions in `html` and in `text`.
+_FORMATTERS = {
     "opencode_magics.core.turn.Turn": ("turn", "render"),
-    "opencode_magics.core.turn.SettledRequest": ("settled", "settled"),
-    "opencode_magics.sessions.transcript.Transcript": ("conversation", "conversation"),
+    "opencode_magics.core.turn.SettledRequest": ("settled_request", "settled_request"),
+    "opencode_magics.sessions.transcript.Transcript": ("transcript", "transcript"),
     "opencode_magics.core.model.Session": ("session", "session"),
     "opencode_magics.core.model.Permission": ("request", "request"),
     "opencode_magics.core.model.Question": ("request", "request"),
@@ -26,9 +26,9 @@ _LOOKS = {
 
 
 def register(ip: Any) -> None:
-    """Let IPython show our values."""
+    """Register the formatters with an IPython shell."""
     formatters = ip.display_formatter.formatters
-    for kind, (rich, plain) in _LOOKS.items():
+    for kind, (rich, plain) in _FORMATTERS.items():
         module, _, name = kind.rpartition(".")
         formatters["text/html"].for_type_by_name(module, name, _html(rich))
         formatters["text/plain"].for_type_by_name(module, name, _text(plain))
@@ -37,7 +37,7 @@ def register(ip: Any) -> None:
 def unregister(ip: Any) -> None:
     """Undo `register`."""
     for name in ("text/html", "text/plain"):
-        for kind in _LOOKS:
+        for kind in _FORMATTERS:
             ip.display_formatter.formatters[name].pop(kind, None)
 
 
@@ -45,14 +45,14 @@ def _html(function: str) -> Callable[[Any], str]:
     def show(value: Any) -> str:
         from . import html
 
-        drawn: str = getattr(html, function)(value)
-        return drawn
+        rendered: str = getattr(html, function)(value)
+        return rendered
 
     return show
 
 
 def _text(function: str) -> Callable[[Any, Any, bool], None]:
-    """For IPython's pretty printer: the whole text at the top, the repr inside of something."""
+    """Return a pretty printer: full text for a value at the top level, its repr in a container."""
 
     def show(value: Any, printer: Any, cycle: bool) -> None:
         from . import text

@@ -1,4 +1,4 @@
-"""A table that is updated in place while a cell waits; where nothing can be, a line per change."""
+"""A table that is updated in place while a cell waits; without a kernel, a line per change."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ TableRow = tuple[str, ...]
 
 
 class LiveTable:
-    """Shows rows under fixed headings, and a last line in their place when it is closed.
+    """Shows rows under fixed headings; a last line replaces them when the table is closed.
 
     Args:
-        shell: The shell whose cell this is; with a kernel, one output is drawn again and again.
-        headings: Names of the columns; the first is the row's own name.
+        shell: The shell that runs the cell; with a kernel, the table updates one output.
+        headings: Names of the columns; the first column identifies the row.
     """
 
     def __init__(self, shell: Any, headings: TableRow) -> None:
@@ -26,21 +26,21 @@ class LiveTable:
         self._shown: tuple[TableRow, ...] | None = None
 
     def show(self, rows: Sequence[TableRow]) -> None:
-        """Show these rows, unless they are those that are shown."""
+        """Show these rows, unless they are unchanged."""
         rows = tuple(tuple(first_line(cell, 100) for cell in row) for row in rows)
         if rows == self._shown:
             return
-        known = self._shown or ()
+        previous = self._shown or ()
         update, self._shown = self._shown is not None, rows
         if self._id:
             self._draw(table(self._headings, rows), "\n".join(map(" · ".join, rows)), update)
             return
         for row in rows:
-            if row not in known:
+            if row not in previous:
                 print(" · ".join(cell for cell in row if cell))
 
     def close(self, line: str) -> None:
-        """Put one line in the place of the rows."""
+        """Replace the rows with one line."""
         if self._id:
             self._draw(page([f"<div>{escape_html(line)}</div>"]), line, self._shown is not None)
         else:
@@ -54,7 +54,7 @@ class LiveTable:
 
 
 def table(headings: TableRow, rows: Sequence[TableRow]) -> str:
-    """Rows as an HTML table that is safe whatever is in them."""
+    """Return the rows as an HTML table, with all text escaped."""
     head = "".join(f'<th style="{_CELL}">{escape_html(name)}</th>' for name in headings)
     body = "".join(
         "<tr>" + "".join(f'<td style="{_CELL}">{escape_html(c)}</td>' for c in row) + "</tr>"

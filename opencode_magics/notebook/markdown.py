@@ -1,8 +1,8 @@
-"""The one way from markdown to HTML, whole or while it grows.
+"""Markdown as safe HTML, for complete and for growing texts.
 
-Raw HTML in the text stays text, and what the parser made goes through nh3 with the few tags and
-attributes that markdown needs: no images, no styles, links to http, https and mailto only. Our own
-fixed styles come in after that.
+Raw HTML in the text stays text. nh3 sanitizes the rendered HTML down to the tags and attributes
+that markdown needs: no images, no styles, links to http, https and mailto only. Then fixed styles
+of our own are added.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def render(text: str) -> str:
-    """Safe HTML for a whole markdown text."""
+    """Return safe HTML for a complete markdown text."""
     return _html(_parser().parse(clean(text)))
 
 
@@ -29,10 +29,10 @@ _DEFINITION = re.compile(r"^ {0,3}\[[^\]\n]+\]:", re.MULTILINE)
 
 
 class IncrementalMarkdown:
-    """Markdown that grows at its end: what can't change any more is rendered only once.
+    """Renders a growing markdown text; its final blocks are rendered only once.
 
-    In CommonMark a block at the top level is final when the next one begins, so all but the last
-    are kept as HTML. Link definitions work backwards: they wait until the text is closed.
+    In CommonMark a top-level block is final when the next one begins, so the HTML of all but the
+    last is cached. Link definitions affect earlier blocks, so they apply when the text is closed.
     """
 
     def __init__(self) -> None:
@@ -40,26 +40,34 @@ class IncrementalMarkdown:
         self._html = ""
 
     def render(self, text: str, closed: bool = False) -> str:
-        """Safe HTML for the text so far, which must be clean."""
+        """Return safe HTML for the text so far, which `wording.clean` must have cleaned."""
         if closed and _DEFINITION.search(text):
             return render(text)
         if not text.startswith(self._source):
             self._source = self._html = ""
         rest = text[len(self._source) :]
         tokens = _parser().parse(rest)
-        last = _tops(tokens)[-1:]
-        if last and last[0] > 0:
-            self._html += _html(tokens[: last[0]])
-            self._source += rest[: _offset(rest, tokens[last[0]])]
-            tokens = tokens[last[0] :]
+        # A line that isn't complete may still join the block above: "1" can become "1. one".
+        whole_lines = rest.count("\n")
+        last = next((n for n in reversed(_tops(tokens)) if _line(tokens[n]) < whole_lines), 0)
+        if last > 0:
+            self._html += _html(tokens[:last])
+            self._source += rest[: _offset(rest, tokens[last])]
+            tokens = tokens[last:]
         return self._html + _html(tokens)
 
 
-# -- cutting a long text ---------------------------------------------------------------------------
+# -- splitting a long text -------------------------------------------------------------------------
 
 
 class SplitPoint(NamedTuple):
-    """Where to cut a text in two: the first ends with `close`, the second begins with `carry`."""
+    """A point that splits a text in two parts.
+
+    Attributes:
+        at: Offset of the split.
+        close: Text to append to the first part.
+        carry: Text to insert before the second part.
+    """
 
     at: int
     close: str = ""
@@ -67,9 +75,9 @@ class SplitPoint(NamedTuple):
 
 
 def cut(text: str, room: int) -> SplitPoint:
-    """The best place to cut within `room` characters: between blocks, else inside a long one.
+    """Return the best split point within `room` characters: between blocks, else in a long one.
 
-    A fence is closed before the cut and opened again after it, and a table's head is repeated.
+    A code fence is closed before the split and reopened after it; a table's head is repeated.
     """
     head, least = text[:room], room // 3
     line = head.rfind("\n") + 1
@@ -85,7 +93,7 @@ def cut(text: str, room: int) -> SplitPoint:
 
 
 def _cut_block(head: str, block: Sequence[Token], least: int) -> SplitPoint:
-    """Inside a block that is too long: before an item, or after a line of a fence or a table."""
+    """Split a block that is too long: before a list item, or after a line of a fence or table."""
     items = [t for t in block if t.type == "list_item_open" and t.level == 1]
     if items and (item := _offset(head, items[-1])) > least:
         return SplitPoint(item)
@@ -93,21 +101,21 @@ def _cut_block(head: str, block: Sequence[Token], least: int) -> SplitPoint:
     if block[0].type == "table_open":
         first = _line(block[0])
         return SplitPoint(
-            len(head), "", _short("\n".join(lines[first : first + 2]) + "\n", "", least)
+            len(head), "", _if_short("\n".join(lines[first : first + 2]) + "\n", "", least)
         )
     fence = next((t for t in reversed(block) if t.type == "fence"), None)
     if fence is not None and _is_open(fence, lines):
         end = f"{fence.markup}\n"
-        return SplitPoint(len(head), end, _short(f"{lines[_line(fence)]}\n", end, least))
+        return SplitPoint(len(head), end, _if_short(f"{lines[_line(fence)]}\n", end, least))
     return SplitPoint(len(head))
 
 
-def _short(carry: str, instead: str, most: int) -> str:
-    return carry if len(carry) <= min(most, 300) else instead
+def _if_short(carry: str, default: str, most: int) -> str:
+    return carry if len(carry) <= min(most, 300) else default
 
 
 def _is_open(fence: Token, lines: Sequence[str]) -> bool:
-    """Whether a fence still lacks its closing line, and a line of that indent could close it."""
+    """Return whether a fence has no closing line, and is not indented too far to be closed."""
     begin, end = fence.map or [0, 0]
     last = lines[end - 1].strip()
     closed = end - begin > 1 and last.startswith(fence.markup) and not last.strip(fence.markup[0])
@@ -115,7 +123,7 @@ def _is_open(fence: Token, lines: Sequence[str]) -> bool:
     return not closed and end >= len(lines) - 1 and indent <= 3
 
 
-# -- the parser and what it made -------------------------------------------------------------------
+# -- parsing and rendering -------------------------------------------------------------------------
 
 
 @cache
@@ -131,7 +139,7 @@ def _parser() -> MarkdownIt:
 
 @cache
 def _blocks_only() -> MarkdownIt:
-    """Finds where blocks begin, and leaves alone what is in them."""
+    """Return a parser that finds blocks without parsing their inline content."""
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
@@ -145,7 +153,7 @@ def _cell(_self: Any, tokens: Sequence[Token], at: int, _options: Any, _env: Any
 
 
 def _tops(tokens: Sequence[Token]) -> list[int]:
-    """Indices of the tokens that begin a block at the top level."""
+    """Return the indices of the tokens that begin a top-level block."""
     return [n for n, t in enumerate(tokens) if t.level == 0 and t.nesting >= 0 and t.map]
 
 
@@ -154,7 +162,7 @@ def _line(token: Token) -> int:
 
 
 def _offset(text: str, token: Token) -> int:
-    """Where in the text a block begins."""
+    """Return the offset in the text at which a block begins."""
     at = 0
     for _ in range(_line(token)):
         at = text.index("\n", at) + 1
@@ -175,9 +183,9 @@ def _html(tokens: Sequence[Token]) -> str:
         url_relative="deny",
         link_rel="noopener noreferrer",
     )
-    # Safe on clean HTML: in its text "<" is escaped, and no attribute that is left can hold one.
-    for plain, dressed in _DRESS.items():
-        html = html.replace(plain, dressed)
+    # Safe on sanitized HTML: "<" is escaped in its text, and no remaining attribute can contain it.
+    for plain, styled in _STYLED_TAGS.items():
+        html = html.replace(plain, styled)
     return html
 
 
@@ -190,7 +198,7 @@ _ATTRIBUTES: dict[str, set[str]] = {"*": set(), "a": {"href"}, "ol": {"start"}}
 _ALIGN = {"left", "center", "right"}
 _VALUES = {"td": {"align": _ALIGN}, "th": {"align": _ALIGN}}
 
-# Short, since they are sent again and again; what a front-end does well itself is left to it.
+# Short, since they are sent repeatedly; the rest is left to the front-end's own styles.
 _HEADING = "margin:1em 0 .4em;font-weight:600;font-size:"
 _STYLES = {
     "h1": f"{_HEADING}1.3em",
@@ -206,8 +214,8 @@ _PRE = (
     "margin:.6em 0;padding:.6em .8em;overflow-x:auto;line-height:1.45;font-size:.9em;"
     "border-radius:4px;background:rgba(128,128,128,.09)"
 )
-_DRESS = {
-    # The block has the background; the <code> in it must not bring its own.
+_STYLED_TAGS = {
+    # The <pre> has the background; its <code> must not have another.
     "<pre><code>": f'<pre style="{_PRE}"><code style="padding:0;background:none">',
     **{f"<{tag}>": f'<{tag} style="{style}">' for tag, style in _STYLES.items()},
     **{

@@ -1,19 +1,20 @@
-"""Where the requests of a running turn are answered: with buttons, by typing, or by the policy.
+"""Prompts for a running turn's requests: buttons, typed answers, or the policy.
 
-Buttons are tried first where a person is: the form's own "ready" within five seconds proves that
-this front-end draws it and that its clicks arrive. Where they don't, the same is asked with
-`input()`. Where nobody is, the policy decides at once.
+If a person can answer, buttons are tried first: the form's "ready" message within five seconds
+proves that the front-end draws it and that clicks arrive. Otherwise `input()` asks the same. If
+nobody can answer, the policy decides at once.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from ..core.model import Permission, Question
-from ..errors import InvalidAnswer, OpenCodeError, ServerConnectionError, StatusError
+from ..errors import InvalidAnswer, OpenCodeError
+from ..prompts import answering
+from ..prompts.answering import PermissionAnswer, QuestionAnswer
 from ..sessions.answer import Answerable
 from . import wording
 from .answerer import Answerer
@@ -28,14 +29,14 @@ READY_TIMEOUT = 5.0
 
 
 class Prompter:
-    """Answers what a run's turn asks, a step at a time: `handle_requests` never waits for a click.
+    """Answers the requests of a run's turn. `handle_requests` never waits for a click.
 
     Args:
-        run: Whose requests.
-        view: What shows the turn; the form stands below it.
-        answerer: Who answers by typing or by policy.
+        run: The run that has the requests.
+        view: The view that shows the turn; the form comes below it.
+        answerer: Answers by typing or by policy.
         ui: "auto", "widgets" (no typing), or "text" (no buttons).
-        why_not: Why clicks can't reach this kernel, as far as is known before trying.
+        why_not: The reason why clicks can't reach this kernel, if it is known in advance.
     """
 
     def __init__(
@@ -48,15 +49,15 @@ class Prompter:
         self._why_not = why_not
         self._buttons = ui != "text" and answerer.can_ask and view.outputs is not None
         self._form: Form | None = None
-        self._below: int | None = None  # outputs of the view when the form was placed
-        self._place = ""  # the output that it was put into
+        self._below: int | None = None  # number of the view's outputs when the form was placed
+        self._place = ""  # display id of the form's output
         self._open: Permission | Question | None = None
-        self._others = 0  # that would be rejected too, as the form says
+        self._others = 0  # other permissions that a rejection also rejects, as shown in the form
         self._since = 0.0
-        self._paused = ""  # the pause that is shown
+        self._paused = ""  # key of the pause that the form shows
 
     def handle_requests(self) -> None:
-        """Ask what is new, and pass on what was answered.
+        """Show a waiting request, and send its answer once there is one.
 
         Raises:
             AnswerNeeded: Nobody can answer and the policy is "error".
@@ -73,14 +74,15 @@ class Prompter:
             self._without(request)
 
     def pause(self, key: str, title: str) -> Literal["next", "rest"] | None:
-        """Wait for a person to go on, a look at a time; where nobody can, the rest comes at once.
+        """Show a pause and return the answer, if there is one; call it again until there is.
 
         Args:
-            key: Which pause it is.
-            title: What is said of it.
+            key: Identifies the pause.
+            title: The title to show.
 
         Returns:
-            Whether to go on to the next one, or with all the rest; None while nobody said so.
+            "next" for one more step, "rest" for all others, also if nobody can answer; None while
+            there is no answer.
         """
         from .form import pause_spec
 
@@ -109,9 +111,9 @@ class Prompter:
         return "rest" if typed.strip().lower().startswith("r") else "next"
 
     def close(self) -> None:
-        """Leave nothing of the form in the cell."""
+        """Remove the form from the cell."""
         if self._form is not None:
-            left = self._below == self._view.outputs  # else the view has taken its place
+            left = self._below == self._view.outputs  # otherwise the view has replaced it
             self._form.close(self._place if left else "")
             self._form = None
 
@@ -132,12 +134,12 @@ class Prompter:
             self._give_up_buttons()
 
     def _form_below(self) -> Form:
-        """The form, below the last output of the view: one is used again until there is more."""
+        """Return the form below the view's last output, placed anew if the view has grown."""
         from .form import Form
 
         if self._form is not None and self._below == self._view.outputs:
             return self._form
-        with DeferredInterrupt():  # what is lent and stays empty is lost to the view
+        with DeferredInterrupt():  # an interrupt would leave the lent output empty
             self._form = self._form or Form()
             self._below, self._place = self._view.outputs, self._view.lend_output()
             self._form.place(self._place)
@@ -154,7 +156,7 @@ class Prompter:
         form.show(spec | {"note": wording.clean(note)})
 
     def _also_rejected(self, request: Permission | Question) -> int:
-        """How many other permissions a rejection of this request rejects: those of its session."""
+        """Return how many other permissions of its session a rejection also rejects."""
         if isinstance(request, Question):
             return 0
         return sum(p.session == request.session for p in self._run.turn.permissions) - 1
@@ -194,7 +196,7 @@ class Prompter:
         why = self._why_not or f"The front-end did not draw the form within {READY_TIMEOUT:.0f} s."
         self._view.step_aside()
         self._asker.write(
-            f'{why} Please type the answer; %config OpenCodeMagics.ui = "text" asks so at once.'
+            f'{why} Please type the answer. %config OpenCodeMagics.ui = "text" skips the buttons.'
         )
 
     # -- typing, or the policy ---------------------------------------------------------------------
@@ -203,34 +205,18 @@ class Prompter:
         subagent = self._owner(request)
         if self._asker.asks(request):
             self._view.step_aside()
+        answer: PermissionAnswer | QuestionAnswer
         if isinstance(request, Permission):
             also = self._also_rejected(request)
-            decided = self._asker.permission(request, subagent, self._run.always_scope, also)
-            decision, message = decided.decision, decided.message
-            _insist(lambda: self._run.decide(request, decision, message, by=decided.by))
-            return
-        answered = self._asker.question(request, subagent)
-        answers = answered.answers
-        if answers is None:
-            _insist(lambda: self._run.dismiss(request, by=answered.by))
+            answer = self._asker.permission(request, subagent, self._run.always_scope, also)
         else:
-            _insist(lambda: self._run.answer(request, answers))
+            answer = self._asker.question(request, subagent)
+        answering.send(self._run, request, answer)
 
     def _owner(self, request: Permission | Question) -> str:
-        """The title of the subagent that asks; "" if it is the agent itself."""
+        """Return the title of the subagent that asks; "" if it is the agent itself."""
         turn = self._run.turn
         if request.session == turn.session:
             return ""
         titles = {s.id: s.title for s in turn.sessions}
         return titles.get(request.session) or request.session
-
-
-def _insist(send: Callable[[], object]) -> None:
-    """Send an answer until the server takes it: an error says that the request still waits."""
-    for wait in (0.5, 1.0, 2.0):
-        try:
-            send()
-            return
-        except (ServerConnectionError, StatusError):
-            time.sleep(wait)
-    send()

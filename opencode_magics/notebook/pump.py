@@ -1,13 +1,13 @@
-"""Lets clicks through to the kernel while a cell blocks it.
+"""Handles widget clicks while a cell blocks the kernel.
 
-A kernel reads its shell channel only between cells, so a button in a running cell is dead. A
+A kernel reads its shell channel only between cells, so a button in a running cell does nothing. A
 `Pump` reads the channel from inside the cell. The rule: comm messages, and the two info requests
 that a reloaded page needs, are served at once, in the main thread and as part of the running cell;
-every other request waits, in order, and is handed back to the kernel at the end of the `with`.
+every other request waits, in order, and is returned to the kernel at the end of the `with`.
 
-Nothing is patched. What is taken of the kernel's insides is taken in `_hooks`, and where that
-fails `pump_for` gives a `NoPump` that says why. Measured on ipykernel 6.17.1, 6.31.0, 7.0.1, 7.3.0
-and 7.4.0, with and without subshells.
+Nothing is patched. Only `_hooks` uses the kernel's internals; if they differ, `pump_for` returns a
+`NoPump` with the reason. Tested with ipykernel 6.17.1, 6.31.0, 7.0.1, 7.3.0 and 7.4.0, with and
+without subshells.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from .interrupts import DeferredInterrupt
 if TYPE_CHECKING:
     from zmq.eventloop.zmqstream import ZMQStream
 
-_THROUGH = frozenset(
+_SERVED_TYPES = frozenset(
     {"comm_open", "comm_msg", "comm_close", "kernel_info_request", "comm_info_request"}
 )
 
-_Frames = list[Any]  # a message as it comes from the socket
+_Frames = list[Any]  # a message as received from the socket
 
 
 class PumpUnavailable(Exception):  # noqa: N818 - a state, not a fault
-    """Clicks can't be let through here; the message is a sentence that says why."""
+    """Clicks can't be handled here; the message is a sentence with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoPump:
-    """Stands in for a `Pump` where there can be none: lets nothing through.
+    """Replaces a `Pump` where none is possible; handles no messages.
 
-    `reason` is a sentence for a person.
+    `reason` is a sentence for the user.
     """
 
     reason: str
@@ -55,16 +55,16 @@ class NoPump:
         pass
 
     def poll(self, timeout: float = 0.0) -> bool:
-        """Wait for nothing."""
+        """Sleep for `timeout` seconds."""
         time.sleep(timeout)
         return False
 
 
 def pump_for(shell: Any) -> Pump | NoPump:
-    """The pump for cells of this shell, or why there is none."""
+    """Return the pump for cells of this shell, or a `NoPump` with the reason."""
     kernel = getattr(shell, "kernel", None)
     if kernel is None:
-        return NoPump("There is no kernel here that buttons could talk to.")
+        return NoPump("Buttons can't work here: there is no kernel.")
     try:
         return Pump(kernel)
     except PumpUnavailable as unavailable:
@@ -72,12 +72,12 @@ def pump_for(shell: Any) -> Pump | NoPump:
 
 
 class Pump:
-    """Lets comm messages through while the cell that made it blocks its kernel.
+    """Serves comm messages while the cell that created it blocks the kernel.
 
-    Use it as a context manager, and `poll` often. The callbacks of widgets run inside `poll`, and
-    what they print or show belongs to the running cell. Where the front-end sends a click to a
-    subshell (JupyterLab to ipykernel 7.0 to 7.3), the kernel serves it in a thread of its own, and
-    the pump never sees it.
+    Use it as a context manager, and call `poll` often. Widget callbacks run inside `poll`, and
+    their output belongs to the running cell. If the front-end sends a click to a subshell
+    (JupyterLab to ipykernel 7.0 to 7.3), the kernel serves it in a thread of its own, and the pump
+    never sees it.
 
     Example::
 
@@ -86,26 +86,26 @@ class Pump:
                 pump.poll(0.05)
 
     Raises:
-        PumpUnavailable: This kernel is built in another way, the cell doesn't run in the main
-            thread, or another pump is at work.
+        PumpUnavailable: The kernel's internals are unknown, the cell doesn't run in the main
+            thread, or another pump is active.
     """
 
     reason = ""
-    _at_work: ClassVar[Pump | None] = None
+    _active: ClassVar[Pump | None] = None
 
     def __init__(self, kernel: Any) -> None:
         self._hooks = _hooks(kernel)
         self._refuse_nesting()
-        self._through: deque[_Frames] = deque()
+        self._to_serve: deque[_Frames] = deque()
         self._waiting: list[_Frames] = []
 
     def __enter__(self) -> Pump:
         self._refuse_nesting()
-        # An interrupt can hit anywhere, the first line of __exit__ included. What the loop does
-        # first, when the cell lets it go on, is to close a pump that stayed open.
+        # An interrupt can occur anywhere, even in the first line of __exit__. This callback closes
+        # a pump that was left open, before the loop does anything else after the cell.
         self._hooks.inbox.io_loop.add_callback(self._close)
-        Pump._at_work = self
-        self._hooks.keep_awake(lambda: Pump._at_work is self)
+        Pump._active = self
+        self._hooks.keep_awake(lambda: Pump._active is self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -113,26 +113,26 @@ class Pump:
             self._close()
 
     def poll(self, timeout: float = 0.0) -> bool:
-        """Serve what has arrived.
+        """Serve the messages that have arrived.
 
         Args:
-            timeout: Seconds to wait for something to serve.
+            timeout: Seconds to wait for a message to serve.
 
         Returns:
-            Whether something was served.
+            Whether a message was served.
 
         Raises:
-            KeyboardInterrupt: The cell was interrupted meanwhile; no message is lost by that.
+            KeyboardInterrupt: The cell was interrupted meanwhile; no message is lost.
         """
-        if Pump._at_work is not self:
-            raise RuntimeError("A pump works inside its `with` only.")
+        if Pump._active is not self:
+            raise RuntimeError("Can't poll a pump outside of its `with` block.")
         deadline = time.monotonic() + timeout
         while True:
             left = max(0.0, deadline - time.monotonic())
             if self._arrives_within(left):
                 with DeferredInterrupt():
                     self._receive()
-            if self._through:
+            if self._to_serve:
                 self._serve_all()
                 return True
             if left == 0:
@@ -141,14 +141,14 @@ class Pump:
     # -- reading ----------------------------------------------------------------------------------
 
     def _arrives_within(self, seconds: float) -> bool:
-        """An interrupt is welcome in here, since no message is in our hands."""
-        if self._hooks.inbox.closed():  # the kernel is being shut down
+        """Wait for a message. An interrupt is safe here, since no message has been taken."""
+        if self._hooks.inbox.closed():  # the kernel is shutting down
             time.sleep(seconds)
             return False
         return bool(self._hooks.inbox.socket.poll(math.ceil(seconds * 1000)))
 
     def _receive(self) -> None:
-        """Take everything off the socket. Until the cell ends, the loop can't do it."""
+        """Read all messages from the socket; the event loop can't until the cell ends."""
         import zmq
 
         while True:
@@ -156,39 +156,38 @@ class Pump:
                 frames: _Frames = self._hooks.inbox.socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 return
-            passes = self._kind(frames) in _THROUGH
-            (self._through if passes else self._waiting).append(frames)
+            queue = self._to_serve if self._kind(frames) in _SERVED_TYPES else self._waiting
+            queue.append(frames)
 
     def _kind(self, frames: _Frames) -> str:
-        """The type of a message; "" if it is none, like the "stop aborting" of ipykernel 7.
+        """Return the type of a message; "" for other data, like ipykernel 7's "stop aborting".
 
-        A look with `content=False` doesn't count as receiving: the session refuses to unpack a
-        message twice.
+        The session refuses to unpack a message twice, except with `content=False`.
         """
         try:
             _, parts = self._hooks.split(frames, copy=False)
             return str(self._hooks.unpack(parts, content=False, copy=False)["msg_type"])
         except Exception:
-            return ""  # the kernel will say what it thinks of it
+            return ""  # the kernel reports the error when the message is returned to it
 
     # -- serving ----------------------------------------------------------------------------------
 
     def _serve_all(self) -> None:
         try:
-            while self._through:
-                # The callback is somebody's: it may take so long that one wants to be out of it.
+            while self._to_serve:
+                # A user's callback may take long, so an interrupt is deferred for 1 s only.
                 with DeferredInterrupt(patience=1.0):
-                    self._serve(self._through.popleft())
+                    self._serve(self._to_serve.popleft())
         finally:
-            # The last word was "idle", which front-ends and servers take for the kernel's state
-            # whatever its parent is: say that the cell is still at work.
+            # Front-ends and servers take the "idle" of the served message for the kernel's state,
+            # whatever its parent is: publish that the cell is still running.
             self._hooks.publish_status("busy", "shell")
 
     def _serve(self, frames: _Frames) -> None:
-        """What the kernel does with a message, except that the parent stays the running cell.
+        """Serve a message as the kernel does, except that the parent stays the running cell.
 
-        Its "idle" has to be published: until then ipywidgets holds back further changes of the
-        same widget.
+        Its "idle" must be published: until then ipywidgets holds back further changes of the same
+        widget.
         """
         hooks = self._hooks
         try:
@@ -201,43 +200,44 @@ class Pump:
         try:
             result = hooks.serve[message["msg_type"]](hooks.outbox, idents, message)
             if inspect.iscoroutine(result):
-                _run_through(result)
+                _run_without_waiting(result)
             hooks.send_off()
         except Exception:
             hooks.log.error("Exception while a running cell served a message", exc_info=True)
         finally:
             hooks.publish_status("idle", "shell", message)
 
-    # -- handing back -----------------------------------------------------------------------------
+    # -- returning messages to the kernel ---------------------------------------------------------
 
     def _close(self) -> None:
-        """Give what waits to the kernel, in order, and have the loop read on. Works once.
+        """Return the waiting messages to the kernel, in order, and resume the loop. Idempotent.
 
-        It is given here and not by `add_callback`: the loop may have a read of the inbox in its
-        queue from before the cell, and what that finds would overtake.
+        They are delivered here and not by `add_callback`: the loop may have queued a read of the
+        inbox before the cell ran, whose messages would overtake them.
         """
-        if Pump._at_work is not self:
+        if Pump._active is not self:
             return
-        for frames in (*self._through, *self._waiting):
+        for frames in (*self._to_serve, *self._waiting):
             self._hooks.deliver(frames)
-        self._through.clear()
+        self._to_serve.clear()
         self._waiting.clear()
-        Pump._at_work = None
-        self._hooks.inbox.io_loop.add_callback(_read_on, self._hooks.inbox)
+        Pump._active = None
+        self._hooks.inbox.io_loop.add_callback(_check_inbox, self._hooks.inbox)
 
     @staticmethod
     def _refuse_nesting() -> None:
-        if Pump._at_work is not None:
+        if Pump._active is not None:
             raise PumpUnavailable(
-                "Buttons can't work here: this is a part of what a button of a running cell does."
+                "Buttons can't work here: this code runs in the callback of another button."
             )
 
 
-def _read_on(inbox: ZMQStream) -> None:
-    """Look for messages once more.
+def _check_inbox(inbox: ZMQStream) -> None:
+    """Make the loop check the socket for messages again.
 
-    A zmq socket reports a message once. If we asked and then were interrupted, the loop would
-    never hear of it: 7.3.0 and 7.4.0 hung after 12 of 63 interrupts, and after 0 of 1000 with this.
+    A zmq socket signals a message once. If our poll took the signal and was then interrupted, the
+    loop would never get it: 7.3.0 and 7.4.0 hung after 12 of 63 interrupts, and after 0 of 1000
+    with this check.
     """
     import zmq
 
@@ -245,35 +245,35 @@ def _read_on(inbox: ZMQStream) -> None:
         inbox.flush(zmq.POLLIN)
 
 
-def _run_through(coroutine: Any) -> None:
-    """Run a coroutine that never waits, as those of ipykernel 6.17 to 7.4 for the info requests."""
+def _run_without_waiting(coroutine: Any) -> None:
+    """Run a coroutine that never waits, like ipykernel's info requests (6.17 to 7.4)."""
     try:
         coroutine.send(None)
     except StopIteration:
         return
     coroutine.close()
-    raise RuntimeError("The request was dropped: this kernel has to wait to answer it.")
+    raise RuntimeError("The request was dropped: this kernel can't answer it without waiting.")
 
 
-# -- the kernel's insides --------------------------------------------------------------------------
+# -- kernel internals ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Hooks:
-    """What a pump needs of a kernel.
+    """The kernel internals that a pump uses.
 
     Args:
         inbox: Brings the messages of the shell channel to the main thread.
-        deliver: What the inbox does with a message: puts it at the end of the kernel's queue.
+        deliver: The inbox's callback: puts a message at the end of the kernel's queue.
         outbox: Takes replies.
-        send_off: Sends what is in the outbox, which else would be done by the loop.
-        split: Takes the addresses of the asker off a message.
-        unpack: Makes a dictionary of the rest.
-        serve: The kernel's own table, from message types to what serves them.
-        keep_awake: Keeps the thread that reads the shell channel from missing messages, as long as
-            a function says so.
-        publish_status: Says "busy" or "idle"; about the running cell if no message is given.
-        log: Where the kernel writes its errors.
+        send_off: Flushes the outbox, which the loop would otherwise do.
+        split: Splits the sender's addresses from a message.
+        unpack: Parses the rest into a dictionary.
+        serve: The kernel's own table, from message types to handlers.
+        keep_awake: Keeps the thread that reads the shell channel from missing messages while a
+            function returns true.
+        publish_status: Publishes "busy" or "idle"; without a message, for the running cell.
+        log: The kernel's logger.
     """
 
     inbox: ZMQStream
@@ -289,23 +289,23 @@ class _Hooks:
 
 
 def _hooks(kernel: Any) -> _Hooks:
-    """The only place where a kernel's insides are taken.
+    """Return the internals of a kernel; nothing else in the package uses them.
 
     Raises:
-        PumpUnavailable: They aren't there.
+        PumpUnavailable: The kernel doesn't have them, or this is not its main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         raise PumpUnavailable("Buttons can't work here: the cell doesn't run in the main thread.")
     try:
-        return _take(kernel)
+        return _read_hooks(kernel)
     except Exception as error:
         raise PumpUnavailable(
             f"Buttons can't work while a cell runs in this kernel (ipykernel {_version()}): "
-            f"it is built in another way than those we know ({error})."
+            f"its internals differ from the supported versions ({error})."
         ) from error
 
 
-def _take(kernel: Any) -> _Hooks:
+def _read_hooks(kernel: Any) -> _Hooks:
     import zmq
     from tornado.ioloop import IOLoop
     from zmq.eventloop.zmqstream import ZMQStream
@@ -313,7 +313,7 @@ def _take(kernel: Any) -> _Hooks:
     thread = getattr(kernel, "shell_channel_thread", None)
     if thread is None:  # ipykernel 6, and 7 without subshells
         inbox = outbox = kernel.shell_stream
-    else:  # ipykernel 7: a thread reads the shell channel and passes on what is for the main shell
+    else:  # ipykernel 7: a thread reads the shell channel and forwards the main shell's messages
         inbox = thread.manager.get_shell_channel_to_subshell_pair(None).to_stream
         outbox = thread.manager.get_subshell_to_shell_channel_socket(None)
     if not isinstance(inbox, ZMQStream) or inbox.closed():
@@ -324,40 +324,40 @@ def _take(kernel: Any) -> _Hooks:
         inbox=inbox,
         deliver=partial(inbox._run_callback, inbox._recv_callback),
         outbox=outbox,
-        send_off=partial(outbox.flush, zmq.POLLOUT) if outbox is inbox else _nothing,
+        send_off=partial(outbox.flush, zmq.POLLOUT) if outbox is inbox else _no_op,
         split=kernel.session.feed_identities,
         unpack=kernel.session.deserialize,
-        serve={kind: kernel.shell_handlers[kind] for kind in _THROUGH},
-        keep_awake=partial(_keep_awake, kernel.shell_stream) if _dozes(thread) else _nothing,
+        serve={kind: kernel.shell_handlers[kind] for kind in _SERVED_TYPES},
+        keep_awake=partial(_keep_awake, kernel.shell_stream) if _may_miss(thread) else _no_op,
         publish_status=kernel._publish_status,
         log=kernel.log,
     )
 
 
-def _dozes(thread: Any) -> bool:
-    """Whether it is ipykernel 7.0 to 7.3, which sends replies behind the back of the stream."""
+def _may_miss(thread: Any) -> bool:
+    """Return whether this is ipykernel 7.0 to 7.3, which sends replies bypassing the stream."""
     return thread is not None and hasattr(thread.manager, "_shell_socket")
 
 
-def _keep_awake(stream: ZMQStream, wanted: Callable[[], bool]) -> None:
-    """Have that thread look for messages every quarter second, and for 2 s more.
+def _keep_awake(stream: ZMQStream, active: Callable[[], bool]) -> None:
+    """Make the shell channel's thread check for messages every 0.25 s, until 2 s after the end.
 
-    It misses a message that comes while it sends a reply, and with it all that follow: 7.0.1 and
-    7.3.0 hung after 8 of 238 interrupts of a cell without a pump that had others behind it, after
-    10 of 770 of one with a pump, and after 0 of 1000 with this.
+    It misses a message that arrives while it sends a reply, and all later ones: 7.0.1 and 7.3.0
+    hung after 8 of 238 interrupts of a cell without a pump and with queued cells, after 10 of 770
+    of a cell with a pump, and after 0 of 1000 with these checks.
     """
 
-    def look(more: int) -> None:
-        _read_on(stream)
-        left = 8 if wanted() else more - 1
+    def check(more: int) -> None:
+        _check_inbox(stream)
+        left = 8 if active() else more - 1
         if left:
-            stream.io_loop.call_later(0.25, look, left)
+            stream.io_loop.call_later(0.25, check, left)
 
-    stream.io_loop.add_callback(look, 8)
+    stream.io_loop.add_callback(check, 8)
 
 
-def _nothing(*_: object) -> None:
-    """Where nothing needs to be done."""
+def _no_op(*_: object) -> None:
+    """Do nothing."""
 
 
 def _version() -> str:

@@ -1,4 +1,4 @@
-"""A turn that is one of many: nothing of it is shown but what it asks, and what was answered."""
+"""A view for one of many turns: it shows only requests and their answers."""
 
 from __future__ import annotations
 
@@ -12,44 +12,41 @@ from .blocks import RequestState
 
 
 class QuietView:
-    """Shows requests alone.
+    """Shows only requests.
 
     Args:
-        shell: The shell whose cell this is.
-        write: Where a line goes.
+        shell: The shell that runs the cell.
+        write: Writes a line.
     """
 
     def __init__(self, shell: Any, write: Callable[[str], object]) -> None:
         self._live = getattr(shell, "kernel", None) is not None
         self._write = write
-        self._told: set[str] = set()
+        self._written: set[str] = set()
 
     def show(self, turn: Turn, note: str = "") -> None:
-        """Write down what was answered since."""
+        """Write a line for each request that was answered since the last call."""
         titles = {s.id: s.title for s in turn.sessions}
         for settled in turn.settled_requests:
-            asked = settled.request
-            if asked.id not in self._told:
-                self._told.add(asked.id)
-                subagent = titles.get(asked.session, "")
-                self._write(
-                    wording.request_line(
-                        RequestState(asked, settled.reply, settled.message, subagent)
-                    )
-                )
+            request = settled.request
+            if request.id not in self._written:
+                self._written.add(request.id)
+                subagent = titles.get(request.session, "")
+                state = RequestState(request, settled.reply, settled.message, subagent)
+                self._write(wording.request_line(state))
 
     @property
     def outputs(self) -> int | None:
-        """None of its own; None where there can't be any."""
+        """0, since the view makes no outputs; None without a kernel."""
         return 0 if self._live else None
 
     def lend_output(self) -> str:
-        """A display id to show something with."""
+        """Return a new display id."""
         return f"opencode-{uuid4().hex[:12]}"
 
     def step_aside(self) -> None:
-        """Nothing is in the way."""
+        """Do nothing: the view has no output to move below."""
 
     def close(self, turn: Turn, note: str = "") -> None:
-        """Write down the last of it."""
+        """Write the lines of the last requests."""
         self.show(turn)

@@ -1,4 +1,4 @@
-"""Plays a recorded turn in a cell, through the same view and the same desk as a live one."""
+"""Plays a recorded turn in a cell, with the same view and prompter as a live turn."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def replay(
     """Play a replay to its end.
 
     Args:
-        run: What is played.
-        shell: The shell whose cell this is.
-        answerer: Who answers, where the replay is interactive, and goes on, where it is by steps.
+        run: The replay.
+        shell: The shell that runs the cell.
+        answerer: Answers the requests of an interactive replay, and continues one by steps.
         ui: How to ask: "auto", "widgets" or "text".
-        by_steps: Wait for a person before everything that happens; where nobody is, play on.
+        by_steps: Wait for a person before every event; if nobody can answer, don't wait.
 
     Returns:
-        The turn, which says that it is a replay.
+        The turn, marked as a replay.
 
     Raises:
-        TurnInterrupted: A person stopped it.
+        TurnInterrupted: A person interrupted the cell.
     """
     shown = view(shell)
     with interruptible(), pump_for(shell) as pump:
@@ -47,7 +47,7 @@ def replay(
         except KeyboardInterrupt:
             run.leave("the replay was stopped")
             raise TurnInterrupted(
-                "The replay is stopped; nothing was running.", turn=run.turn
+                "The replay was stopped; no turn was running.", turn=run.turn
             ) from None
         finally:
             with DeferredInterrupt(in_flight=sys.exc_info()[0]):
@@ -64,7 +64,7 @@ def _look(turn: Turn, run: Replay, shown: View, desk: Prompter, pump: Pump | NoP
 
 
 def _step(run: Replay, shown: View, desk: Prompter, pump: Pump | NoPump) -> None:
-    """Play one thing after another, each when a person wants it, until all or the rest is due."""
+    """Play event by event, each on a person's click, until the end or "Play on"."""
     run.start()
     number = 0
     while not run.over:
@@ -82,7 +82,7 @@ def _step(run: Replay, shown: View, desk: Prompter, pump: Pump | NoPump) -> None
 
 
 def _things(turn: Turn) -> object:
-    """What happened in a turn: texts that are whole, tools and requests as they stand."""
+    """The events that a step shows: complete texts, and the states of tools and requests."""
     return [
         (b.key, b.closed, getattr(b.value, "status", ""), getattr(b.value, "reply", ""))
         for b in blocks(turn)

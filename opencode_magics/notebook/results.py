@@ -1,4 +1,4 @@
-"""What came of something that was done to a session, in the same few words whatever it was."""
+"""Results of session operations (end, stop, edit, command) in a common form for display."""
 
 from __future__ import annotations
 
@@ -24,7 +24,15 @@ _STATES: dict[str, ToolOutcome] = {
 
 
 class ResultView(NamedTuple):
-    """How it stands, of what, why that is known, and what can be done next ("" if nothing)."""
+    """A result for display.
+
+    Attributes:
+        state: The state, which selects the icon.
+        head: The status in words.
+        about: The session or command that it is about.
+        why: Details and evidence; "" entries are left out.
+        todo: The next step; "" if there is none.
+    """
 
     state: ToolOutcome
     head: str
@@ -34,7 +42,7 @@ class ResultView(NamedTuple):
 
 
 def view_of(value: Result) -> ResultView:
-    """A result in words."""
+    """Return the display form of a result."""
     why: tuple[str, ...]
     match value:
         case EndResult():
@@ -46,13 +54,13 @@ def view_of(value: Result) -> ResultView:
             why = (value.session.title, value.kept, _rejected(value.rejected), value.evidence)
             return ResultView(_STATES[value.status], value.status, value.session.id, why, "")
         case EditResult():
-            seen = "" if value.confirmed else "not confirmed: read back, it doesn't show"
+            note = "" if value.confirmed else "not confirmed: the session does not show the change"
             state: ToolOutcome = "ok" if value.confirmed else "unfinished"
             undo = f"Undo: {value.undo}" if value.undo else ""
-            return ResultView(state, value.what, value.session.id, (seen,), undo)
+            return ResultView(state, value.what, value.session.id, (note,), undo)
         case CommandReceipt():
-            became = ", ".join((*value.inputs, *value.children))
-            why = (became, *value.evidence)
+            ids = ", ".join((*value.inputs, *value.children))
+            why = (ids, *value.evidence)
             return ResultView(_STATES[value.status], value.status, value.what, why, value.todo)
 
 

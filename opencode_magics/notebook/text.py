@@ -1,8 +1,8 @@
-"""A turn as plain text: for a terminal while it goes on, and as the text/plain twin of its HTML.
+"""Turns as plain text: live in a terminal, and as the text/plain twin of the HTML.
 
 A terminal can't be redrawn, so text is printed as it grows and every other block once, when it is
-closed. What a model or a tool wrote is cleaned before it is printed: no escape sequence gets
-through.
+closed. All text of models and tools is cleaned before it is printed, so no escape sequence reaches
+the terminal.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ _STATES: dict[ToolOutcome, str] = {
 
 
 class TextView:
-    """Prints a turn as it goes on.
+    """Prints a turn while it runs.
 
     Args:
-        write: Where text goes; standard output if None.
-        dim: Whether to dim the reasoning with ANSI codes; None asks whether this is a terminal.
+        write: Writes text; None writes to standard output.
+        dim: Whether to dim the reasoning with ANSI codes; None dims it in a terminal.
     """
 
     def __init__(self, write: Callable[[str], object] | None = None, dim: bool | None = None):
         self._write = write or _stdout
-        self._dim = (write is None and _terminal()) if dim is None else dim
+        self._dim = (write is None and _is_terminal()) if dim is None else dim
         self._printed: dict[str, str] = {}
         self._last: Block | None = None
         self._note = ""
         self._closed = False
 
     def show(self, turn: Turn, note: str = "") -> None:
-        """Print what is new in a later state of the turn."""
+        """Print the new parts of a later state of the turn."""
         if self._closed:
             return
         for block in blocks(turn):
@@ -62,17 +62,17 @@ class TextView:
     outputs: None = None
 
     def lend_output(self) -> str:
-        """Nothing: there are no outputs."""
+        """Return "": plain text has no outputs."""
         return ""
 
     def step_aside(self) -> None:
-        """End the line, so that something else can be printed; what comes next stands below it."""
+        """End the line, so that something else can be printed before the next block."""
         if self._last is not None:
             self._write("\n")
         self._last = None
 
     def close(self, turn: Turn, note: str = "") -> None:
-        """Print the rest and the last line. After that the view shows no more."""
+        """Print the rest and the last line. Later calls do nothing."""
         if self._closed:
             return
         self.show(turn, note)
@@ -81,9 +81,9 @@ class TextView:
 
     def _print(self, block: Block) -> None:
         text, printed = plain(block), self._printed.get(block.key, "")
-        # A failure is heard of twice: of the session, then of the message that it broke.
-        again = isinstance(block.value, Failure) and text in self._printed.values()
-        if printed.startswith(text) or again:
+        # The server reports a failure twice: for the session, then for the failed message.
+        repeated = isinstance(block.value, Failure) and text in self._printed.values()
+        if printed.startswith(text) or repeated:
             return
         grown = bool(printed) and text.startswith(printed) and self._last_key == block.key
         new = text[len(printed) :] if text.startswith(printed) else text
@@ -102,27 +102,26 @@ class TextView:
 
 
 def gap(before: Block | None, after: Block) -> str:
-    """What stands between two blocks: one-liners keep together, the rest has air."""
+    """Return the separator of two blocks: a blank line around prose, else a line break."""
     if before is None:
         return ""
-    airy = ("text", "reasoning", "recap", "changes")
-    return "\n\n" if before.kind in airy or after.kind in airy else "\n"
+    spaced = ("text", "reasoning", "recap", "changes")
+    return "\n\n" if before.kind in spaced or after.kind in spaced else "\n"
 
 
 def render(turn: Turn, note: str = "") -> str:
-    """A whole turn."""
+    """Return a turn as text: all blocks and the last line."""
     parts: list[str] = []
     TextView(parts.append).close(turn, note)
     return "".join(parts).rstrip("\n")
 
 
 def join(shown: Iterable[Block]) -> str:
-    """Some blocks, one after another."""
+    """Return blocks as text, with their separators."""
     text, last = "", None
     for block in shown:
-        words_ = plain(block)
-        if words_:
-            text, last = text + gap(last, block) + words_, block
+        if block_text := plain(block):
+            text, last = text + gap(last, block) + block_text, block
     return text
 
 
@@ -130,7 +129,7 @@ def join(shown: Iterable[Block]) -> str:
 
 
 def plain(block: Block) -> str:
-    """One block; "" while there is nothing to print of it. What is open only grows."""
+    """Return a block as text, "" if it has none yet. The text of an open block only grows."""
     match block.value:
         case Text(text=text):
             return clean(text).strip("\n")
@@ -157,27 +156,26 @@ def _rail(text: str) -> str:
 
 
 def _tool(tool: ToolCall) -> str:
-    aside = ", ".join(wording.tool_notes(tool))
+    notes = ", ".join(wording.tool_notes(tool))
     state = _STATES[of_tool(tool)]
     line = f"{state} {clean(tool.tool)} {wording.tool_subject(tool)}".rstrip()
-    line += f" ({aside})" if aside else ""
+    line += f" ({notes})" if notes else ""
     error = f"\n  {wording.first_line(tool.error, 300)}" if tool.error else ""
     edits = (line for c in diff_rows.rows_by_change(tool.diffs) for line in _change(*c))
     return "\n".join([line + error, *map(_indent, edits)])
 
 
 def _changes(diffs: Iterable[FileDiff]) -> str:
-    files = wording.changed_files(diffs)
-    told = [
-        f"{diff_rows.visible_line(f)} {wording.signed_counts(*n)}".rstrip()
-        for f, n in files.items()
+    files = [
+        f"{diff_rows.visible_line(name)} {wording.signed_counts(*counts)}".rstrip()
+        for name, counts in wording.changed_files(diffs).items()
     ]
-    more = [f"{len(told) - 20} more"] if len(told) > 20 else []
-    return f"Changed {pluralize(len(told), 'file')}: {', '.join([*told[:20], *more])}"
+    more = [f"{len(files) - 20} more"] if len(files) > 20 else []
+    return f"Changed {pluralize(len(files), 'file')}: {', '.join([*files[:20], *more])}"
 
 
 def file_diff(edit: FileDiff) -> str:
-    """A changed file: its name and counts, then its hunks."""
+    """Return a changed file as text: its name and counts, then its hunks."""
     return "\n".join(line for c in diff_rows.rows_by_change([edit]) for line in _change(*c))
 
 
@@ -187,22 +185,22 @@ def _change(change: FileChange, rows: list[diff_rows.DiffRow]) -> Iterator[str]:
 
 
 def _file_line(name: str, counts: tuple[int | None, int | None], notes: Iterable[str]) -> str:
-    counted, told = wording.signed_counts(*counts), ", ".join(notes)
-    head = " ".join(w for w in (diff_rows.visible_line(name), counted) if w)
-    return f"{head}{', ' if counted else ' '}{told}" if told else head
+    count_text, note_text = wording.signed_counts(*counts), ", ".join(notes)
+    head = " ".join(part for part in (diff_rows.visible_line(name), count_text) if part)
+    return f"{head}{', ' if count_text else ' '}{note_text}" if note_text else head
 
 
-def whole_diff(told: Diff) -> str:
-    """A Diff: where it is from, then file by file with line numbers."""
-    shown = list(diff_rows.rows_by_file(told))
-    counts = wording.signed_counts(*told.counts)
+def whole_diff(diff: Diff) -> str:
+    """Return a Diff as text: its source, then each file with line numbers."""
+    files = list(diff_rows.rows_by_file(diff))
+    counts = wording.signed_counts(*diff.counts)
     parts = [
-        f"{diff_rows.title(told)} {counts}".rstrip()
-        + (f" ({diff_rows.source(told)})" if told else "")
+        f"{diff_rows.title(diff)} {counts}".rstrip()
+        + (f" ({diff_rows.source(diff)})" if diff else "")
     ]
-    parts += ["\n".join(_changed_file(*f)) for f in shown]
-    if more := diff_rows.omission_note(told, [row for _, rows in shown for row in rows]):
-        parts.append(f"… {more}")
+    parts += ["\n".join(_changed_file(*f)) for f in files]
+    if note := diff_rows.omission_note(diff, [row for _, rows in files for row in rows]):
+        parts.append(f"… {note}")
     return "\n\n".join(parts)
 
 
@@ -211,68 +209,71 @@ def _changed_file(file: ChangedFile, rows: list[diff_rows.DiffRow]) -> Iterator[
     yield _file_line(name or "(unnamed file)", file.counts, diff_rows.file_notes(file))
     digits = max((len(str(n)) for row in rows for n in (row.old, row.new) if n), default=1)
     for row in rows:
-        places = (f"{'' if n is None else n:>{digits}} " for n in (row.old, row.new))
-        yield row.text if row.kind in "@…" else f"{''.join(places)}{row.text}"
+        numbers = (f"{'' if n is None else n:>{digits}} " for n in (row.old, row.new))
+        yield row.text if row.kind in "@…" else f"{''.join(numbers)}{row.text}"
 
 
 def _indent(text: str) -> str:
     return "  " + text.replace("\n", "\n  ")
 
 
-# -- small cards -----------------------------------------------------------------------------------
+# -- sessions, requests, results -------------------------------------------------------------------
 
 
 def session(session: Session) -> str:
-    """A session in two lines."""
+    """Return a session in two lines."""
     title = wording.first_line(session.title) or "(untitled)"
     return f"{title} [{clean(session.id)}]\n{wording.session_line(session)}"
 
 
-def conversation(told: Transcript) -> str:
-    """An old session: what was asked, and each turn as it looks when it is over."""
-    above = [session(told.session), *([wording.omitted_turns(told)] if told.left_out else [])]
+def transcript(transcript: Transcript) -> str:
+    """Return a transcript as text: the session, then each prompt with its finished turn."""
+    above = [session(transcript.session)]
+    if transcript.left_out:
+        above.append(wording.omitted_turns(transcript))
     turns = (
-        f"> {wording.prompt_text(t)}".replace("\n", "\n> ") + f"\n\n{render(t)}" for t in told.turns
+        f"> {wording.prompt_text(turn)}".replace("\n", "\n> ") + f"\n\n{render(turn)}"
+        for turn in transcript.turns
     )
     return "\n\n".join([*above, *turns])
 
 
-def request(asked: Permission | Question) -> str:
-    """A permission or question that waits, with all that it asks."""
-    line = f"? {wording.request_line(RequestState(asked))}"
-    return "\n".join([line, *map(_indent, _asked(asked))])
+def request(request: Permission | Question) -> str:
+    """Return a waiting permission or question with all its details."""
+    line = f"? {wording.request_line(RequestState(request))}"
+    return "\n".join([line, *map(_indent, _request_details(request))])
 
 
-def settled(answered: SettledRequest) -> str:
-    """A permission or question and how it was answered, in one line."""
-    return wording.request_line(RequestState(answered.request, answered.reply, answered.message))
+def settled_request(settled: SettledRequest) -> str:
+    """Return a permission or question with its answer, in one line."""
+    return wording.request_line(RequestState(settled.request, settled.reply, settled.message))
 
 
 def result(value: Result) -> str:
-    """What came of something that was done to a session: its repr says all."""
+    """Return the result of a session operation as its repr."""
     return clean(repr(value))
 
 
-def _asked(asked: Permission | Question) -> Iterator[str]:
-    """What the line itself can't say: an edit, a command of many lines, the options."""
-    match asked:
+def _request_details(request: Permission | Question) -> Iterator[str]:
+    """The details that the request's line leaves out: an edit, a long command, the options."""
+    match request:
         case Question(items=items):
             options = [o for item in items for o in item.options]
-            yield from (f"- {clean(o.label)}" + _because(o.description) for o in options)
+            yield from (f"- {clean(o.label)}" + _description(o.description) for o in options)
         case Permission(diff=FileDiff() as edit):
             yield file_diff(edit)
-        case _ if len(asked.subject) > wording.LIMIT or "\n" in asked.subject:
-            yield diff_rows.visible_lines(asked.subject)
+        case _ if len(request.subject) > wording.LIMIT or "\n" in request.subject:
+            yield diff_rows.visible_lines(request.subject)
 
 
-def _because(description: str) -> str:
+def _description(description: str) -> str:
     return f": {wording.first_line(description)}" if description.strip() else ""
 
 
-def _terminal() -> bool:
+def _is_terminal() -> bool:
     try:
         return sys.stdout is not None and sys.stdout.isatty()
-    except ValueError:  # it is closed
+    except ValueError:  # stdout is closed
         return False
 
 

@@ -1,7 +1,7 @@
-"""The words that every face uses: one line for a tool call, a request, a retry, a whole turn.
+"""Texts that all views share: one line for a tool call, a request, a retry or a turn.
 
-Unknown is said as unknown and never as 0. Nothing here knows HTML; `clean` is what makes text of a
-model or a tool safe to print at all.
+Unknown values read "unknown", never 0. Nothing here is HTML; `clean` makes the text of a model or
+a tool safe to print.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ LONGEST_FAILURE = 4_000
 # -- text ------------------------------------------------------------------------------------------
 
 _ESCAPE = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]?"  # CSI: colours, cursor
+    r"\x1b\[[0-?]*[ -/]*[@-~]?"  # CSI: colors, cursor
     r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?"  # OSC and other strings: titles, links
     r"|\x1b[ -/]*[0-~]?"
 )
-_HALF = re.compile("[\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-_ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_UNCLEAN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def clean(text: str) -> str:
-    r"""Text without anything that a terminal or a browser might obey.
+    r"""Remove everything that a terminal or a browser might interpret.
 
-    Escape sequences and control characters go (but for \n and \t), a half of a surrogate pair
-    becomes U+FFFD. Of a growing text, what is kept only grows.
+    Escape sequences and control characters except \n and \t are removed; a lone surrogate becomes
+    U+FFFD. If a text grows, its cleaned form only grows, too.
     """
-    if not _ODD.search(text):
+    if not _UNCLEAN.search(text):
         return text
     text = _ESCAPE.sub("", text)
     text = _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
-    if _HALF.search(text):
-        # The other half may still be on its way.
+    if _SURROGATE.search(text):
+        # The second half of the pair may not have arrived yet.
         text = text[:-1] if "\ud800" <= text[-1] <= "\udbff" else text
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
 
 
 def first_line(text: str, limit: int = LIMIT) -> str:
-    """The first line of a text, cut to a limit; what is left out is shown as an ellipsis."""
+    """Return the first line of a text, at most `limit` characters; an ellipsis marks a cut."""
     lines = clean(text).strip().split("\n", 1)
     line = lines[0].replace("\t", " ").rstrip()
     if len(line) > limit:
@@ -71,7 +71,7 @@ def first_line(text: str, limit: int = LIMIT) -> str:
 
 
 def seconds(value: float) -> str:
-    """A duration: `51 ms`, `3.2 s`, `1 min 05 s`, `2 h 03 min`."""
+    """Format a duration: `51 ms`, `3.2 s`, `1 min 05 s`, `2 h 03 min`."""
     if value < 0.9995:
         return f"{max(0, round(value * 1000))} ms"
     if value < 59.95:
@@ -83,18 +83,18 @@ def seconds(value: float) -> str:
 
 
 def clock(moment: int) -> str:
-    """A time of day, by the clock of this machine, from ms since the epoch."""
+    """Format milliseconds since the epoch as a local time of day."""
     return f"{datetime.fromtimestamp(moment / 1000):%H:%M:%S}"
 
 
 def elapsed(start: int | None, end: int | None) -> str:
-    """The time from start to end (ms); "" while it is unknown."""
-    spent = seconds_between(start, end)
-    return "" if spent is None else seconds(spent)
+    """Format the time from start to end (ms); "" while it is unknown."""
+    duration = seconds_between(start, end)
+    return "" if duration is None else seconds(duration)
 
 
 def at_least(cost: float | None, complete: bool) -> str:
-    """What is known of a cost: `$0.0139`, `≥ $0.0139` where that is not all; of 0 nothing is."""
+    """Format a cost: `$0.0139`, or `≥ $0.0139` if it is incomplete; an incomplete 0 is unknown."""
     if complete or not cost:
         return format_usd(cost if complete else None)
     return f"≥ {format_usd(cost)}"
@@ -102,94 +102,95 @@ def at_least(cost: float | None, complete: bool) -> str:
 
 # -- tool calls ------------------------------------------------------------------------------------
 
-_TOLD_BY = ("filePath", "path", "pattern", "url", "query", "description", "name", "tool", "id")
+_SUBJECTS = ("filePath", "path", "pattern", "url", "query", "description", "name", "tool", "id")
 
 
 def tool_subject(tool: ToolCall) -> str:
-    """What a tool call is about, in one line: its command, else its title, else a telling input."""
-    told = [tool.input.get("command"), tool.title, *(tool.input.get(k) for k in _TOLD_BY)]
+    """Return the subject of a tool call in one line: its command, else its title, else an input."""
+    values = [tool.input.get("command"), tool.title, *map(tool.input.get, _SUBJECTS)]
     return first_line(
-        visible_lines(next((t for t in told if isinstance(t, str) and t.strip()), ""))
+        visible_lines(next((v for v in values if isinstance(v, str) and v.strip()), ""))
     )
 
 
 def tool_notes(tool: ToolCall, closed: bool = True) -> tuple[str, ...]:
-    """What stands behind a tool's line: how it ended where that isn't plain, and how long."""
-    how = of_tool(tool, closed)
-    words = {"nonzero": f"exit {tool.exit}", "declined": "declined", "unfinished": "not finished"}
-    return tuple(w for w in (words.get(how, ""), elapsed(tool.start, tool.end)) if w)
+    """Return the notes after a tool's line: an unusual end, and the duration."""
+    state = of_tool(tool, closed)
+    ends = {"nonzero": f"exit {tool.exit}", "declined": "declined", "unfinished": "not finished"}
+    return tuple(note for note in (ends.get(state, ""), elapsed(tool.start, tool.end)) if note)
 
 
 # -- requests, retries, failures -------------------------------------------------------------------
 
 
-def asked(request: Permission | Question) -> str:
-    """What a request asks, in one line."""
+def request_text(request: Permission | Question) -> str:
+    """Return the content of a request in one line."""
     if isinstance(request, Question):
         return first_line(" / ".join(i.question or i.header for i in request.items))
-    action, what = first_line(request.action), first_line(visible_lines(request.subject))
-    return f"{action} '{what}'" if request.command else f"{action} {what}".rstrip()
+    action, subject = first_line(request.action), first_line(visible_lines(request.subject))
+    return f"{action} '{subject}'" if request.command else f"{action} {subject}".rstrip()
 
 
 def request_line(request: RequestState) -> str:
-    """A request as one static line: `Permission: bash 'git push' → once`."""
+    """Return a request in one line: `Permission: bash 'git push' → once`."""
     if not request.reply:
         noun = "permission" if isinstance(request.request, Permission) else "an answer"
-        return f"Waiting for {noun}{_whose(request)}: {asked(request.request)}"
-    said = f" ({first_line(request.message)})" if request.message.strip() else ""
-    return f"{request_title(request)} → {first_line(request.reply)}{said}"
+        return f"Waiting for {noun}{_owner(request)}: {request_text(request.request)}"
+    message = f" ({first_line(request.message)})" if request.message.strip() else ""
+    return f"{request_title(request)} → {first_line(request.reply)}{message}"
 
 
 def request_title(request: RequestState) -> str:
-    """What is asked, and for whom: `Permission for subagent 'Tests': bash 'git push'`."""
+    """Return the title of a request: `Permission for subagent 'Tests': bash 'git push'`."""
     noun = "Permission" if isinstance(request.request, Permission) else "Question"
-    return f"{noun}{_whose(request)}: {asked(request.request)}"
+    return f"{noun}{_owner(request)}: {request_text(request.request)}"
 
 
-def always_scope(permission: Permission, means: str) -> str:
-    """What "always" allows, the patterns or every action of the kind, and how far it reaches."""
+def always_scope(permission: Permission, scope: str) -> str:
+    """Describe what "always" allows: the patterns or every such action, and the server's scope."""
     if not permission.saves:
-        return "no more than this once, since there is nothing to save"
+        return "only this once, since there is no pattern to save"
     patterns = ", ".join(permission.always) or permission.subject
-    what = f"every {permission.action}" if patterns == "*" else visible_lines(patterns)
-    return f"{what} {means}".rstrip()
+    actions = f"every {permission.action}" if patterns == "*" else visible_lines(patterns)
+    return f"{actions} {scope}".rstrip()
 
 
 def rejection_effects(subagent: str, also: int) -> tuple[str, str]:
-    """What follows a rejection without and with a message.
+    """Describe the effects of a rejection without and with a message.
 
     Args:
         subagent: The subagent that asks; "" for the agent itself.
-        also: How many other permissions of its session wait. They are rejected, too; its questions
-            are not (1.18.33).
+        also: Number of other waiting permissions of its session. They are rejected, too; its
+            questions are not (1.18.33).
     """
-    more = f"; {pluralize(also, 'other waiting permission')} of it rejected too" if also else ""
-    return f"{stop_effect(subagent)}{more}", f"the agent reads it and goes on{more}"
+    others = pluralize(also, "other waiting permission")
+    more = f"; also rejects {others} of this session" if also else ""
+    return f"{stop_effect(subagent)}{more}", f"the agent reads it and continues{more}"
 
 
 def stop_effect(subagent: str) -> str:
-    """What follows when nothing is allowed or answered."""
-    return "that subagent's task fails, and the parent goes on" if subagent else "the turn stops"
+    """Describe the effect of a rejection or dismissal."""
+    return "that subagent's task fails, and the parent continues" if subagent else "the turn stops"
 
 
-def _whose(request: RequestState) -> str:
+def _owner(request: RequestState) -> str:
     title = re.sub(r" \(@[\w-]+ subagent\)$", "", first_line(request.subagent, 80))
     return f" for subagent '{title}'" if title else ""
 
 
 def retry_line(retry: Retry) -> str:
-    """A retry: which, why, and when the next try comes (by this machine's clock)."""
-    which = "Retry" if retry.attempt is None else f"Retry {retry.attempt}"
-    why = first_line(retry.message, 300) or "the provider failed"
-    when = datetime.fromtimestamp(retry.next / 1000) if retry.next else None
-    return f"{which}: {why}" + (f" · next try at {when:%H:%M:%S}" if when else "")
+    """Return a retry in one line: its number, the reason, the local time of the next try."""
+    number = "Retry" if retry.attempt is None else f"Retry {retry.attempt}"
+    reason = first_line(retry.message, 300) or "the provider failed"
+    time = datetime.fromtimestamp(retry.next / 1000) if retry.next else None
+    return f"{number}: {reason}" + (f" · next try at {time:%H:%M:%S}" if time else "")
 
 
 def failure_line(failure: Failure) -> str:
-    """Why something failed, in the server's words."""
+    """Return the server's message about a failure, with its status."""
     if failure.aborted:
-        said = failure.message.strip()
-        return "Aborted" if said in ("", "Aborted") else f"Aborted: {clean(said)}"
+        message = failure.message.strip()
+        return "Aborted" if message in ("", "Aborted") else f"Aborted: {clean(message)}"
     status = f" (status {failure.status})" if failure.status else ""
     return clean(str(failure)) + status
 
@@ -198,13 +199,13 @@ def failure_line(failure: Failure) -> str:
 
 
 def signed_counts(additions: int | None, deletions: int | None) -> str:
-    """Counts of lines: `+3 -1`; "" where nobody counted."""
-    told = (("+", additions), ("-", deletions))
-    return " ".join(f"{sign}{n}" for sign, n in told if n is not None)
+    """Format counts of lines: `+3 -1`; "" if they are unknown."""
+    counts = (("+", additions), ("-", deletions))
+    return " ".join(f"{sign}{n}" for sign, n in counts if n is not None)
 
 
 def changed_files(diffs: Iterable[FileDiff]) -> dict[str, tuple[int | None, int | None]]:
-    """Counts of lines by file, several edits of a file added up."""
+    """Return the counts of added and deleted lines by file name, summed over its edits."""
     files: dict[str, tuple[int | None, int | None]] = {}
     for change in (c for d in diffs for c in changes_in(d)):
         plus, minus = files.get(change.name, (None, None))
@@ -220,31 +221,32 @@ def _sum(a: int | None, b: int | None) -> int | None:
 
 
 def summary(turn: Turn) -> str:
-    """The last line: outcome, agent, model, steps, tools, tokens, cost, time."""
+    """Return the last line: outcome, agent, model, steps, tools, tokens, cost, time."""
     return " · ".join(summary_parts(turn))
 
 
 def summary_parts(turn: Turn) -> tuple[str, ...]:
-    """The last line in parts, the outcome first."""
+    """Return the parts of the last line, the outcome first."""
     running = turn.outcome == "running"
     usage = total_usage(u for u in _usages(turn) if u and not u.empty)
-    least = "" if turn.cost_complete else "≥ "
-    spent = () if running and usage is None else (_tokens(usage, least), _cost(turn, usage, least))
-    took = () if turn.duration is None or running else (seconds(turn.duration),)
+    prefix = "" if turn.cost_complete else "≥ "
+    usage_known = not running or usage is not None
+    spent = (_tokens(usage, prefix), _cost(turn, usage, prefix)) if usage_known else ()
+    duration = () if turn.duration is None or running else (seconds(turn.duration),)
     model = (clean(str(turn.model)), turn.model.variant) if turn.model else ()
-    who = (turn.agent, *model)
-    done = (pluralize(turn.steps, "step"), pluralize(len(turn.tools), "tool"))
+    agent = tuple(clean(name) for name in (turn.agent, *model) if name)
+    counts = (pluralize(turn.steps, "step"), pluralize(len(turn.tools), "tool"))
     state = "waiting for you" if running and turn.waiting else turn.outcome
     replay = ("replay",) if turn.replayed else ()
-    return (state, *replay, *(clean(w) for w in who if w), *done, *spent, *took)
+    return (state, *replay, *agent, *counts, *spent, *duration)
 
 
 def _usages(turn: Turn) -> list[Usage | None]:
     return [turn.usage, *(s.usage for s in turn.subagents)]
 
 
-def _tokens(usage: Usage | None, least: str) -> str:
-    if usage is None or usage.total is None or (least and not usage.total):
+def _tokens(usage: Usage | None, prefix: str) -> str:
+    if usage is None or usage.total is None or (prefix and not usage.total):
         return "tokens unknown"
     kinds = {
         "in": usage.input,
@@ -253,31 +255,31 @@ def _tokens(usage: Usage | None, least: str) -> str:
         "cache read": usage.cache_read,
         "cache write": usage.cache_write,
     }
-    told = ", ".join(
+    counts = ", ".join(
         f"{'?' if n is None else f'{n:,}'} {kind}" for kind, n in kinds.items() if n != 0
     )
-    return f"{least}{pluralize(usage.total, 'token')} ({told})"
+    return f"{prefix}{pluralize(usage.total, 'token')} ({counts})"
 
 
-def _cost(turn: Turn, usage: Usage | None, least: str) -> str:
-    text = at_least(usage.cost if usage else None, not least)
-    helped = len(turn.subagents)
-    return f"{text} (incl. {pluralize(helped, 'subagent')})" if helped else text
+def _cost(turn: Turn, usage: Usage | None, prefix: str) -> str:
+    text = at_least(usage.cost if usage else None, complete=not prefix)
+    subagents = len(turn.subagents)
+    return f"{text} (incl. {pluralize(subagents, 'subagent')})" if subagents else text
 
 
 def prompt_text(turn: Turn) -> str:
-    """The prompt of a turn, in full."""
+    """Return the full prompt of a turn."""
     return clean(turn.question_text).strip() or "(a prompt without text)"
 
 
-def omitted_turns(told: Transcript) -> str:
-    """That earlier turns are not shown, and how to have them."""
-    everything = told.left_out + len(told.turns)
-    return f"{pluralize(told.left_out, 'earlier turn')} left out: --last {everything} shows all."
+def omitted_turns(transcript: Transcript) -> str:
+    """Return a note with the number of omitted turns and the option that shows them."""
+    left_out, total = transcript.left_out, transcript.left_out + len(transcript.turns)
+    return f"{pluralize(left_out, 'earlier turn')} left out: --last {total} shows all."
 
 
 def session_line(session: Session) -> str:
-    """A session in one line, without its title and id."""
-    spent = session.usage.cost if session.usage else None
+    """Return a session in one line, without its title and id."""
+    cost = session.usage.cost if session.usage else None
     parts = [session.directory, session.agent, str(session.model) if session.model else None]
-    return " · ".join([*(first_line(p) for p in parts if p), format_usd(spent)])
+    return " · ".join([*(first_line(p) for p in parts if p), format_usd(cost)])

@@ -1,8 +1,8 @@
-"""Finds the answer that a prompt got before, so that running a notebook again asks nobody.
+"""Finds the earlier answer to a prompt, so that running a notebook again sends nothing.
 
-The same prompt is the same text, files, model and agent; an answer is a turn that succeeded. What a
-prompt was is kept as a digest in the metadata of its session, written before it is sent; without
-one, a prompt without files is known by its text.
+Prompts are the same if text, files, model and agent are; an answer is a turn that succeeded. A
+digest of each prompt is saved in its session's metadata before the prompt is sent. Without a
+digest, a prompt without files is recognized by its text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KEPT = 200  # digests in a session's metadata
 
 @dataclass(frozen=True, slots=True)
 class PromptKey:
-    """A prompt as it would be sent now. `model` and `agent` are those that would answer."""
+    """A prompt as it would be sent now, with the model and agent that would answer it."""
 
     text: str
     files: tuple[Attachment, ...]
@@ -35,7 +35,7 @@ class PromptKey:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CachedAnswer:
-    """The turn that answered a prompt before, and the session it is in."""
+    """An earlier answer to a prompt: its turn and session."""
 
     session: Session
     turn: Turn
@@ -51,7 +51,7 @@ def prompt_key(
     agent: str | None,
     variant: str | None,
 ) -> PromptKey:
-    """What a prompt to a session would be.
+    """Make the key of a prompt to a session.
 
     Raises:
         UnknownNameError: The server has no such model, agent or variant.
@@ -71,18 +71,18 @@ def digest(
     agent: str | None,
     variant: str | None,
 ) -> str:
-    """What two prompts have in common only if they were asked for alike, files' bytes included."""
+    """A digest of a prompt: its text, its names as given, and its files including their bytes."""
     asked = [text, model, agent, variant, [[f.mime, f.filename, f.url] for f in files]]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
 
 
 def save_prompt(client: Client, session: Session, prompt: PromptKey, message: str) -> None:
-    """Leave with a session which message a prompt is. To be done before it is sent."""
+    """Save the id of a prompt's message with the session; call this before sending the prompt."""
     save_record(client, session, "prompts", prompt.digest, message, _KEPT)
 
 
 def find_in_session(client: Client, session: Session, prompt: PromptKey) -> CachedAnswer | None:
-    """The answer that a prompt got in a session, None if it got none there."""
+    """Find the answer to a prompt in a session, if there is one."""
     now = client.session(session.id)
     noted = _prompts(now).get(prompt.digest)
     messages = {m.id: m for m in client.readable_messages(now)}
@@ -98,7 +98,7 @@ def find_in_session(client: Client, session: Session, prompt: PromptKey) -> Cach
 
 
 def find_in_directory(client: Client, directory: str, prompt: PromptKey) -> CachedAnswer | None:
-    """The answer that a prompt got in any session of a directory where it was noted."""
+    """Find the answer to a prompt in the sessions of a directory that have saved it."""
     sessions = client.sessions(directory, project=False)
     for session in (s for s in sessions if prompt.digest in _prompts(s)):
         if found := find_in_session(client, session, prompt):
@@ -107,14 +107,14 @@ def find_in_directory(client: Client, directory: str, prompt: PromptKey) -> Cach
 
 
 def _prompts(session: Session) -> dict[str, str]:
-    """Which digest is which message, as far as the session's metadata can be read."""
+    """Message ids by digest, from the session's metadata; unreadable entries are left out."""
     return {
         k: v for k, v in load_records(session.metadata, "prompts").items() if isinstance(v, str)
     }
 
 
 def _answered(client: Client, session: Session) -> Iterator[Turn]:
-    """The turns of a session that succeeded, the latest first; not those that were taken back."""
+    """Yield the session's succeeded turns, the latest first, without reverted ones."""
     turns = read_transcript(client, session).turns
     reverted = next((n for n, t in enumerate(turns) if t.prompt == session.revert), len(turns))
     for turn in reversed(turns[:reverted]):
@@ -123,14 +123,14 @@ def _answered(client: Client, session: Session) -> Iterator[Turn]:
 
 
 def _same_text(stored: Message, prompt: PromptKey) -> bool:
-    """Whether a stored prompt without files has this text; files are not stored as they were."""
+    """Tell whether a stored prompt without files has the same text; files aren't comparable."""
     plain = stored.role == "user" and not stored.synthetic and not prompt.files
     with_files = any(isinstance(p, Attachment) for p in stored.parts)
     return plain and not with_files and stored.text == prompt.text
 
 
 def _same_names(stored: Message, turn: Turn, prompt: PromptKey) -> bool:
-    """Whether who would be asked now is who was asked then: of 2.x only the answer tells that."""
+    """Tell whether the same model and agent answered; on 2.x only the answer names them."""
     model, agent = stored.model or turn.model, stored.agent or turn.agent
     same_agent = prompt.agent is None or agent == prompt.agent
     return same_agent and model is not None and model == prompt.model

@@ -1,8 +1,8 @@
-"""Answers as values: a schema goes into a prompt's text, and the answer is checked against it here.
+"""Structured answers: adds a schema to a prompt's text, and validates the answer against it.
 
-Nothing of it goes into the `format` of a prompt: one such prompt makes the message list of its
-session answer 400 for ever, and the server doesn't check the value anyway (1.18.33). JSON is looked
-for wherever it stands in an answer, but what it says is never repaired.
+The schema is not sent as the `format` of a prompt: after one such prompt the session's message list
+answers 400 forever, and the server doesn't validate the value (1.18.33). JSON is searched for
+anywhere in an answer, but never repaired.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _FENCED = re.compile(
 _TYPES = {"string", "number", "integer", "boolean", "null", "array", "object"}
 _ASK = "Answer with JSON that fits this JSON Schema, and with nothing else:"
 _LONGEST = 500  # characters of a reason: it may quote the whole answer
-# One value of each kind: what can't be checked with these can't be checked.
-_KINDS: tuple[Any, ...] = ({}, [], "", 0, True, None)
+# One value of each JSON type, to find out whether values can be validated against a schema.
+_SAMPLES: tuple[Any, ...] = ({}, [], "", 0, True, None)
 _AGAIN = "That answer can't be used: {reason} Give the whole answer again. " + _ASK
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What an answer has to look like.
+    """The required form of an answer.
 
     Attributes:
         json: The JSON Schema.
-        build: Makes of a JSON value that fits what a person gets.
+        build: Converts a valid JSON value to the value that the user gets.
     """
 
     json: JsonSchema
@@ -47,52 +47,52 @@ class Schema:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The names of the values of an object, or of each object of an array; () without any."""
+        """The property names of an object, or of the objects of an array; else empty."""
         return tuple((_rows(self.json) or _resolved(self.json, self.json)).get("properties") or ())
 
     @property
     def is_object(self) -> bool:
-        """Whether a value is a single object with known fields."""
+        """Whether a value is a single object with known property names."""
         return bool(_resolved(self.json, self.json).get("properties"))
 
     def prompt_text(self, text: str, reason: str = "") -> str:
-        """A prompt for an answer that fits; with a `reason`, the one that says why not."""
-        told = json.dumps(self.json, indent=2, ensure_ascii=False)
-        asked = _AGAIN.format(reason=reason) if reason else f"{text}\n\n{_ASK}"
-        return f"{asked}\n```json\n{told}\n```"
+        """The prompt with the schema; with a `reason`, a prompt that rejects the last answer."""
+        schema = json.dumps(self.json, indent=2, ensure_ascii=False)
+        instruction = _AGAIN.format(reason=reason) if reason else f"{text}\n\n{_ASK}"
+        return f"{instruction}\n```json\n{schema}\n```"
 
     def parse(self, answer: str) -> Any:
-        """The value of an answer.
+        """Return the first valid JSON value of an answer, converted by `build`.
 
         Raises:
-            ValueError: It has none that fits; the message is a sentence that says why.
+            ValueError: The answer has no valid value; the message is a sentence that says why.
         """
-        found = [clean_json(value) for value in _values(answer)]
-        if not found:
+        values = [clean_json(value) for value in _values(answer)]
+        if not values:
             raise ValueError("There is no JSON in it.")
-        reasons = [self._reason(value) for value in found]
-        fitting = [v for v, reason in zip(found, reasons, strict=True) if not reason]
-        if not fitting:
+        reasons = [self._reason(value) for value in values]
+        valid = [v for v, reason in zip(values, reasons, strict=True) if not reason]
+        if not valid:
             raise ValueError(reasons[0])
-        return self.build(fitting[0])
+        return self.build(valid[0])
 
     def _reason(self, value: Any) -> str:
-        """Why a value doesn't fit, the most telling reason; "" if it does."""
+        """The main reason why a value is invalid; "" if it is valid."""
         from jsonschema.exceptions import best_match
 
         try:
-            worst = best_match(_validator(self.json).iter_errors(value))
+            error = best_match(_validator(self.json).iter_errors(value))
         except (OverflowError, RecursionError):  # 10**400, or a tree of a thousand levels
             return "A number in it is too large to check, or it is too deep."
-        if worst is None:
+        if error is None:
             return ""
-        where = "" if worst.json_path == "$" else f"At {worst.json_path}: "
-        reason = f"{where}{worst.message.rstrip('.')}"
+        path = "" if error.json_path == "$" else f"At {error.json_path}: "
+        reason = f"{path}{error.message.rstrip('.')}"
         return shorten(f"{reason}.", _LONGEST)
 
 
 def _validator(schema: JsonSchema) -> Any:
-    """Checks values; what a `$ref` names elsewhere is never fetched."""
+    """A validator that never fetches a remote `$ref`."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
     from referencing import Registry
@@ -100,15 +100,15 @@ def _validator(schema: JsonSchema) -> Any:
     return validator_for(schema, default=Draft202012Validator)(schema, registry=Registry())
 
 
-# -- from what a person gave -----------------------------------------------------------------------
+# -- making schemas --------------------------------------------------------------------------------
 
 
 def schema_by_name(name: str, names: Mapping[str, Any]) -> Schema:
-    """The schema of a variable's name, or of a .json file.
+    """Make a schema from a variable, by its name, or from a .json file.
 
     Raises:
         UnknownNameError: There is no such variable or file.
-        OpenCodeError: It is no schema.
+        OpenCodeError: No schema can be made from it.
     """
     if name.isidentifier():
         if name not in names:
@@ -122,21 +122,21 @@ def schema_by_name(name: str, names: Mapping[str, Any]) -> Schema:
     except OSError as error:
         raise UnknownNameError(f"--schema {name}: {error.strerror or error}.") from None
     except ValueError as error:
-        raise OpenCodeError(f"--schema {name} is no JSON: {error}.") from None
+        raise OpenCodeError(f"--schema {name} is not JSON: {error}.") from None
 
 
 def schema_from(model: Any) -> Schema:
-    """The schema that something stands for.
+    """Make a schema from a JSON Schema, a type or an example.
 
     Args:
-        model: A JSON Schema (a dict), a dataclass or another type, an example (dict or list).
+        model: A JSON Schema (a dict), a dataclass or another type, or an example (dict or list).
 
     Returns:
-        A schema whose values are instances where it was a type, else dicts and lists; a DataFrame
-        in any case where it is an array of objects.
+        A schema. It builds a DataFrame from an array of objects; otherwise instances of the type,
+        or dicts and lists if `model` is no type.
 
     Raises:
-        OpenCodeError: It is nothing of that kind, or a JSON Schema that is wrong.
+        OpenCodeError: `model` is none of these, or an invalid JSON Schema.
     """
     if isinstance(model, type) or get_origin(model) is not None:
         return _of_type(model)
@@ -146,11 +146,11 @@ def schema_from(model: Any) -> Schema:
         try:
             return _finished(_of_example(model))
         except RecursionError:
-            raise OpenCodeError("An example of an answer can't have itself in it.") from None
+            raise OpenCodeError("An example of an answer can't contain itself.") from None
     hint = " Give its class." if is_dataclass(model) else ""
     raise OpenCodeError(
-        f"A value of type {type(model).__name__} is no schema.{hint}",
-        "A schema is a JSON Schema, a dataclass, or an example: a dict, or a list with one.",
+        f"A value of type {type(model).__name__} is not a schema.{hint}",
+        "Use a JSON Schema, a dataclass, or an example: a dict, or a list with one.",
     )
 
 
@@ -161,19 +161,19 @@ def _of_type(model: Any) -> Schema:
         schema = msgspec.json.schema(model)
     except TypeError as error:
         name = getattr(model, "__name__", str(model))
-        raise OpenCodeError(f"Of {name} no schema can be made: {error}.") from None
+        raise OpenCodeError(f"Can't make a schema from {name}: {error}.") from None
     strict = {k: _closed(v) for k, v in schema.get("$defs", {}).items()}
     schema = schema | ({"$defs": strict} if strict else {})
     return _finished(schema, lambda value: msgspec.convert(value, type=model))
 
 
 def _closed(schema: JsonSchema) -> JsonSchema:
-    """What a class has no room for would be lost without a word."""
+    """Forbid other properties: the conversion to a class would silently drop them."""
     return schema | ({"additionalProperties": False} if "properties" in schema else {})
 
 
 def _finished(schema: JsonSchema, build: Callable[[Any], Any] = lambda value: value) -> Schema:
-    """A schema as the prompt tells it, once it is sure that answers can be checked with it."""
+    """Return a `Schema` after checking that values can be validated against it."""
     from jsonschema.exceptions import SchemaError
     from referencing.exceptions import Unresolvable
 
@@ -183,37 +183,37 @@ def _finished(schema: JsonSchema, build: Callable[[Any], Any] = lambda value: va
         _check_references(schema)
         rows = _rows(schema)
     except SchemaError as error:
-        raise _no_schema(f"at {error.json_path}, {error.message}") from None
+        raise _invalid_schema(f"at {error.json_path}, {error.message}") from None
     except Unresolvable as error:
-        raise _no_schema(f"it refers to what is not in it, {error.ref}") from None
+        raise _invalid_schema(f"it has no definition of {error.ref}") from None
     except RecursionError:
-        raise _no_schema("it refers to itself without end") from None
+        raise _invalid_schema("it refers to itself without end") from None
     except (ValueError, TypeError, AttributeError, LookupError) as error:  # a $ref to no schema
-        raise _no_schema(str(error)) from None
-    return Schema(schema, _framed(tuple(rows.get("properties") or ())) if rows else build)
+        raise _invalid_schema(str(error)) from None
+    return Schema(schema, _to_frame(tuple(rows.get("properties") or ())) if rows else build)
 
 
-def _no_schema(why: str) -> OpenCodeError:
+def _invalid_schema(reason: str) -> OpenCodeError:
     return OpenCodeError(
-        f"That is no JSON Schema to check answers with: {why}.",
+        f"Answers can't be checked with this JSON Schema: {reason}.",
         "Correct it, or give an example of the answer instead.",
     )
 
 
 def _check_references(schema: JsonSchema) -> None:
-    """Follow every reference, and check with it: of some it shows only then that they are none."""
+    """Resolve every reference, and validate with it: some errors only show on validation."""
     from referencing import Registry
     from referencing.jsonschema import DRAFT202012
 
-    whole = DRAFT202012.create_resource(schema)
-    home = whole.id() or ""
-    resolver = Registry().with_resource(home, whole).crawl().resolver(home)
+    resource = DRAFT202012.create_resource(schema)
+    uri = resource.id() or ""
+    resolver = Registry().with_resource(uri, resource).crawl().resolver(uri)
     for reference in _references(schema):
         resolver.lookup(reference)
-    checks = _validator(schema)
+    validator = _validator(schema)
     for part in (schema, *({"$ref": reference} for reference in _references(schema))):
-        for value in _KINDS:
-            any(checks.descend(value, part))
+        for value in _SAMPLES:
+            any(validator.descend(value, part))
 
 
 def _references(value: Any) -> Iterator[str]:
@@ -222,12 +222,12 @@ def _references(value: Any) -> Iterator[str]:
             yield value["$ref"]
         value = list(value.values())
     if isinstance(value, list):
-        for inside in value:
-            yield from _references(inside)
+        for item in value:
+            yield from _references(item)
 
 
 def _is_schema(model: dict[str, Any]) -> bool:
-    """Whether a dict is a JSON Schema rather than an example of an answer."""
+    """Tell whether a dict is a JSON Schema rather than an example of an answer."""
     kinds = model.get("type")
     kinds = kinds if isinstance(kinds, list) else [kinds]
     return (
@@ -239,7 +239,7 @@ def _is_schema(model: dict[str, Any]) -> bool:
 
 
 def _of_example(value: Any) -> JsonSchema:
-    """The schema of answers like this one; of None nothing is known."""
+    """The schema of answers like an example; None allows any value."""
     match value:
         case bool():
             return {"type": "boolean"}
@@ -252,20 +252,20 @@ def _of_example(value: Any) -> JsonSchema:
         case list() | tuple():
             return {"type": "array"} | ({"items": _of_example(value[0])} if value else {})
         case dict():
-            told = {str(k): _of_example(v) for k, v in value.items()}
-            closed = {"required": list(told), "additionalProperties": False}
-            return {"type": "object", "properties": told} | closed
+            properties = {str(k): _of_example(v) for k, v in value.items()}
+            closed = {"required": list(properties), "additionalProperties": False}
+            return {"type": "object", "properties": properties} | closed
         case None:
             return {}
         case _:
             raise OpenCodeError(
-                f"An example of an answer can't have a {type(value).__name__} in it.",
-                "It is made of what JSON has: text, numbers, True, None, lists and dicts.",
+                f"An example of an answer can't contain a {type(value).__name__}.",
+                "Use JSON types: text, numbers, booleans, None, lists and dicts.",
             )
 
 
 def _rows(schema: JsonSchema) -> JsonSchema | None:
-    """The schema of the objects of an array of objects; None if it is something else."""
+    """The schema of the objects in an array of objects; None for any other schema."""
     schema = _resolved(schema, schema)
     items = schema.get("items")
     if schema.get("type") != "array" or not isinstance(items, dict):
@@ -275,13 +275,13 @@ def _rows(schema: JsonSchema) -> JsonSchema | None:
 
 
 def _resolved(schema: JsonSchema, root: JsonSchema) -> JsonSchema:
-    """What a reference into the schema's own definitions means."""
+    """Resolve a reference into the schema's own definitions; other schemas are unchanged."""
     name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
-    found = root.get("$defs", {}).get(name)
-    return root | found if found and schema is root else found or schema
+    definition = root.get("$defs", {}).get(name)
+    return root | definition if definition and schema is root else definition or schema
 
 
-def _framed(columns: tuple[str, ...]) -> Callable[[Any], Any]:
+def _to_frame(columns: tuple[str, ...]) -> Callable[[Any], Any]:
     def frame(rows: list[dict[str, Any]]) -> Any:
         import pandas as pd
 
@@ -291,43 +291,43 @@ def _framed(columns: tuple[str, ...]) -> Callable[[Any], Any]:
     return frame
 
 
-# -- from an answer --------------------------------------------------------------------------------
+# -- parsing answers -------------------------------------------------------------------------------
 
 
 def _values(answer: str) -> Iterator[Any]:
-    """The JSON values of an answer: all of it, else what is fenced, else what begins somewhere."""
+    """The JSON values of an answer: all of it and its fenced blocks, else those in its text."""
     yielded = False
     for text in (answer, *(m["text"] for m in reversed(list(_FENCED.finditer(answer))))):
         try:
-            value = json.loads(text, parse_constant=_no_json, parse_float=_number)
+            value = json.loads(text, parse_constant=_reject, parse_float=_number)
         except (ValueError, RecursionError):  # too deep
             continue
         yielded = True
         yield value
     if not yielded:
-        yield from _bare(answer)
+        yield from _inline(answer)
 
 
-def _bare(answer: str) -> Iterator[Any]:
-    """Objects and arrays that stand between other words."""
-    decoder, at = json.JSONDecoder(parse_constant=_no_json, parse_float=_number), 0
-    while found := re.compile(r"[{\[]").search(answer, at):
+def _inline(answer: str) -> Iterator[Any]:
+    """Objects and arrays between other words."""
+    decoder, at = json.JSONDecoder(parse_constant=_reject, parse_float=_number), 0
+    while bracket := re.compile(r"[{\[]").search(answer, at):
         try:
-            value, at = decoder.raw_decode(answer, found.start())
+            value, at = decoder.raw_decode(answer, bracket.start())
         except ValueError:
-            at = found.end()
+            at = bracket.end()
         except RecursionError:
             return
         else:
             yield value
 
 
-def _no_json(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
+def _reject(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _number(text: str) -> float:
-    """A number with a point or an exponent; 1e999 is larger than any."""
+    """Parse a number with a point or an exponent; 1e999 is an error, not infinity."""
     if math.isinf(number := float(text)):
         raise ValueError(f"{text} is too large")
     return number
@@ -343,21 +343,21 @@ def ask_for_schema(
     retries: int = 2,
     told: Callable[[str], object] | None = None,
 ) -> Turn:
-    """Ask for an answer that fits, and again, with the reason, for one that doesn't.
+    """Ask for an answer that fits a schema; retry with the reason if it doesn't.
 
     Args:
-        send: Has a prompt answered; called for the first prompt and for every retry.
+        send: Sends a prompt and returns its turn; called for the first prompt and every retry.
         text: The prompt.
-        schema: What its answer has to look like.
-        retries: How often to ask again at most.
-        told: Hears, before every retry, why it comes.
+        schema: The schema of the answer.
+        retries: The maximum number of retries.
+        told: Called before every retry with a sentence that gives the reason.
 
     Returns:
-        The turn whose answer fits; its `value` is what the answer says, its `earlier` are the turns
-        before it.
+        The turn with the valid answer: its `value` is the answer as a value, its `earlier` are the
+        turns before it.
 
     Raises:
-        UnfitAnswer: No answer fitted, or there was none; it carries all turns.
+        UnfitAnswer: No answer was valid, or there was none; the error has all turns.
     """
     turns: list[Turn] = []
     prompt, reason = schema.prompt_text(text), ""
@@ -367,7 +367,7 @@ def ask_for_schema(
         turns.append(send(prompt))
         last = turns[-1]
         if last.outcome != "succeeded":
-            raise _unfit(f"there is no answer to read, since the turn is {last.outcome}", turns)
+            raise _unfit(f"the turn is {last.outcome}, so there is no answer to read", turns)
         try:
             return with_value(last, schema.parse(last.text), turns[:-1])
         except ValueError as error:
@@ -377,9 +377,9 @@ def ask_for_schema(
 
 
 def _unfit(reason: str, turns: list[Turn]) -> UnfitAnswer:
-    tries = "the answer" if len(turns) == 1 else f"the last of {len(turns)} answers"
+    attempts = "1 attempt" if len(turns) == 1 else f"{len(turns)} attempts"
     return UnfitAnswer(
-        f"No answer that fits the schema: of {tries}, {reason.rstrip('.')}.",
-        "What was answered is in its turns: sys.last_value.turns.",
+        f"No valid answer after {attempts}: {reason.rstrip('.')}.",
+        "The error has the turns with the answers: sys.last_value.turns.",
         turns=tuple(turns),
     )

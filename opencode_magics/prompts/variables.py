@@ -1,40 +1,43 @@
-"""Variables of a notebook as context of a prompt: what an agent is told of a table or a picture.
+"""Describes a notebook's variables, such as tables or figures, as context for a prompt.
 
-Only the object that a name stands for is looked at; no expression is evaluated, no iterator is
-consumed, and of an object that says nothing about itself nothing is made up. How much goes along
-is bounded, and what was left out is said in the text itself.
+A name is only looked up: no expression is evaluated and no iterator is consumed. An object without
+a text form of its own is an error. The size is limited, and the text says how much was left out.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ..client.client import Client
 from ..core.formatting import in_one_line, shorten, without_middle
 from ..core.model import Attachment
 from ..errors import OpenCodeError, UnknownNameError
+from ..sessions.lookup import answering_model
+from .ask import PromptRequest, existing_session
 
-CHARACTER_LIMIT = 8_000  # characters of one variable
+CHARACTER_LIMIT = 8_000  # characters per variable
 _ROWS = 5
-_INSTEAD = "Make a text, a dict or a DataFrame of it and give that."
+_INSTEAD = "Convert it to a string, a dict or a DataFrame first."
 _WIDEST = 100  # characters of a text in a table
 _LEFT_OUT = "[... {:,} characters left out ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class VariableContext:
-    """A variable as a prompt takes it along.
+    """The description of a variable in a prompt.
 
     Attributes:
-        name: What it is called in the notebook.
-        what: What it is, in a few words: `DataFrame, 3 rows x 2 columns`.
-        text: What the agent is told of it; "" for an image.
-        left_out: Characters that were too many.
-        image: The picture that goes along, where it is one.
+        name: The variable's name in the notebook.
+        what: Its kind, in a few words: `DataFrame, 3 rows x 2 columns`.
+        text: The description for the agent; "" for an image.
+        left_out: The number of characters left out of `text`.
+        image: The image of a figure, as an attachment.
     """
 
     name: str
@@ -45,13 +48,13 @@ class VariableContext:
 
     def __str__(self) -> str:
         if self.image is not None:
-            return f"{self.name}: {self.what}, goes along as an image"
+            return f"{self.name}: {self.what}, sent as an image"
         cut = f", {self.left_out:,} more left out" if self.left_out else ""
-        return f"{self.name}: {self.what}; {len(self.text):,} characters go along{cut}"
+        return f"{self.name}: {self.what}; {len(self.text):,} characters sent{cut}"
 
     @property
     def section(self) -> str:
-        """The stretch of a prompt that tells of it."""
+        """The section of the prompt about the variable."""
         cut = f" Its middle is left out ({self.left_out:,} characters)." if self.left_out else ""
         head = f"The notebook's variable `{self.name}`: {self.what}.{cut}"
         if self.image is not None:
@@ -63,54 +66,91 @@ class VariableContext:
 def variable_context(
     name: str, names: Mapping[str, Any], limit: int = CHARACTER_LIMIT
 ) -> VariableContext:
-    """What a prompt is told of a variable.
+    """Describe a variable for a prompt.
 
     Args:
-        name: What it is called.
+        name: The variable's name.
         names: The notebook's variables.
-        limit: Characters that may go along.
+        limit: The maximum number of characters.
 
     Raises:
         UnknownNameError: There is no such variable.
-        OpenCodeError: It is nothing that could be told, or its own code fails when it is to tell.
+        OpenCodeError: The variable has no text form, or its own code fails.
     """
     if not name.isidentifier():
         raise OpenCodeError(
-            f"--var takes the name of a variable, not {name!r}: nothing is evaluated.",
+            f"--var takes the name of a variable, not {name!r}: expressions are not evaluated.",
             "Assign it to a name first.",
         )
     if name not in names:
         raise UnknownNameError(
-            f"--var: the notebook has no variable {name!r}.", "Run the cell that makes it first."
+            f"--var: the notebook has no variable {name!r}.", "Run the cell that defines it first."
         )
     value = names[name]
     kind = _kind(value)
     try:
         if kind == "figure":
             return _figure(name, value)
-        what, text = _TELL[kind](value)
-    except Exception as error:  # anybody's: of a repr, of what a figure is to draw
+        what, text = _DESCRIBE[kind](value)
+    except Exception as error:  # a repr or a figure may run any code
         raise OpenCodeError(
-            f"--var {name}: its type, {type(value).__name__}, can't be told of: "
+            f"--var {name}: this {type(value).__name__} can't be described: "
             f"{in_one_line(f'{type(error).__name__}: {error}', 200)}.",
             _INSTEAD,
         ) from error
     if not text.strip():
         raise OpenCodeError(
-            f"--var {name}: its type, {type(value).__name__}, says nothing about itself as text.",
-            _INSTEAD,
+            f"--var {name}: a {type(value).__name__} has no text form of its own.", _INSTEAD
         )
     shown = without_middle(text, limit, _LEFT_OUT)
     return VariableContext(name, what, shown, max(0, len(text) - limit))
 
 
+def take_along(
+    client: Client, request: PromptRequest, described: list[VariableContext]
+) -> PromptRequest:
+    """Add variables to a request: their sections to its prompt, their images to its files.
+
+    Raises:
+        OpenCodeError: One is a figure, but the answering model doesn't accept images.
+    """
+    images = tuple(d.image for d in described if d.image)
+    if images:
+        figure = next(d.name for d in described if d.image)
+        model = answering_model(client, existing_session(client, request), request.model)
+        if model is not None and model.images is False:
+            raise OpenCodeError(
+                f"--var {figure}: model {model.ref} takes no images.",
+                "Choose one that does (%oc_models says which), or give the numbers of the figure "
+                "instead.",
+            )
+    text = with_variables(request.text, described)
+    return replace(request, text=text, files=(*request.files, *images))
+
+
+def expand(text: str, names: Mapping[str, Any]) -> str:
+    """Return a text with every {{name}} replaced by the variable of that name.
+
+    Raises:
+        UnknownNameError: There is no such variable.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
+        if name not in names:
+            raise UnknownNameError(f"--expand: the notebook has no variable {name!r}.")
+        return str(names[name])
+
+    return re.sub(r"\{\{\s*(\w+)\s*\}\}", value, text)
+
+
 def with_variables(text: str, described: list[VariableContext]) -> str:
-    """A prompt with what it is told of variables below it."""
+    """Append the sections about variables to a prompt."""
     return "\n\n".join([text, *(d.section for d in described)])
 
 
 def _kind(value: Any) -> str:
-    """What a value is; told by its class, so that no library is imported to ask."""
+    """Determine the kind of a value from its class's name, so that no library is imported."""
     for cls in type(value).__mro__:
         home, _, _ = cls.__module__.partition(".")
         if (home, cls.__name__) in _KNOWN:
@@ -146,7 +186,7 @@ def _series(series: Any) -> tuple[str, str]:
 
 
 def _summary(values: Any, **options: str) -> str:
-    """pandas' own summary; "" where values can't be counted, such as lists."""
+    """pandas' own summary; "" for values that can't be counted, such as lists."""
     try:
         return str(values.describe(**options).map(_short).to_string())
     except TypeError:
@@ -154,7 +194,7 @@ def _summary(values: Any, **options: str) -> str:
 
 
 def _head(values: Any) -> str:
-    """The first rows; a long text in one of them must not push out the rest."""
+    """The first rows, with long texts shortened so that they don't displace the rest."""
     return str(values.head(_ROWS).map(_short).to_string())
 
 
@@ -168,11 +208,11 @@ def _array(array: Any) -> tuple[str, str]:
     parts = {"values": np.array2string(array, threshold=60, edgeitems=3)}
     if array.size and array.dtype.kind in "iuf":
         finite = array[np.isfinite(array)]
-        told = [f"not finite: {array.size - finite.size}"]
+        lines = [f"not finite: {array.size - finite.size}"]
         if finite.size:
-            spread = (np.min, np.max, np.mean, np.std)
-            told += [f"{measure.__name__}: {measure(finite):.6g}" for measure in spread]
-        parts["summary"] = "\n".join(told)
+            measures = (np.min, np.max, np.mean, np.std)
+            lines += [f"{measure.__name__}: {measure(finite):.6g}" for measure in measures]
+        parts["summary"] = "\n".join(lines)
     return f"array, shape {array.shape}, dtype {array.dtype}", _parts(parts)
 
 
@@ -181,7 +221,7 @@ def _text(value: str) -> tuple[str, str]:
 
 
 def _other(value: Any) -> tuple[str, str]:
-    """Any other object: JSON where it is that, else its own repr; "" if it has none."""
+    """Describe any other object as JSON if possible, else by its own repr; "" if it has none."""
     what = type(value).__name__
     if isinstance(value, dict | list | tuple):
         what = f"{what} of {len(value):,}"
@@ -190,16 +230,16 @@ def _other(value: Any) -> tuple[str, str]:
         except (TypeError, ValueError):
             pass  # not JSON
     lazy = hasattr(type(value), "__next__") or callable(value) or what == "module"
-    tells = next((t for t in (repr, str) if _own(value, f"__{t.__name__}__")), None)
-    return what, "" if lazy or tells is None else tells(value)
+    convert = next((c for c in (repr, str) if _defines(value, f"__{c.__name__}__")), None)
+    return what, "" if lazy or convert is None else convert(value)
 
 
-def _own(value: Any, name: str) -> bool:
-    """Whether its class says itself how it looks as text."""
+def _defines(value: Any, name: str) -> bool:
+    """Tell whether the value's class defines a special method of `object` itself."""
     return getattr(type(value), name) is not getattr(object, name)
 
 
-_TELL: Mapping[str, Callable[[Any], tuple[str, str]]] = {
+_DESCRIBE: Mapping[str, Callable[[Any], tuple[str, str]]] = {
     "frame": _frame,
     "series": _series,
     "array": _array,
@@ -210,11 +250,11 @@ _TELL: Mapping[str, Callable[[Any], tuple[str, str]]] = {
 
 def _figure(name: str, value: Any) -> VariableContext:
     figure = value if hasattr(value, "savefig") else value.figure
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", bbox_inches="tight")
-    url = f"data:image/png;base64,{b64encode(drawn.getvalue()).decode()}"
+    png = io.BytesIO()
+    figure.savefig(png, format="png", bbox_inches="tight")
+    url = f"data:image/png;base64,{b64encode(png.getvalue()).decode()}"
     image = Attachment("", "image/png", f"{name}.png", url)
-    return VariableContext(name, f"figure, PNG of {len(drawn.getvalue()):,} bytes", image=image)
+    return VariableContext(name, f"figure, PNG of {len(png.getvalue()):,} bytes", image=image)
 
 
 def _parts(parts: Mapping[str, str]) -> str:

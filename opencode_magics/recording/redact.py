@@ -1,9 +1,9 @@
-"""Takes secrets and the traces of a person out of text that is to be given away.
+"""Removes secrets and personal data from text before it is saved.
 
-What is hidden: values that are called a password, token or key, things shaped like one, the values
-of such environment variables, the password in an address; the home directory becomes `~`. What was
-found to be a secret in one place is hidden in all places, also where a text that grows ends in the
-middle of it. The same text is always masked alike, so paths still fit each other.
+Hidden are values whose name says password, token or key, texts in the form of a token, the values
+of such environment variables, and passwords in URLs; the home directory becomes `~`. A secret found
+in one place is hidden everywhere, even if a growing text ends in the middle of it. Equal texts are
+redacted equally, so that paths still match.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAMED = re.compile(
     re.I,
 )
 _KEY = re.compile(rf"{_WORD}|authorization|cookie", re.I)
-_COUNTED = re.compile(r"token|pass(?![wp])", re.I)  # tokens of a model, tests that pass
+_COUNTED = re.compile(r"token|pass(?![wp])", re.I)  # counts: a model's tokens, passed tests
 _VALUES = tuple(
     re.compile(pattern)
     for pattern in (
@@ -55,16 +55,16 @@ _VALUES = tuple(
 _HOMES = re.compile(
     r"(?<![\w.~-])(?:/home/|/Users/)[^/\s\"'`:;,)\\]+|\b[A-Za-z]:[\\/]+Users[\\/]+[^\\/\s\"'`:;,)]+"
 )
-# Names that say nothing of a person, and that other things are called as well.
-_ANYBODY = {"root", "user", "admin", "jovyan", "ubuntu", "debian", "runner", "home", "guest"}
-# What a reader of the wire goes by: words of its own, never a person's. Tools have fields that are
-# called so as well, with anything in them.
+# User names that identify no person and are common words.
+_IMPERSONAL = {"root", "user", "admin", "jovyan", "ubuntu", "debian", "runner", "home", "guest"}
+# Keys whose values the dialects depend on: identifiers, never personal. Fields of a tool may have
+# the same names with any text, so the form of the value counts too.
 _STRUCTURE = {"type", "role", "status", "id", "tool", "action", "generation", "finish", "reason"}
-_WIRE_WORD = re.compile(r"[\w.:-]{1,100}")
+_IDENTIFIER = re.compile(r"[\w.:-]{1,100}")
 
 
 class Replacement(NamedTuple):
-    """A stretch of a text, and what is put there instead."""
+    """A range of a text, and its replacement."""
 
     start: int
     end: int
@@ -75,32 +75,32 @@ class Redactor:
     """Hides secrets, the home directory and the name of a user.
 
     Args:
-        home: The home directory; None for no other than those that look like one.
+        home: The home directory; None only hides paths in the form of one.
         user: The user's name.
-        environment: Variables of which those that are called a secret have one.
+        environment: Environment variables; those whose name says so contain a secret.
     """
 
     def __init__(
         self, home: str | None = None, user: str = "", environment: Mapping[str, str] | None = None
     ) -> None:
         homes = {h.rstrip("/\\") for h in (home, home and os.path.realpath(home)) if h}
-        homes |= {written for h in homes for written in (quote(h, safe=""), h.replace("/", r"\/"))}
+        homes |= {escaped for h in homes for escaped in (quote(h, safe=""), h.replace("/", r"\/"))}
         self._home = _any_of(homes - {""}, r"(?<![\w.~-])", r"(?![\w-])")
-        personal = len(user) > 2 and user.lower() not in _ANYBODY
+        personal = len(user) > 2 and user.lower() not in _IMPERSONAL
         self._user = _any_of({user}, r"(?<![\w])", r"(?![\w])") if personal else None
         self._known: set[str] = {
             value
             for name, value in (environment or {}).items()
-            if _KEY.search(name) and _telling(value)
+            if _KEY.search(name) and _is_distinctive(value)
         }
         self._secret = _any_of(self._known)
 
     @classmethod
     def for_this_machine(cls) -> Redactor:
-        """What hides the person who runs this."""
+        """Make a redactor for the current user and environment."""
         try:
             user = getpass.getuser()
-        except (OSError, KeyError, ImportError):  # nobody knows, as in some containers
+        except (OSError, KeyError, ImportError):  # unknown, as in some containers
             user = ""
         try:
             home: str | None = str(Path.home())
@@ -109,16 +109,16 @@ class Redactor:
         return cls(home, user, os.environ)
 
     def learn(self, values: Iterable[Any]) -> None:
-        """Note which secrets are in some values, to hide them wherever they come again."""
+        """Remember the secrets in some values, to hide them wherever they occur again."""
         for value in values:
             for key, text in _texts(value):
-                found = {text[e.start : e.end] for e in _secrets(text)}
-                found |= {text} if _KEY.search(key) else set()
-                self._known |= {secret for secret in found if _telling(secret)}
+                secrets = {text[r.start : r.end] for r in _secrets(text)}
+                secrets |= {text} if _KEY.search(key) else set()
+                self._known |= {secret for secret in secrets if _is_distinctive(secret)}
         self._secret = _any_of(self._known)
 
     def redact_value(self, value: Any, key: str = "") -> Any:
-        """A value as JSON has it, with every text in it masked; `key` is what it is called."""
+        """Redact every text in a JSON value; `key` is its name."""
         match value:
             case str():
                 return self.redact_text(value, key)
@@ -127,7 +127,7 @@ class Redactor:
             case dict():
                 return {
                     self.redact_text(k): self.redact_value(v, name)
-                    for k, name, v in _called(value, key)
+                    for k, name, v in _named_items(value, key)
                 }
             case int() | float() if _KEY.search(key) and not _COUNTED.search(key):
                 return HIDDEN
@@ -135,45 +135,45 @@ class Redactor:
                 return value
 
     def redact_text(self, text: str, key: str = "") -> str:
-        """A text, masked."""
+        """Redact a text; `key` is its name."""
         if text and _KEY.search(key):
             return HIDDEN
-        of_the_wire = (key in _STRUCTURE or key.endswith("ID")) and _WIRE_WORD.fullmatch(text)
-        if of_the_wire and not any(_secrets(text)):
+        structural = (key in _STRUCTURE or key.endswith("ID")) and _IDENTIFIER.fullmatch(text)
+        if structural and not any(_secrets(text)):
             return text
         return "".join(self.redact_pieces([text]))
 
     def redact_pieces(self, pieces: list[str]) -> list[str]:
-        """Pieces of one text, masked as the whole: what is hidden is told in the first of them."""
-        whole = "".join(pieces)
-        edits = self._edits(whole)
-        if not edits:
+        """Redact the pieces of one text as a whole; a replacement goes into its first piece."""
+        text = "".join(pieces)
+        replacements = self._replacements(text)
+        if not replacements:
             return pieces
-        masked, at = [], 0
+        redacted, at = [], 0
         for piece in pieces:
-            masked.append(_edited(whole, at, at + len(piece), edits))
+            redacted.append(_replaced(text, at, at + len(piece), replacements))
             at += len(piece)
-        return masked
+        return redacted
 
-    def _edits(self, text: str) -> list[Replacement]:
-        """What to change in a text, in order; nothing overlaps."""
-        found = [*_secrets(text), *self._cut_off(text)]
+    def _replacements(self, text: str) -> list[Replacement]:
+        """The replacements in a text, in order and without overlaps."""
+        candidates = [*_secrets(text), *self._cut_off(text)]
         for pattern, new in ((self._secret, HIDDEN), (self._home, "~"), (_HOMES, "~")):
-            found += (
+            candidates += (
                 [Replacement(*m.span(), new) for m in pattern.finditer(text)] if pattern else []
             )
         if self._user:
-            found += [Replacement(*m.span(), "user") for m in self._user.finditer(text)]
-        edits: list[Replacement] = []
-        for edit in sorted(found, key=lambda e: (e.start, -e.end)):
-            if not edits or edit.start >= edits[-1].end:
-                edits.append(edit)
-            elif edit.end > edits[-1].end:
-                edits[-1] = edits[-1]._replace(end=edit.end)
-        return edits
+            candidates += [Replacement(*m.span(), "user") for m in self._user.finditer(text)]
+        merged: list[Replacement] = []
+        for item in sorted(candidates, key=lambda r: (r.start, -r.end)):
+            if not merged or item.start >= merged[-1].end:
+                merged.append(item)
+            elif item.end > merged[-1].end:
+                merged[-1] = merged[-1]._replace(end=item.end)
+        return merged
 
     def _cut_off(self, text: str) -> Iterator[Replacement]:
-        """The beginning of a secret at the end of a text, of which there will be more."""
+        """Find the beginning of a known secret at the end of a text that is still growing."""
         for secret in self._known:
             start = max(len(text) - len(secret), 0)
             at = text.find(secret[:4], start)
@@ -182,30 +182,30 @@ class Redactor:
 
 
 def _secrets(text: str) -> Iterator[Replacement]:
-    for found in _NAMED.finditer(text):
-        if found["quoted"]:
-            yield Replacement(*found.span("quoted"), HIDDEN)
-        elif _is_value(found["name"], found["opened"], found["value"]):
-            yield Replacement(*found.span("value"), HIDDEN)
+    for match in _NAMED.finditer(text):
+        if match["quoted"]:
+            yield Replacement(*match.span("quoted"), HIDDEN)
+        elif _is_secret(match["name"], match["opened"], match["value"]):
+            yield Replacement(*match.span("value"), HIDDEN)
     for pattern in _VALUES:
-        for found in pattern.finditer(text):
-            yield Replacement(*found.span("value"), HIDDEN)
+        for match in pattern.finditer(text):
+            yield Replacement(*match.span("value"), HIDDEN)
 
 
-def _is_value(name: str, quote: str, value: str) -> bool:
-    """Whether what follows a name is a secret: `TOKEN=abc`, and not `token: str` in a program."""
+def _is_secret(name: str, quote: str, value: str) -> bool:
+    """Tell whether the value after a name is a secret: `TOKEN=abc`, but not `token: str`."""
     if quote or name.isupper():
         return True
     return len(value) > 5 and not value.isdigit() and any(c.isdigit() for c in value)
 
 
-def _telling(secret: str) -> bool:
-    """Whether a text can only be that secret, wherever it stands, and not just any word."""
+def _is_distinctive(secret: str) -> bool:
+    """Tell whether a text can hardly be anything but this secret, wherever it occurs."""
     return len(secret) >= 8 and (len(secret) >= 12 or not (secret.isalpha() and secret.islower()))
 
 
 def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """All texts in a value, each with what it is called."""
+    """Yield all texts in a value, each after its name."""
     match value:
         case str():
             yield key, value
@@ -213,35 +213,37 @@ def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
             for each in value:
                 yield from _texts(each, key)
         case dict():
-            for _, name, each in _called(value, key):
+            for _, name, each in _named_items(value, key):
                 yield from _texts(each, name)
 
 
-def _called(value: dict[str, Any], key: str) -> Iterator[tuple[str, str, Any]]:
-    """What is in an object, each with its key and what it is called: the object may be a secret,
-    or tell the name of its value beside it.
+def _named_items(value: dict[str, Any], key: str) -> Iterator[tuple[str, str, Any]]:
+    """Yield the key, name and value of an object's items.
+
+    The name is the object's own `key` if that says secret, or for `{"name": ..., "value": ...}` the
+    name in it; else it is the item's key.
     """
-    for name, each in value.items():
-        beside = value.get("name", value.get("key")) if name == "value" else None
-        named = next((n for n in (key, beside) if isinstance(n, str) and _KEY.search(n)), name)
-        yield name, named, each
+    for item, each in value.items():
+        label = value.get("name", value.get("key")) if item == "value" else None
+        name = next((n for n in (key, label) if isinstance(n, str) and _KEY.search(n)), item)
+        yield item, name, each
 
 
 def _any_of(texts: set[str], before: str = "", after: str = "") -> re.Pattern[str] | None:
-    """A pattern for any of some texts, the longest first; None for none."""
+    """A pattern for any of some texts, the longest first; None if there are none."""
     longest = sorted((t for t in texts if t), key=lambda t: (-len(t), t))
     return (
         re.compile(f"{before}(?:{'|'.join(map(re.escape, longest))}){after}") if longest else None
     )
 
 
-def _edited(whole: str, start: int, end: int, edits: list[Replacement]) -> str:
-    """The part of a text between two places, as it is after some changes."""
+def _replaced(text: str, start: int, end: int, replacements: list[Replacement]) -> str:
+    """The part of a text between two positions, with its replacements applied."""
     parts, at = [], start
-    for edit in edits:
-        if edit.end <= start or edit.start >= end:
+    for item in replacements:
+        if item.end <= start or item.start >= end:
             continue
-        parts.append(whole[at : max(edit.start, at)])
-        parts.append(edit.new if start <= edit.start else "")
-        at = max(min(edit.end, end), at)
-    return "".join((*parts, whole[at:end]))
+        parts.append(text[at : max(item.start, at)])
+        parts.append(item.new if start <= item.start else "")
+        at = max(min(item.end, end), at)
+    return "".join((*parts, text[at:end]))

@@ -22,7 +22,7 @@ class Answerable(Protocol):
 
     @property
     def waiting(self) -> tuple[Permission | Question, ...]:
-        """What can be answered here and now, oldest first."""
+        """The requests that can be answered now, oldest first."""
 
     @property
     def always_scope(self) -> str:
@@ -37,15 +37,15 @@ class Answerable(Protocol):
         """Answer a question."""
 
     def dismiss(self, question: Question, by: str = "") -> bool:
-        """Refuse to answer a question."""
+        """Dismiss a question."""
 
 
 class Answers:
     """Passes a person's answers on to the server.
 
     Each method returns whether this answer settled the request: False if something else did
-    before. Each raises ServerConnectionError or StatusError if the server could not be told and
-    still lists the request.
+    before. Each raises ServerConnectionError or StatusError if the request failed and the server
+    still lists it as pending.
     """
 
     def __init__(self, client: Client, session: Session, progress: Progress) -> None:
@@ -72,7 +72,7 @@ class Answers:
         return self._settle(question, "answered", in_words(answers), send)
 
     def dismiss(self, question: Question, by: str) -> bool:
-        """Refuse to answer a question."""
+        """Dismiss a question."""
         where = self._directory_of(question.session)
         return self._settle(
             question,

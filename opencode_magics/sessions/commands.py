@@ -1,9 +1,9 @@
-"""Gives a session a command, once, and finds out what came of it.
+"""Sends a command to a session, once, and finds out what it led to.
 
-1.x makes a prompt of it that has our id. On 2.x what the session's log and its subagents show
-afterwards is all there is, and `matching` concludes from that; what isn't certain is not shown as
-the command's. What was given is kept with the session before it is sent, so that it can be found
-again. It is never sent twice.
+1.x turns a command into a prompt with the id that we send. 2.x returns no id, so `correlate` draws
+conclusions from the session's log and its new subagents; nothing uncertain is attributed to the
+command. A record is saved in the session's metadata before the command is sent, so that it can be
+recovered later. A command is never sent twice.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ from .metadata import load_records, save_record, with_records
 from .run import Run
 from .store import add_session_ceiling, is_busy
 
-Thing = TypeVar("Thing", "AdmittedInput", "ChildSession")
+Item = TypeVar("Item", "AdmittedInput", "ChildSession")
 
-_KIND = "commands"  # of what is kept
-_MOST = 20  # of them, in one session
-_LONG = 2_000  # characters of the arguments that are kept
-_OPEN = 60_000  # ms in which a command without an answer may still arrive
-_LATE = 3.0  # seconds in which a command whose answer was lost shows itself
+_KIND = "commands"  # the key of our records in a session's metadata
+_MAX_RECORDS = 20  # per session
+_MAX_TEXT = 2_000  # characters of the arguments in a record
+_IN_FLIGHT = 60_000  # ms in which a command that was never confirmed may still arrive
+_LATE = 3.0  # seconds in which a command whose response was lost may still show an effect
 
 
 # -- the receipt -----------------------------------------------------------------------------------
@@ -78,18 +78,18 @@ _LATE = 3.0  # seconds in which a command whose answer was lost shows itself
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CommandReceipt:
-    """What is known of a command that was given once.
+    """What is known about a command that was sent once.
 
     Attributes:
-        invocation: Its id, with which `%oc_command --recover` finds it again.
+        invocation: Its id; `%oc_command --recover` looks it up.
         command: The command's name.
-        session: Where it was given.
-        status: matched (what it led to is known for certain), none (nothing was admitted), or
-            ambiguous (something was, and nothing says whose it is).
+        session: Id of the session that it was sent to.
+        status: matched (its effect is known for certain), none (nothing was admitted), or
+            ambiguous (something was admitted, but it may belong to something else).
         inputs: Ids of the prompts that it became.
         children: Ids of the subagents' sessions that it became.
-        evidence: What was seen.
-        turn: What came of it; None of what isn't matched or wasn't followed.
+        evidence: The observations behind the status.
+        turn: The turn that it started; None if it isn't matched or wasn't followed.
     """
 
     invocation: str
@@ -103,23 +103,23 @@ class CommandReceipt:
 
     def __repr__(self) -> str:
         became = ", ".join((*self.inputs, *self.children))
-        told = (self.status, became, *self.evidence, self.todo)
-        shown = "; ".join(t for t in told if t)
+        details = (self.status, became, *self.evidence, self.todo)
+        shown = "; ".join(d for d in details if d)
         return f"<CommandReceipt {self.what}: {shown}>"
 
     @property
     def what(self) -> str:
-        """Command and invocation; of one that 1.x made its prompt of, the prompt alone is known."""
+        """Command and invocation; only the invocation for a recovered 1.x command."""
         return f"/{self.command} {self.invocation}" if self.command else self.invocation
 
     @property
     def text(self) -> str:
-        """What the agent said at last; "" if nothing is known to be the command's."""
+        """The agent's last message; "" if no turn is known to be the command's."""
         return self.turn.text if self.turn else ""
 
     @property
     def resend(self) -> RetrySafety:
-        """Whether it can be given again, as far as that is known."""
+        """How safe it is to send the command again."""
         if self.turn is not None:
             return assess_turn(self.turn)
         return assess_match(self.status, self.evidence)
@@ -131,25 +131,27 @@ class CommandReceipt:
 
     @property
     def todo(self) -> str:
-        """What to do next; "" if nothing."""
+        """The next step for the user; "" if there is none."""
         if self.status == "matched":
             return ""
         again = f"look again: %oc_command --recover {self.invocation}"
-        return again if self.status == "none" else f"{again}; exact is: %oc_command --isolated"
+        if self.status == "none":
+            return again
+        return f"{again}; for an exact result use %oc_command --isolated"
 
 
-# -- giving ----------------------------------------------------------------------------------------
+# -- sending ---------------------------------------------------------------------------------------
 
 
 def with_turn(receipt: CommandReceipt, turn: Turn) -> CommandReceipt:
-    """A receipt with the turn that came of it."""
-    shared = ("its answer is that to a later prompt, too",) if turn.merged else ()
+    """Return a copy of a receipt that includes the command's turn."""
+    shared = ("its answer also answers a later prompt",) if turn.merged else ()
     return replace(receipt, turn=turn, evidence=(*receipt.evidence, *shared))
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """A command that was given, or is as soon as its `run` starts; without a run it isn't known."""
+    """A command that was sent, or will be once its `run` starts; None if its turn is unknown."""
 
     receipt: CommandReceipt
     session: Session
@@ -171,34 +173,34 @@ def send_command(
     fork: bool = False,
     limits: Limits | None = None,
 ) -> Dispatched:
-    """Give a session a command, once.
+    """Send a command to a session, once.
 
     Args:
-        client: Its server.
-        session: Which; of an isolated one where it is to be, of a fork what it is made of.
-        name: The command's, with or without a slash.
-        text: Its arguments, sent exactly as they are.
+        client: The session's server.
+        session: The session; with `isolated`, it supplies the directory, with `fork`, the messages.
+        name: The command's name, with or without a slash.
+        text: The command's arguments, sent verbatim.
         model: `provider/model`; None leaves it to the command and the session.
-        agent: Who answers; None leaves it to the command and the session.
+        agent: The agent that answers; None leaves it to the command and the session.
         variant: A variant of the model.
-        queue: Also give it to a session that works; it comes after that turn.
-        mark: Put the invocation's id behind the arguments (2.x), so that what it becomes can be
-            told. Done by itself where the server tells a template that says the arguments.
-        isolated: Give it to a new session that nothing else is done in.
-        fork: Make that one a fork.
-        limits: What stops its turn while it is followed.
+        queue: If the session is busy, run the command after the current turn.
+        mark: Append the invocation's id to the arguments (2.x), so that its effects can be
+            identified. Automatic if the server reports a template that includes the arguments.
+        isolated: Run the command in a new session of its own.
+        fork: Create that session as a fork.
+        limits: Limits on its turn while it is followed.
 
     Returns:
-        The receipt. What is matched has a run: `start()` it, and iterate for its turn.
+        The receipt, and for a matched command a run: `start()` it, then iterate for its turn.
 
     Raises:
-        UnknownNameError: No such command, model, agent or variant.
-        SessionBusyError: The session works on another prompt.
-        CostLimitError: What may be spent is spent.
-        StatusError: The server refused it.
-        ServerConnectionError: It wasn't sent, or what came of it can't be read.
+        UnknownNameError: There is no such command, model, agent or variant.
+        SessionBusyError: The session is working on another prompt.
+        CostLimitError: A cost limit is already reached.
+        StatusError: The server refused the command.
+        ServerConnectionError: The command wasn't sent, or its effects can't be read.
     """
-    # Names first: they are checked where the command would be run.
+    # Check the names before a session is made: they are valid per directory.
     chosen, named = resolve_model_and_agent(client, session, model, agent, variant)
     command = choose_command(client.commands(session.directory), name)
     exact = client.dialect.command_keeps_prompt_id or isolated
@@ -214,7 +216,7 @@ def send_command(
     prompt = Prompt(
         client.dialect.new_prompt_id(int(time.time() * 1000)),
         invocation.sent,
-        named if agent else None,  # else a command's own agent would never be asked
+        named if agent else None,  # the session's agent would override the command's own
         chosen,
         delivery=DELIVERY,
         command=command.name,
@@ -222,15 +224,15 @@ def send_command(
     busy = not isolated and is_busy(client, session, queued=queue)
     limits = add_session_ceiling(client, None if isolated else session, limits or Limits())
     if client.dialect.command_keeps_prompt_id:
-        given = _give_named(client, session, prompt, isolated, fork, busy)
+        dispatched = _dispatch_as_prompt(client, session, prompt, isolated, fork, busy)
     else:
         if isolated:
-            session = _own_session(client, session, invocation, fork)
-        with _alone(client, session):
-            given = _give_unnamed(client, session, invocation, prompt, busy)
-    if given.run is not None:
-        given.run.limits = limits
-    return given
+            session = _isolated_session(client, session, invocation, fork)
+        with _session_lock(client, session):
+            dispatched = _dispatch_and_correlate(client, session, invocation, prompt, busy)
+    if dispatched.run is not None:
+        dispatched.run.limits = limits
+    return dispatched
 
 
 def _new_id(prefix: str) -> str:
@@ -241,10 +243,10 @@ def _title(name: str, text: str) -> str:
     return f"/{name} {in_one_line(text, SHORT)}".rstrip()
 
 
-def _give_named(
+def _dispatch_as_prompt(
     client: Client, session: Session, prompt: Prompt, isolated: bool, fork: bool, busy: bool
 ) -> Dispatched:
-    """A server that takes our id for the prompt it makes: nothing has to be found out."""
+    """Prepare a command for a server that gives its prompt our id (1.x)."""
     name = prompt.command or ""
     if isolated:
         title = _title(name, prompt.text)
@@ -254,119 +256,122 @@ def _give_named(
             else client.create(title, session.directory)
         )
     run = Run(client, session, prompt, queued=busy)
-    return Dispatched(_named(session, prompt.id, name), session, run)
+    return Dispatched(_receipt_as_prompt(session, prompt.id, name), session, run)
 
 
-def _named(session: Session, prompt: str, name: str) -> CommandReceipt:
-    why = "the server gave its prompt the id that it was sent with"
-    return CommandReceipt(prompt, name, session.id, "matched", (prompt,), evidence=(why,))
+def _receipt_as_prompt(session: Session, prompt: str, name: str) -> CommandReceipt:
+    evidence = ("the server used the prompt id that we sent",)
+    return CommandReceipt(prompt, name, session.id, "matched", (prompt,), evidence=evidence)
 
 
-def _own_session(client: Client, session: Session, invocation: Invocation, fork: bool) -> Session:
-    """A session for one command; a fork gets to know of it when it is noted."""
+def _isolated_session(
+    client: Client, session: Session, invocation: Invocation, fork: bool
+) -> Session:
+    """Create a session for one command. A fork gets its record later, as other sessions do."""
     if fork:
-        made, rules = client.run(client.dialect.fork(session)), client.session(session.id).rules
-        if rules != made.rules:
-            # What is forbidden there is forbidden here.
-            client.run(client.dialect.set_rules(made, rules))
-        return made
-    own = replace(session, id=invocation.id)
-    metadata = with_records({}, _KIND, {invocation.id: _record(own, invocation)})
+        forked, rules = client.run(client.dialect.fork(session)), client.session(session.id).rules
+        if rules != forked.rules:
+            # A fork must not allow what its original forbids.
+            client.run(client.dialect.set_rules(forked, rules))
+        return forked
+    new = replace(session, id=invocation.id)
+    metadata = with_records({}, _KIND, {invocation.id: _record(new, invocation)})
     title = _title(invocation.name, invocation.text)
     options = SessionOptions(id=invocation.id, metadata=metadata)
     return client.create(title, session.directory, options)
 
 
-def _give_unnamed(
+def _dispatch_and_correlate(
     client: Client, session: Session, invocation: Invocation, prompt: Prompt, busy: bool
 ) -> Dispatched:
-    if invocation.id != session.id:  # a session of that id was made with it
-        save_record(client, session, _KIND, invocation.id, _record(session, invocation), _MOST)
-    before = client.log_entries(session)
-    seen = _Seen(before, frozenset(c.id for c in client.run(client.dialect.children(session))))
+    if invocation.id != session.id:  # else the session was created with its record
+        record = _record(session, invocation)
+        save_record(client, session, _KIND, invocation.id, record, _MAX_RECORDS)
+    log = client.log_entries(session)
+    before = _Before(log, frozenset(c.id for c in client.run(client.dialect.children(session))))
     recorder = Recorder()
     stream = open_stream(client, session.directory, recorder.frame)
-    with _told_if_stopped(invocation), ExitStack() as held:  # a second one may hit the closing
-        held.callback(stream.close)
+    # The interrupt handler is outermost: a second interrupt may hit while the stream closes.
+    with _explain_interrupt(invocation), ExitStack() as cleanup:
+        cleanup.callback(stream.close)
         answered = _post(client, session, invocation, prompt)
-        with _told_if_unread(invocation):
-            found = _look(client, session, invocation, seen, answered)
-            run = _follow(client, session, found, busy, stream, recorder)
-        receipt = _receipt(session, invocation, found)
-        _note_found(client, session, invocation, receipt, answered)
+        with _explain_read_failure(invocation):
+            correlation = _observe(client, session, invocation, before, answered)
+            run = _follow(client, session, correlation, busy, stream, recorder)
+        receipt = _receipt(session, invocation, correlation)
+        _save_conclusion(client, session, invocation, receipt, answered)
         if run is not None:
-            held.pop_all()  # from here on the run closes it
+            cleanup.pop_all()  # from here on the run closes the stream
         return Dispatched(receipt, session, run)
 
 
-def _note_found(
+def _save_conclusion(
     client: Client,
     session: Session,
     invocation: Invocation,
     receipt: CommandReceipt,
     answered: bool,
 ) -> None:
-    """Keep what was found out. Where that fails it is concluded again when it is asked for."""
+    """Save a conclusion with the command's record; if that fails, `recover` draws it again."""
     if answered or receipt.status == "matched":
-        found = {"inputs": receipt.inputs, "children": receipt.children, "settled": True}
+        conclusion = {"inputs": receipt.inputs, "children": receipt.children, "settled": True}
         with suppress(OpenCodeError):
-            record = _record(session, invocation) | found
-            save_record(client, session, _KIND, invocation.id, record, _MOST)
+            record = _record(session, invocation) | conclusion
+            save_record(client, session, _KIND, invocation.id, record, _MAX_RECORDS)
 
 
 _locks: dict[tuple[str, str], threading.Lock] = {}
-_locking = threading.Lock()
+_locks_guard = threading.Lock()
 
 
 @contextmanager
-def _alone(client: Client, session: Session) -> Iterator[None]:
-    """One command at a time in a session, as far as this kernel goes."""
-    with _locking:
+def _session_lock(client: Client, session: Session) -> Iterator[None]:
+    """Allow one command at a time per session; this covers only the current kernel."""
+    with _locks_guard:
         lock = _locks.setdefault((client.url, session.id), threading.Lock())
     with lock:
         yield
 
 
 @contextmanager
-def _told_if_stopped(invocation: Invocation) -> Iterator[None]:
-    """Say of an interrupt from now on that the command may have been run, and where to look."""
+def _explain_interrupt(invocation: Invocation) -> Iterator[None]:
+    """Turn an interrupt into an error that says how to find out whether the command ran."""
     try:
         yield
     except KeyboardInterrupt:
         stopped = TurnInterrupted(
-            f"Stopped; the command may have been run. %oc_command --recover {invocation.id} shows "
-            "what came of it."
+            "Interrupted; the command may have run. To see its result: "
+            f"%oc_command --recover {invocation.id}"
         )
         stopped.resend = assess_unanswered_request(f"command {invocation.name}", sent=True)
         raise stopped from None
 
 
 @contextmanager
-def _told_if_unread(invocation: Invocation) -> Iterator[None]:
-    """Say of what can't be read that the command was sent, and where to look."""
+def _explain_read_failure(invocation: Invocation) -> Iterator[None]:
+    """Turn a failed read into an error that says that the command was sent, and how to recover."""
     try:
         yield
     except OpenCodeError as error:
         again = f"Look again later: %oc_command --recover {invocation.id}"
-        gone = "Was the session deleted meanwhile? Then nothing tells any more what came of it."
-        told = ServerConnectionError(
-            f"Command {invocation.name} was sent once, and what came of it can't be read: "
-            f"{error.what}",
+        gone = "The session may have been deleted; then the result can't be recovered."
+        unread = ServerConnectionError(
+            f"Command {invocation.name} was sent once, but its result can't be read: {error.what}",
             gone if isinstance(error, NotFoundError) else again,
         )
-        told.resend = assess_unanswered_request(f"command {invocation.name}", sent=True)
-        raise told from error
+        unread.resend = assess_unanswered_request(f"command {invocation.name}", sent=True)
+        raise unread from error
 
 
 def _post(client: Client, session: Session, invocation: Invocation, prompt: Prompt) -> bool:
-    """Send the command, once; False if no answer says whether the server ran it."""
+    """Send the command, once; False if no response says whether the server ran it."""
     answered: list[bool] = []
 
     def send() -> None:
         client.run(client.dialect.command(session, prompt))
         answered.append(True)
 
-    # In a thread, so that an interrupt needn't wait for what the command runs first.
+    # In a thread, so that an interrupt needn't wait for shell commands in the template.
     sending, failed = send_in_thread(send)
     while sending.is_alive():
         sending.join(0.05)
@@ -374,9 +379,9 @@ def _post(client: Client, session: Session, invocation: Invocation, prompt: Prom
         case [ServerConnectionError(sent=True)]:
             return False
         case [StatusError() as error] if error.status in GATEWAY_STATUSES or not error.name:
-            return False  # something before the server said so
+            return False  # the refusal came from a gateway
         case [StatusError(status=status) as error] if status >= 500:
-            error.todo = f"See what it admitted: %oc_command --recover {invocation.id}"
+            error.todo = f"See what the server admitted: %oc_command --recover {invocation.id}"
             raise error
         case [error]:
             raise error
@@ -384,56 +389,56 @@ def _post(client: Client, session: Session, invocation: Invocation, prompt: Prom
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """What there was before: the log, and the sessions below."""
+class _Before:
+    """A session before a command was sent: its log, and the ids of its child sessions."""
 
     log: tuple[LogEntry, ...]
     children: frozenset[str]
 
     @property
-    def after(self) -> int | None:
-        """The log's last number."""
+    def last_seq(self) -> int | None:
+        """The sequence number of the last log entry."""
         return self.log[-1].seq if self.log else None
 
 
-def _look(
-    client: Client, session: Session, invocation: Invocation, seen: _Seen, answered: bool
+def _observe(
+    client: Client, session: Session, invocation: Invocation, before: _Before, answered: bool
 ) -> Correlation:
-    """What came of a command. One whose answer was lost may still show itself."""
+    """Correlate a command with its effects, for 3 s at most if its response was lost."""
     deadline = time.monotonic() + (0 if answered else _LATE)
     while True:
-        since = client.log_entries(session, seen.after)
-        new = [c for c in client.run(client.dialect.children(session)) if c.id not in seen.children]
-        children = [_child(client, c) for c in new]
-        found = correlate(
+        since = client.log_entries(session, before.last_seq)
+        below = client.run(client.dialect.children(session))
+        children = [_child(client, c) for c in below if c.id not in before.children]
+        correlation = correlate(
             invocation,
             admitted_inputs(since),
             children,
             answered=answered,
-            competing=_rivals(session, seen.log, since) - {invocation.id},
-            at_work=agent_was_busy(seen.log, since),
+            competing=_competing(session, before.log, since) - {invocation.id},
+            at_work=agent_was_busy(before.log, since),
         )
-        if found.status == "matched" or time.monotonic() >= deadline:
-            return found
+        if correlation.status == "matched" or time.monotonic() >= deadline:
+            return correlation
         time.sleep(0.2)
 
 
-def _rivals(
+def _competing(
     session: Session, before: Sequence[LogEntry], since: Sequence[LogEntry]
 ) -> frozenset[str]:
-    """The commands that were noted since, or shortly before and without an answer by then."""
+    """Ids of commands recorded since, or up to a minute before and not settled by then."""
     first: dict[str, int] = {}
     settled: set[str] = set()
     for entry in before:
-        for key, record in _noted(session, entry.metadata).items():
+        for key, record in _records(session, entry.metadata).items():
             first.setdefault(key, entry.at or 0)
-            if record.get("settled"):  # whatever another notebook, which had read it before, writes
+            if record.get("settled"):  # a notebook with older metadata may overwrite this later
                 settled.add(key)
-    recent = (before[-1].at or 0) - _OPEN if before else 0
+    recent = (before[-1].at or 0) - _IN_FLIGHT if before else 0
     unsettled = {key for key, at in first.items() if at >= recent} - settled
-    # What a command becomes comes after its note: one noted later did not become this.
+    # A command's effects follow its record, so commands recorded after an effect don't count.
     earlier = takewhile(lambda e: not is_admitted(e) or subagent_source(e), since)
-    new = {key for entry in earlier for key in _noted(session, entry.metadata)} - first.keys()
+    new = {key for entry in earlier for key in _records(session, entry.metadata)} - first.keys()
     return frozenset(unsettled | new)
 
 
@@ -445,29 +450,29 @@ def _child(client: Client, session: Session) -> ChildSession:
     return ChildSession(session.id, session.title, first.id, first.text)
 
 
-def _receipt(session: Session, invocation: Invocation, found: Correlation) -> CommandReceipt:
+def _receipt(session: Session, invocation: Invocation, correlation: Correlation) -> CommandReceipt:
     return CommandReceipt(
         invocation.id,
         invocation.name,
         session.id,
-        found.status,
-        tuple(i.id for i in found.inputs),
-        tuple(c.id for c in found.children),
-        found.evidence,
+        correlation.status,
+        tuple(i.id for i in correlation.inputs),
+        tuple(c.id for c in correlation.children),
+        correlation.evidence,
     )
 
 
 def _follow(
     client: Client,
     session: Session,
-    found: Correlation,
+    correlation: Correlation,
     queued: bool,
     stream: Stream | None = None,
     recorder: Recorder | None = None,
 ) -> Run | None:
-    """The turn of what was matched, as one that runs already."""
-    if found.inputs:
-        first = found.inputs[0]
+    """A run that follows the matched turn, which is running already; None without a match."""
+    if correlation.inputs:
+        first = correlation.inputs[0]
         prompt = Prompt(first.id, first.text)
         return Run(
             client,
@@ -478,77 +483,77 @@ def _follow(
             stream=stream,
             recorder=recorder,
         )
-    if found.children and found.children[0].prompt:
-        child = found.children[0]
+    if correlation.children and correlation.children[0].prompt:
+        child = correlation.children[0]
         below = client.session(child.id)
         prompt = Prompt(child.prompt, child.text)
         return Run(client, below, prompt, running=True, stream=stream, recorder=recorder)
     return None
 
 
-def follow_subagent_result(client: Client, given: Dispatched) -> Run | None:
-    """The turn in which a session hears what a command's subagent found.
+def follow_subagent_result(client: Client, dispatched: Dispatched) -> Run | None:
+    """Follow the turn in which a session receives the result of a command's subagent.
 
     Args:
-        client: Its server.
-        given: The command, whose own turn is over.
+        client: The session's server.
+        dispatched: The command, whose own turn is over.
 
     Returns:
-        A run that follows that turn, once it is there; None if none comes within 3 s.
+        A run that follows that turn; None if it doesn't start within 3 s.
 
     Raises:
         ServerConnectionError: The server doesn't answer.
-        StatusError: The server refuses to be read.
+        StatusError: The server refused a read.
     """
     deadline = time.monotonic() + _LATE
-    with suppress(NotFoundError):  # deleted meanwhile: it hears nothing any more
-        while given.receipt.children and time.monotonic() < deadline:
-            for told in admitted_inputs(client.log_entries(given.session)):
-                if told.subagent_session in given.receipt.children:
-                    prompt = Prompt(told.id, told.text)
-                    return Run(client, given.session, prompt, running=True, queued=True)
+    with suppress(NotFoundError):  # the session was deleted meanwhile
+        while dispatched.receipt.children and time.monotonic() < deadline:
+            for admitted in admitted_inputs(client.log_entries(dispatched.session)):
+                if admitted.subagent_session in dispatched.receipt.children:
+                    prompt = Prompt(admitted.id, admitted.text)
+                    return Run(client, dispatched.session, prompt, running=True, queued=True)
             time.sleep(0.1)
     return None
 
 
-# -- finding again ---------------------------------------------------------------------------------
+# -- recovering ------------------------------------------------------------------------------------
 
 
 def recover(client: Client, invocation: str, sessions: Sequence[Session] = ()) -> Dispatched:
-    """Find out again what came of a command, whoever gave it. Nothing is sent.
+    """Look up what a command led to, from any notebook. Nothing is sent.
 
     Args:
-        client: Its server.
-        invocation: The id of its receipt.
-        sessions: Where to look first; then all of the server are looked through.
+        client: The server.
+        invocation: The id from the command's receipt.
+        sessions: The sessions to search first; then all sessions of the server are searched.
 
     Returns:
-        The receipt as it can be written now; what is matched has a run, which follows its turn.
+        The receipt as of now, and for a matched command a run that follows its turn.
 
     Raises:
-        UnknownNameError: No session of this server knows it.
+        UnknownNameError: No session of this server has a record of the command.
         ServerConnectionError: The server doesn't answer.
-        StatusError: The server refuses to be read.
+        StatusError: The server refused a read.
     """
-    places = _places(client, invocation, sessions)
+    candidates = _candidates(client, invocation, sessions)
     if client.dialect.command_keeps_prompt_id:
-        return _recover_named(client, invocation, places)
-    for session in places:
+        return _recover_prompt(client, invocation, candidates)
+    for session in candidates:
         entries = client.log_entries(session)
-        for told in (session.metadata, *(e.metadata for e in reversed(entries))):
-            if record := _noted(session, told).get(invocation):
+        for metadata in (session.metadata, *(e.metadata for e in reversed(entries))):
+            if record := _records(session, metadata).get(invocation):
                 return _recover(client, session, _invocation(invocation, record), record, entries)
     raise _unknown(invocation)
 
 
-def _noted(session: Session, metadata: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What is kept of a session's own commands."""
+def _records(session: Session, metadata: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Records of the session's own commands, by id; those copied into a fork don't count."""
     records = load_records(metadata, _KIND).items()
     return {k: r for k, r in records if isinstance(r, dict) and r.get("session") == session.id}
 
 
-def _places(client: Client, invocation: str, sessions: Sequence[Session]) -> Iterator[Session]:
-    """Sessions that may know of a command; those first that are said to."""
+def _candidates(client: Client, invocation: str, sessions: Sequence[Session]) -> Iterator[Session]:
+    """Sessions that may have a record of a command, the given ones first."""
     for session in sessions:
         with suppress(NotFoundError):
             yield client.session(session.id)
@@ -557,27 +562,28 @@ def _places(client: Client, invocation: str, sessions: Sequence[Session]) -> Ite
             yield client.session(invocation)
         return
     tried = {s.id for s in sessions}
-    named = client.dialect.command_keeps_prompt_id
+    as_prompt = client.dialect.command_keeps_prompt_id
     for session in client.sessions(everywhere=True):
-        if session.id not in tried and (named or invocation in _noted(session, session.metadata)):
+        recorded = as_prompt or invocation in _records(session, session.metadata)
+        if session.id not in tried and recorded:
             yield session
 
 
 def _unknown(invocation: str) -> UnknownNameError:
     return UnknownNameError(
-        f"No session of this server knows of command {invocation!r}.",
-        "%oc_command --given lists those that are kept.",
+        f"No session of this server has a record of command {invocation!r}.",
+        "%oc_command --given lists the recorded commands.",
     )
 
 
-def _recover_named(client: Client, invocation: str, places: Iterator[Session]) -> Dispatched:
-    for session in places:
+def _recover_prompt(client: Client, invocation: str, candidates: Iterator[Session]) -> Dispatched:
+    for session in candidates:
         message: Message | None = None
         with suppress(NotFoundError):
             message = client.run(client.dialect.message(session, invocation))
         if message is not None:
             run = Run(client, session, Prompt(message.id, message.text), running=True, queued=True)
-            return Dispatched(_named(session, invocation, ""), session, run)
+            return Dispatched(_receipt_as_prompt(session, invocation, ""), session, run)
     raise _unknown(invocation)
 
 
@@ -588,64 +594,66 @@ def _recover(
     record: dict[str, Any],
     entries: Sequence[LogEntry],
 ) -> Dispatched:
-    """What was concluded then; else what can be concluded now."""
-    began = next((e for e in entries if invocation.id in _noted(session, e.metadata)), None)
-    since = [e for e in entries if began is None or e.seq > began.seq]
-    below = [c for c in client.run(client.dialect.children(session)) if _younger(c, began)]
+    """Return what was concluded when the command was sent, else what can be concluded now."""
+    sent = next((e for e in entries if invocation.id in _records(session, e.metadata)), None)
+    since = [e for e in entries if sent is None or e.seq > sent.seq]
+    below = [c for c in client.run(client.dialect.children(session)) if _is_newer(c, sent)]
     inputs, children = admitted_inputs(since), [_child(client, c) for c in below]
     if record.get("inputs") or record.get("children"):
-        found = Correlation(
+        correlation = Correlation(
             "matched",
             tuple(_by_id(i, inputs) or AdmittedInput(i) for i in record.get("inputs", ())),
             tuple(_by_id(c, children) or ChildSession(c) for c in record.get("children", ())),
-            ("it was matched when it was given",),
+            ("it was matched when it was sent",),
         )
     else:
-        found = correlate(invocation, inputs, children, answered=False)
+        correlation = correlate(invocation, inputs, children, answered=False)
     return Dispatched(
-        _receipt(session, invocation, found), session, _follow(client, session, found, queued=True)
+        _receipt(session, invocation, correlation),
+        session,
+        _follow(client, session, correlation, queued=True),
     )
 
 
-def _by_id(key: str, things: Sequence[Thing]) -> Thing | None:
-    return next((t for t in things if t.id == key), None)
+def _by_id(key: str, items: Sequence[Item]) -> Item | None:
+    return next((i for i in items if i.id == key), None)
 
 
-def _younger(child: Session, began: LogEntry | None) -> bool:
-    return began is None or (child.created or 0) >= (began.at or 0)
+def _is_newer(child: Session, sent: LogEntry | None) -> bool:
+    return sent is None or (child.created or 0) >= (sent.at or 0)
 
 
 def list_sent_commands(client: Client) -> tuple[tuple[Invocation, Session, bool], ...]:
-    """The commands that are kept with a project's sessions.
+    """List the commands recorded in the sessions of the project.
 
     Returns:
-        Of each, the latest first: what was given, where, and whether what it led to is known.
+        For each command, the latest first: its invocation, its session, and whether it is matched.
 
     Raises:
-        UnsupportedOperation: On 1.x, where a command is the prompt that it became.
+        UnsupportedOperation: On 1.x, where a command is stored as a prompt.
         ServerConnectionError: The server doesn't answer.
-        StatusError: The server refuses to be read.
+        StatusError: The server refused a read.
     """
     if client.dialect.command_keeps_prompt_id:
         raise UnsupportedOperation(
-            "OpenCode 1.x keeps no list of commands: each is a prompt, with an id. OpenCode 2.x "
-            "names none, so there this package keeps one.",
-            "%oc_history lists prompts, and %oc_command --recover takes their ids.",
+            "OpenCode 1.x doesn't list commands: each is stored as a prompt. For OpenCode 2.x this "
+            "package keeps a list.",
+            "%oc_history lists prompts; %oc_command --recover takes their ids.",
         )
-    found = [
+    sent = [
         (_invocation(key, record), session, bool(record.get("inputs") or record.get("children")))
         for session in client.sessions()
-        for key, record in _noted(session, session.metadata).items()
+        for key, record in _records(session, session.metadata).items()
     ]
-    return tuple(sorted(found, key=lambda f: f[0].at or 0, reverse=True))
+    return tuple(sorted(sent, key=lambda s: s[0].at or 0, reverse=True))
 
 
 def _record(session: Session, invocation: Invocation) -> dict[str, Any]:
-    """What is kept of a command, as JSON. A fork may have a copy: it names its session."""
+    """A command's record, as JSON. It names its session, since forks copy metadata."""
     return {
         "session": session.id,
         "name": invocation.name,
-        "text": invocation.text[:_LONG],
+        "text": invocation.text[:_MAX_TEXT],
         "marked": invocation.marked,
         "isolated": invocation.isolated,
         "at": invocation.at,
@@ -653,14 +661,14 @@ def _record(session: Session, invocation: Invocation) -> dict[str, Any]:
 
 
 def _invocation(key: str, record: dict[str, Any]) -> Invocation:
-    def told(name: str) -> str:
+    def text(name: str) -> str:
         return str(record.get(name) or "")
 
     at = record.get("at")
     return Invocation(
         key,
-        told("name"),
-        told("text"),
+        text("name"),
+        text("text"),
         marked=record.get("marked") is True,
         isolated=record.get("isolated") is True,
         at=at if isinstance(at, int) else None,

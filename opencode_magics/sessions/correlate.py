@@ -1,7 +1,8 @@
-"""Whose is what appeared after a command was given: concluded from what was seen, never guessed.
+"""Attributes new prompts and subagents to the command that caused them, without guessing.
 
-2.x answers a command without naming anything, and other clients may be at work in the same session.
-`match` says "matched" only of what bears a sign of the command, and "ambiguous" of all else.
+2.x's response to a command contains no ids, and other clients may use the same session.
+`correlate` returns "matched" only for a prompt or subagent that shows a trace of the command, and
+"ambiguous" for everything else.
 """
 
 from __future__ import annotations
@@ -16,27 +17,27 @@ from ..core.model import LogEntry
 
 CorrelationStatus = Literal["matched", "none", "ambiguous"]
 
-DELIVERY: Literal["queue"] = "queue"  # so that it shares no turn with what is there already
+DELIVERY: Literal["queue"] = "queue"  # so that the command doesn't share a turn with another prompt
 SHORT = 41  # characters of a command's arguments in one line
-_TELLING = 8  # characters from which on arguments are not in another text by chance
+_MIN_LENGTH = 8  # shorter arguments may occur in another text by chance
 _ADMITTED = ("user", "compaction", "synthetic")
 
 
-# -- what was given, and what was seen -------------------------------------------------------------
+# -- the command and its possible effects ----------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A command that is given once.
+    """One use of a command.
 
     Attributes:
-        id: Ours. Of an isolated one that isn't in a fork it is the session's id, too.
-        name: The command's.
+        id: Our id for it; also the id of the new session of an isolated command without a fork.
+        name: The command's name.
         text: Its arguments.
-        marked: The id stands in the arguments that are sent.
-        isolated: It is all that its session is for.
-        description: What the server says of the command; the title of a subagent's session.
-        at: When it was given, in ms since the epoch.
+        marked: Whether the id is appended to the arguments.
+        isolated: Whether it has a session of its own.
+        description: The server's description of the command, a title for a subagent's session.
+        at: When it was sent, in ms since the epoch.
     """
 
     id: str
@@ -55,12 +56,12 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class AdmittedInput:
-    """Something that was admitted to a session.
+    """A prompt or another input that was admitted to a session.
 
     Attributes:
-        delivery: steer or queue, as it was asked for.
-        has_metadata: It has metadata.
-        subagent_session: The subagent's session that it tells the result of.
+        delivery: The requested delivery, steer or queue.
+        has_metadata: Whether it has metadata.
+        subagent_session: The subagent's session whose result it reports; "" if it is none.
     """
 
     id: str
@@ -73,7 +74,7 @@ class AdmittedInput:
 
 @dataclass(frozen=True, slots=True)
 class ChildSession:
-    """A session that appeared below, and the prompt that it began with."""
+    """A new child session and its first prompt."""
 
     id: str
     title: str = ""
@@ -83,12 +84,12 @@ class ChildSession:
 
 @dataclass(frozen=True, slots=True)
 class Correlation:
-    """What a command led to, as far as that can be known.
+    """The effects attributed to a command.
 
     Attributes:
         status: matched, none (nothing was admitted), or ambiguous.
-        inputs, children: What is the command's; of no other status than matched.
-        evidence: Why.
+        inputs, children: The command's effects; empty unless matched.
+        evidence: The reasons.
     """
 
     status: CorrelationStatus
@@ -98,7 +99,7 @@ class Correlation:
 
 
 def correlate(
-    asked: Invocation,
+    invocation: Invocation,
     inputs: Sequence[AdmittedInput],
     children: Sequence[ChildSession],
     *,
@@ -106,108 +107,109 @@ def correlate(
     competing: Collection[str] = (),
     at_work: bool = False,
 ) -> Correlation:
-    """Which of what appeared after a command was noted came of it.
+    """Attribute the inputs and child sessions that appeared after a command was recorded.
 
-    The id in the arguments proves it. Without it one thing alone must have appeared, the server
-    must have said that the command was run, no other command may have been given meanwhile, and
-    there must be a sign: the arguments in a prompt that is delivered as the command was, or the
-    command's name or description as the title of a subagent's session, where no agent was at work
-    that opens its own. What can't be told apart then is a command that admits nothing, while
-    another program does just that.
+    The invocation's id in the arguments is proof. Without it, only one effect may have appeared,
+    the server must have confirmed the command, no other command may have been sent meanwhile, and
+    there must be a trace: the arguments in a prompt with the command's delivery, or the command's
+    name or description as the title of a subagent's session while no agent was busy that could
+    have opened it. One case can't be recognized: a command without any effect, while another
+    program causes exactly the expected one.
 
     Args:
-        asked: What was given.
-        inputs: What was admitted to the session since.
-        children: The sessions that appeared below it since.
-        answered: Whether the server's answer came; if not, the command may never have arrived.
-        competing: Ids of other commands that were given to the session at that time.
-        at_work: Whether an agent worked in the session.
+        invocation: The command.
+        inputs: The inputs admitted to the session since.
+        children: The child sessions created since.
+        answered: Whether the server responded; if not, the command may never have arrived.
+        competing: Ids of other commands that were sent to the session at that time.
+        at_work: Whether an agent was busy in the session.
     """
-    own = tuple(
-        i for i in inputs if not i.subagent_session
-    )  # a subagent's result is no command's prompt
-    found: tuple[AdmittedInput | ChildSession, ...] = (*own, *children)
-    if not found:
+    own = tuple(i for i in inputs if not i.subagent_session)
+    effects: tuple[AdmittedInput | ChildSession, ...] = (*own, *children)
+    if not effects:
         return Correlation(
-            "none", evidence=("nothing was admitted to the session, and none below it",)
+            "none", evidence=("nothing was admitted to the session or its subagents",)
         )
-    if asked.isolated:
-        why = "the session is the command's own"
-        return Correlation("matched", own, () if own else tuple(children), (why,))
-    if asked.marked:
-        return _by_mark(asked, own, children)
+    if invocation.isolated:
+        reason = "the session is the command's own"
+        return Correlation("matched", own, () if own else tuple(children), (reason,))
+    if invocation.marked:
+        return _by_mark(invocation, own, children)
     if not answered:
-        return _unclear(found, "no answer came, and nothing says whose they are")
-    if len(found) > 1:
-        return _unclear(found, "any of them could be the command's")
+        return _ambiguous(
+            effects, "the server didn't respond, and they may belong to another prompt"
+        )
+    if len(effects) > 1:
+        return _ambiguous(effects, "any of them could be the command's")
     if competing:
-        return _unclear(found, f"it could be that of {', '.join(sorted(competing))}, too")
+        return _ambiguous(effects, f"it could also belong to {', '.join(sorted(competing))}")
     if children and at_work:
-        return _unclear(found, "an agent was at work in the session, and may have opened it")
-    sign = _sign(asked, found[0])
-    if not sign:
-        return _unclear(found, "nothing in it says that it is the command's")
-    return _matched(found[0], (f"nothing else was admitted, and {sign}",))
+        return _ambiguous(effects, "an agent was busy in the session, and may have opened it")
+    trace = _trace(invocation, effects[0])
+    if not trace:
+        return _ambiguous(effects, "it shows no trace of the command")
+    return _matched(effects[0], (f"nothing else was admitted, and {trace}",))
 
 
 def _by_mark(
-    asked: Invocation, inputs: Sequence[AdmittedInput], children: Sequence[ChildSession]
+    invocation: Invocation, inputs: Sequence[AdmittedInput], children: Sequence[ChildSession]
 ) -> Correlation:
-    marked: list[AdmittedInput | ChildSession] = [i for i in inputs if asked.id in i.text]
-    # A child with the id is the command's only where no prompt is: that one's agent may pass it on.
-    marked = marked or [c for c in children if asked.id in c.text]
+    marked: list[AdmittedInput | ChildSession] = [i for i in inputs if invocation.id in i.text]
+    # A marked prompt comes before a marked child: its agent may have passed the id on.
+    marked = marked or [c for c in children if invocation.id in c.text]
     if len(marked) == 1:
         others = len(inputs) + len(children) - 1
-        beside = (f"{others} others were admitted, too",) if others else ()
-        return _matched(marked[0], ("it has the invocation's id in it", *beside))
-    having = "none of them has" if not marked else f"{len(marked)} of them have"
-    return _unclear((*inputs, *children), f"{having} the invocation's id in it")
+        also = (f"{others} others were admitted as well",) if others else ()
+        return _matched(marked[0], ("it contains the invocation's id", *also))
+    containing = "none of them contains" if not marked else f"{len(marked)} of them contain"
+    return _ambiguous((*inputs, *children), f"{containing} the invocation's id")
 
 
-def _matched(found: AdmittedInput | ChildSession, evidence: tuple[str, ...]) -> Correlation:
-    if isinstance(found, AdmittedInput):
-        return Correlation("matched", (found,), evidence=evidence)
-    return Correlation("matched", children=(found,), evidence=evidence)
+def _matched(effect: AdmittedInput | ChildSession, evidence: tuple[str, ...]) -> Correlation:
+    if isinstance(effect, AdmittedInput):
+        return Correlation("matched", (effect,), evidence=evidence)
+    return Correlation("matched", children=(effect,), evidence=evidence)
 
 
-def _unclear(found: Sequence[AdmittedInput | ChildSession], why: str) -> Correlation:
-    return Correlation("ambiguous", evidence=(*map(_described, found), why))
+def _ambiguous(effects: Sequence[AdmittedInput | ChildSession], reason: str) -> Correlation:
+    return Correlation("ambiguous", evidence=(*map(_described, effects), reason))
 
 
-def _described(found: AdmittedInput | ChildSession) -> str:
-    if isinstance(found, ChildSession):
-        return f"session {found.id} below ({found.title})"
-    return f"{found.id} ({found.kind}: {in_one_line(found.text, SHORT)})"
+def _described(effect: AdmittedInput | ChildSession) -> str:
+    if isinstance(effect, ChildSession):
+        return f"child session {effect.id} ({effect.title})"
+    return f"{effect.id} ({effect.kind}: {in_one_line(effect.text, SHORT)})"
 
 
-def _sign(asked: Invocation, found: AdmittedInput | ChildSession) -> str:
-    """What says that a single thing is the command's; "" if nothing does."""
-    if isinstance(found, AdmittedInput) and not _plain(found):
+def _trace(invocation: Invocation, effect: AdmittedInput | ChildSession) -> str:
+    """The trace of a command in an effect, in words; "" if there is none."""
+    if isinstance(effect, AdmittedInput) and not _may_be_command(effect):
         return ""
-    arguments = asked.text.strip()
-    if len(arguments) >= _TELLING and arguments in found.text:
-        return "the arguments stand in it"
-    if isinstance(found, ChildSession) and found.title in {asked.name, asked.description} - {""}:
+    arguments = invocation.text.strip()
+    if len(arguments) >= _MIN_LENGTH and arguments in effect.text:
+        return "it contains the arguments"
+    titles = {invocation.name, invocation.description} - {""}
+    if isinstance(effect, ChildSession) and effect.title in titles:
         return "its title is the command's"
     return ""
 
 
-def _plain(found: AdmittedInput) -> bool:
-    """Whether a template may have become it: a prompt without metadata, delivered as was asked."""
-    return found.kind == "user" and found.delivery == DELIVERY and not found.has_metadata
+def _may_be_command(admitted: AdmittedInput) -> bool:
+    """Tell whether an input may be a command's: a prompt without metadata, delivered likewise."""
+    return admitted.kind == "user" and admitted.delivery == DELIVERY and not admitted.has_metadata
 
 
 def includes_arguments(template: str) -> bool:
-    """Whether a template says the arguments in its prompt, and to no shell."""
+    """Tell whether a template has the arguments in its prompt, and in no shell command."""
     plain = re.sub(r"!`[^`]*`", "", template)
     return "$ARGUMENTS" in plain and template.count("$ARGUMENTS") == plain.count("$ARGUMENTS")
 
 
-# -- what a log says of it -------------------------------------------------------------------------
+# -- reading a log ---------------------------------------------------------------------------------
 
 
 def admitted_inputs(entries: Sequence[LogEntry]) -> list[AdmittedInput]:
-    """What a stretch of a log says was admitted."""
+    """The inputs admitted in a range of a session's log."""
     new = filter(is_admitted, entries)
     return [
         AdmittedInput(e.item, e.text, e.type, e.delivery, bool(e.metadata), subagent_source(e))
@@ -216,18 +218,18 @@ def admitted_inputs(entries: Sequence[LogEntry]) -> list[AdmittedInput]:
 
 
 def is_admitted(entry: LogEntry) -> bool:
-    """Whether a line says that something was admitted which may begin a turn."""
+    """Tell whether a log entry admits an input that may begin a turn."""
     return entry.kind == "inbox.enqueued" and entry.type in _ADMITTED
 
 
 def subagent_source(entry: LogEntry) -> str:
-    """The subagent's session whose result a line brings; "" if it brings none."""
-    told = entry.metadata
-    return str(told.get("childID") or "") if told.get("source") == "subagent" else ""
+    """The subagent's session whose result a log entry delivers; "" if there is none."""
+    metadata = entry.metadata
+    return str(metadata.get("childID") or "") if metadata.get("source") == "subagent" else ""
 
 
 def agent_was_busy(before: Sequence[LogEntry], since: Sequence[LogEntry]) -> bool:
-    """Whether an agent worked in the session, and not only on what a subagent told it."""
+    """Tell whether an agent was busy in the session with more than a subagent's result."""
     turns = [e.kind for e in before if e.kind.startswith("execution.")]
     if turns and turns[-1] == "execution.started":
         return True

@@ -142,7 +142,7 @@ class PromptDelivery:
 
 
 def send_in_thread(send: Callable[[], None]) -> tuple[threading.Thread, list[OpenCodeError]]:
-    """Send something in a thread of its own.
+    """Call `send` in a thread of its own.
 
     Returns:
         The thread, and a list that holds the error once the thread has failed.

@@ -1,7 +1,7 @@
-"""Changes of a session that are no turn: fork, revert, compact, rename, archive, share.
+"""Edits sessions without starting a turn: fork, revert, compact, rename, archive, share.
 
-Each is sent once, read back, and told as what it did: `confirmed` is False where the server took it
-and the reading doesn't show it.
+Each edit is sent once, then read back. Its `confirmed` is False if the server accepted the edit but
+doesn't show it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .store import add_session_ceiling, archive_tree
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EditResult:
-    """What was done to a session.
+    """The result of an edit.
 
     Attributes:
-        session: The session as it is now; of a fork, the new one.
-        what: What was done, in words.
-        confirmed: Whether it was seen when the session was read again.
-        undo: How it is undone, whichever session is current then; "" if it can't be.
+        session: The session after the edit; for a fork, the new session.
+        what: The edit, in words.
+        confirmed: Whether the edit was visible when the session was read back.
+        undo: The magic that undoes it, whichever session is current; "" if it can't be undone.
     """
 
     session: Session
@@ -38,106 +38,108 @@ class EditResult:
     undo: str = ""
 
     def __repr__(self) -> str:
-        seen = "" if self.confirmed else "; NOT CONFIRMED: read back, it doesn't show"
+        seen = "" if self.confirmed else "; NOT CONFIRMED: the session doesn't show it"
         undo = f"; undo: {self.undo}" if self.undo else ""
-        return f"<Change {self.session.id}: {self.what}{seen}{undo}>"
+        return f"<EditResult {self.session.id}: {self.what}{seen}{undo}>"
 
 
 def find_prompt(messages: Sequence[Message], reference: str | None) -> Message:
-    """The prompt of an id, the beginning of an id, or the last one.
+    """Find a prompt by its id or a unique prefix of it; None finds the last prompt.
 
-    An answer's id means the prompt that it answers.
+    An answer's id finds the prompt that it answers.
 
     Raises:
-        UnknownNameError: None fits, or more than one does.
+        UnknownNameError: No message matches, or several do.
     """
     prompts = [m for m in messages if m.role == "user" and not m.synthetic]
     if reference is None and prompts:
         return prompts[-1]
-    found = [m for m in messages if reference and m.id.startswith(reference)]
-    exact = [m for m in found if m.id == reference] or found
-    if len(exact) == 1:
-        return next((m for m in prompts if m.id == exact[0].parent), exact[0])
-    what = "has no prompt yet" if reference is None else f"has no message {reference!r}"
-    if len(exact) > 1:
-        what = f"has {len(exact)} messages that begin with {reference!r}"
-    raise UnknownNameError(f"The session {what}.", "%oc_history lists its messages.")
+    matches = [m for m in messages if reference and m.id.startswith(reference)]
+    matches = [m for m in matches if m.id == reference] or matches
+    if len(matches) == 1:
+        return next((m for m in prompts if m.id == matches[0].parent), matches[0])
+    problem = "has no prompt yet" if reference is None else f"has no message {reference!r}"
+    if len(matches) > 1:
+        problem = f"has {len(matches)} messages whose ids begin with {reference!r}"
+    raise UnknownNameError(f"The session {problem}.", "%oc_history lists its messages.")
 
 
 def check_idle(client: Client, session: Session) -> None:
-    """Make sure that a session isn't at work.
+    """Raise an error if a session is busy.
 
     Raises:
-        SessionBusyError: It is.
+        SessionBusyError: The session is busy.
     """
     if session.id in client.statuses(session.directory):
         raise SessionBusyError(
-            f"Session {session.id} ({session.title}) is at work.",
+            f"Session {session.id} ({session.title}) is busy.",
             "Wait for it (%oc_status --wait all), or stop it: %oc_abort",
             status=409,
         )
 
 
 def fork(client: Client, session: Session, before: str | None = None) -> EditResult:
-    """A new session with a copy of the messages: of all, or of those before a prompt.
+    """Create a session with a copy of all messages, or of those before a prompt.
 
     Raises:
-        UnknownNameError: There is no such message; the server would copy all for an unknown one.
+        UnknownNameError: There is no such message. (The server would copy all messages.)
     """
     messages = client.messages(session)
     at = find_prompt(messages, before).id if before else None
     expected = next((n for n, m in enumerate(messages) if m.id == at), len(messages))
-    made = client.run(client.dialect.fork(session, at))
-    copied = len(client.messages(made))
+    forked = client.run(client.dialect.fork(session, at))
+    copied = len(client.messages(forked))
     which = f"the first {expected} messages" if at else f"all {expected} messages"
     what = f"a fork of {session.id} with {which}"
-    return EditResult(made, what, copied == expected, f"%oc_end {made.id}")
+    return EditResult(forked, what, copied == expected, f"%oc_end {forked.id}")
 
 
 def revert(
     client: Client, session: Session, reference: str | None = None, *, files: bool = True
 ) -> EditResult:
-    """Take a session and its files back to before a prompt, until `unrevert` or the next prompt.
+    """Return a session and its files to their state before a prompt.
+
+    `unrevert` undoes this until the next prompt.
 
     Args:
-        client: Its server.
-        session: Which.
-        reference: Id of the prompt, or its beginning; None takes the last.
+        client: The session's server.
+        session: The session.
+        reference: The prompt's id or a unique prefix of it; None reverts the last prompt.
         files: False leaves the files as they are (2.x).
 
     Raises:
-        SessionBusyError: It is at work.
-        UnknownNameError: There is no such message; the server would say nothing.
-        UnsupportedOperation: Files that are to stay, on 1.x.
+        SessionBusyError: The session is busy.
+        UnknownNameError: There is no such message. (The server would report no error.)
+        UnsupportedOperation: `files` is False on 1.x.
     """
     check_idle(client, session)
     messages = client.messages(session)
     prompt = find_prompt(messages, reference)
-    back = messages[[m.id for m in messages].index(prompt.id) :]
-    told = client.run(client.dialect.revert(session, prompt.id, files=files))
+    reverted = messages[[m.id for m in messages].index(prompt.id) :]
+    diffs = client.run(client.dialect.revert(session, prompt.id, files=files))
     now = client.session(session.id)
-    lost = sorted({d.file for d in told or (d for m in back for d in m.diffs)})
-    touched = f" and {', '.join(lost)}" if lost else "; no changed file is known"
-    touched = touched if files else "; the files stay as they are"
-    what = f"{len(back)} messages from {prompt.id} on are taken back{touched}"
+    paths = sorted({d.file for d in diffs or (d for m in reverted for d in m.diffs)})
+    restored = f", and {', '.join(paths)} restored" if paths else "; no changed file is known"
+    restored = restored if files else "; the files stay as they are"
+    what = f"{len(reverted)} messages from {prompt.id} on reverted{restored}"
     undo = f"%oc_unrevert -s {session.id}, until the next prompt"
     return EditResult(now, what, now.revert == prompt.id, undo)
 
 
 def unrevert(client: Client, session: Session) -> EditResult:
-    """Bring back what a revert took away.
+    """Undo a revert.
 
     Raises:
-        SessionBusyError: It is at work.
+        SessionBusyError: The session is busy.
     """
     check_idle(client, session)
     before = client.session(session.id)
     if before.revert is None:
-        return EditResult(before, "nothing was taken back, so nothing came back")
+        return EditResult(before, "there was no revert to undo")
     client.run(client.dialect.unrevert(session))
     now = client.session(session.id)
-    back = now.revert is None and _has(client, session, before.revert)
-    return EditResult(now, f"what was from {before.revert} on is back", back)
+    restored = now.revert is None and _has(client, session, before.revert)
+    return EditResult(now, f"the messages from {before.revert} on are back", restored)
 
 
 def _has(client: Client, session: Session, message: str) -> bool:
@@ -148,38 +150,38 @@ def commit(client: Client, session: Session) -> EditResult:
     """Make a revert final.
 
     Raises:
-        UnsupportedOperation: On 1.x, where the next prompt does it.
+        UnsupportedOperation: On 1.x, where the next prompt makes it final.
     """
     before = client.session(session.id)
     if before.revert is None:
-        return EditResult(before, "nothing was taken back, so nothing is gone")
+        return EditResult(before, "there was no revert to make final")
     client.run(client.dialect.commit_revert(session))
     now = client.session(session.id)
-    gone = now.revert is None and not _has(client, session, before.revert)
-    return EditResult(now, "what was taken back is gone for good", gone)
+    deleted = now.revert is None and not _has(client, session, before.revert)
+    return EditResult(now, "the reverted messages are deleted for good", deleted)
 
 
 def compact(
     client: Client, session: Session, model: str | None = None, limits: Limits | None = None
 ) -> EditResult:
-    """Have a model sum a session up: later prompts begin with that instead of all messages.
+    """Have a model summarize a session; later prompts build on the summary, not on all messages.
 
     Args:
-        client: Its server.
-        session: Which.
-        model: `provider/model`; None takes the session's own, else the server's default.
-        limits: What the session may cost.
+        client: The session's server.
+        session: The session.
+        model: `provider/model`; None uses the session's model, else the server's default.
+        limits: Limits on the session's cost.
 
     Raises:
-        SessionBusyError: It is at work.
+        SessionBusyError: The session is busy.
         UnknownNameError: There is no such model.
-        CostLimitError: What the session may cost is spent.
+        CostLimitError: The session's cost limit is already reached.
     """
     check_idle(client, session)
     add_session_ceiling(client, session, limits or Limits())
     chosen = _model(client, session, model)
     known = {m.id for m in client.messages(session)}
-    with _goes_on(session):
+    with _explain_interrupt(session):
         if client.run(client.dialect.compact(session, chosen)) is not None:
             client.run(client.dialect.wait(session))
     new = [m for m in client.messages(session) if m.id not in known]
@@ -188,19 +190,20 @@ def compact(
     usage = summary.usage if summary else None
     length = len(summary.text) if summary else 0
     what = (
-        f"summed up by {chosen} in {length} characters, {format_usd(usage.cost if usage else None)}"
+        f"summarized by {chosen} in {length} characters, "
+        f"{format_usd(usage.cost if usage else None)}"
     )
     return EditResult(client.session(session.id), what, done)
 
 
 @contextmanager
-def _goes_on(session: Session) -> Iterator[None]:
-    """Say of an interrupt that the server doesn't stop with it."""
+def _explain_interrupt(session: Session) -> Iterator[None]:
+    """Turn an interrupt into an error that says that the server goes on."""
     try:
         yield
     except KeyboardInterrupt:
         stopped = TurnInterrupted(
-            f"Stopped waiting; the server goes on summing up {session.id}, and %oc_abort stops it."
+            f"Stopped waiting. The server is still summarizing {session.id}; %oc_abort stops it."
         )
         stopped.resend = assess_running_request()
         raise stopped from None
@@ -209,16 +212,16 @@ def _goes_on(session: Session) -> Iterator[None]:
 def _model(client: Client, session: Session, name: str | None) -> ModelRef:
     if name is not None:
         return choose_model(client.models(session.directory), name).ref
-    models = optional(lambda: client.models(session.directory), ())  # warms the directory, too
+    models = optional(lambda: client.models(session.directory), ())  # also warms the directory
     default = default_model(models)
     chosen = client.session(session.id).model or (default.ref if default else None)
     if chosen is None:
-        raise UnknownNameError("The server names no default model.", "Add --model provider/model.")
+        raise UnknownNameError("The server has no default model.", "Add --model provider/model.")
     return chosen
 
 
 def rename(client: Client, session: Session, title: str) -> EditResult:
-    """Give a session another title."""
+    """Change a session's title."""
     before = client.session(session.id).title
     client.run(client.dialect.rename(session, title))
     now = client.session(session.id)
@@ -227,24 +230,24 @@ def rename(client: Client, session: Session, title: str) -> EditResult:
 
 
 def archive(client: Client, session: Session, *, undo: bool = False) -> EditResult:
-    """Archive a session with its subagents', or bring them back; all still take prompts."""
+    """Archive or restore a session and its subagents' sessions; all still accept prompts."""
     now = archive_tree(client, session, None if undo else int(time.time() * 1000))
     if undo:
-        return EditResult(now, "brought back from the archive", now.archived is None)
+        return EditResult(now, "restored from the archive", now.archived is None)
     return EditResult(now, "archived", now.archived is not None, f"%oc_archive --undo {session.id}")
 
 
 def share(client: Client, session: Session, *, undo: bool = False) -> EditResult:
-    """Make a session public at an address of OpenCode's, or take it back.
+    """Make a session public at an address of OpenCode's, or private again.
 
-    That it is taken back nothing shows: 1.18.33 goes on naming the address in the session, and says
-    yes to an undo of what was never public, and where sharing is turned off.
+    An undo can't be confirmed: 1.18.33 keeps the address in the session, and also accepts an undo
+    if the session was never public or sharing is turned off.
     """
     if undo:
         client.run(client.dialect.unshare(session))
-        told = "not public any more, says the server; open its address to be sure"
-        return EditResult(client.session(session.id), told, confirmed=False)
+        what = "the server says that it is no longer public; open its address to be sure"
+        return EditResult(client.session(session.id), what, confirmed=False)
     address = client.run(client.dialect.share(session))
-    what = f"public at {address}" if address else "to be public"
-    back = f"%oc_share --undo {session.id}"
-    return EditResult(client.session(session.id), what, address is not None, back)
+    what = f"public at {address}" if address else "asked to be public"
+    undo_magic = f"%oc_share --undo {session.id}"
+    return EditResult(client.session(session.id), what, address is not None, undo_magic)

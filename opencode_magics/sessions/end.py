@@ -1,8 +1,9 @@
-"""Stops and ends sessions, and believes no answer: every step is read back.
+"""Stops and ends sessions, and confirms every step by reading it back.
 
-The order of an end is fixed: stop the turn, see that it stopped, reject what it still asks, delete
-or archive, see that. A session at work is never deleted, since 1.18.33 goes on with its turn and
-retries for ever to store it. A step that can't be proved leaves the rest undone, to be done later.
+Ending a session has a fixed order: stop its turn, confirm that, reject its pending requests, delete
+or archive it, confirm that. A busy session is never deleted, since 1.18.33 goes on with its turn
+and retries forever to store it. If a step can't be confirmed, the later ones are left for another
+call.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ from .store import (
 
 Action = Literal["delete", "archive"]
 Cleanup = Literal["complete", "unconfirmed"]
-_NEWEST = 2  # messages that tell whether a turn is open
-_ROUNDS = 3  # times that a session may be set to work again while it is being ended
+_NEWEST = 2  # messages that show whether the last turn has ended
+_MAX_STOPS = 3  # a session may be prompted again while it is being ended
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StopResult:
-    """What came of stopping a session.
+    """The result of stopping a session.
 
     Attributes:
         status: stopped, was_idle (there was nothing to stop), unconfirmed, or not_found.
-        rejected: Ids of permissions and questions of its tree that were rejected.
-        kept: What is left of the turn that was stopped.
-        evidence: What was seen.
-        elapsed: Seconds.
+        rejected: Ids of the session's and its subagents' requests that were rejected.
+        kept: The part of the stopped turn that the server keeps, in words.
+        evidence: The observations behind the status.
+        elapsed: Duration of the call, in seconds.
     """
 
     session: Session
@@ -52,23 +53,24 @@ class StopResult:
     elapsed: float = 0.0
 
     def __repr__(self) -> str:
-        told = [f"{self.session.id} {self.status}", self.kept, _listed("rejected", self.rejected)]
-        return f"<Stopped {'; '.join(t for t in (*told, self.evidence) if t)}>"
+        state = f"{self.session.id} {self.status}"
+        details = (state, self.kept, _listed("rejected", self.rejected), self.evidence)
+        return f"<StopResult {'; '.join(d for d in details if d)}>"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EndResult:
-    """What came of ending a session.
+    """The result of ending a session.
 
     Attributes:
         status: ended, not_found (nothing to end), or unconfirmed (call again to finish).
-        action: delete or archive; None if nothing was to be done.
-        aborted_running_turn: Whether it was at work; None if that isn't known.
-        rejected: Ids of permissions and questions of its tree that were rejected.
-        cleanup: Whether nothing of it is left at work or waiting.
-        evidence: What was seen.
-        elapsed: Seconds.
-        todo: What to do next; "" if nothing.
+        action: delete or archive; None if there was no session.
+        aborted_running_turn: Whether it was busy; None if that isn't known.
+        rejected: Ids of the session's and its subagents' requests that were rejected.
+        cleanup: complete if nothing of the session is left running or waiting, else unconfirmed.
+        evidence: The observations behind the status.
+        elapsed: Duration of the call, in seconds.
+        todo: The next step for the user; "" if there is none.
     """
 
     session: str
@@ -84,27 +86,28 @@ class EndResult:
 
     def __repr__(self) -> str:
         aborted = "its turn was stopped" if self.aborted_running_turn else ""
-        told = (self.status, aborted, _listed("rejected", self.rejected), self.evidence, self.todo)
-        return f"<EndResult {self.session}: {'; '.join(t for t in told if t)}>"
+        rejected = _listed("rejected", self.rejected)
+        details = (self.status, aborted, rejected, self.evidence, self.todo)
+        return f"<EndResult {self.session}: {'; '.join(d for d in details if d)}>"
 
 
-def _listed(what: str, ids: tuple[str, ...]) -> str:
-    return f"{what} {', '.join(ids)}" if ids else ""
+def _listed(verb: str, ids: tuple[str, ...]) -> str:
+    return f"{verb} {', '.join(ids)}" if ids else ""
 
 
 # -- stopping --------------------------------------------------------------------------------------
 
 
 def stop(client: Client, session: Session, within: float = STOP_TIMEOUT) -> StopResult:
-    """Stop what a session and its subagents do, see that it stopped, reject what they ask.
+    """Stop a session and its subagents, confirm that, and reject their pending requests.
 
     Args:
-        client: Its server.
-        session: Which; only its id and directory count.
-        within: Seconds in which it has to be seen idle.
+        client: The session's server.
+        session: The session; only its id and directory are used.
+        within: Seconds in which it must be seen idle.
 
     Returns:
-        What was seen. No error of the server is raised: it makes a stop unconfirmed, and is its
+        The result. A server error is not raised: the stop is unconfirmed, with the error as its
         evidence.
     """
     began = time.monotonic()
@@ -124,51 +127,51 @@ def _stop(client: Client, session: Session, within: float, rejected: list[str]) 
         return StopResult(session, "not_found", evidence="the server has no such session")
     was_idle = not busy and is_at_rest(newest)
     if not was_idle and not abort_until_idle(client, session, tree, within):
-        why = f"not seen idle within {within:.0f} s, though the server was asked again and again"
-        return StopResult(session, "unconfirmed", evidence=why)
+        reason = f"not seen idle within {within:.0f} s, despite repeated aborts"
+        return StopResult(session, "unconfirmed", evidence=reason)
     rejected.extend(iter_rejected(client, session.directory, tree()))
-    if left := [r for r in rejected if r in _waiting(client, session)]:
-        why = f"{', '.join(left)} still waits although it was rejected"
-        return StopResult(session, "unconfirmed", evidence=why)
+    if left := [r for r in rejected if r in _pending(client, session)]:
+        reason = f"{', '.join(left)} still pending after its rejection"
+        return StopResult(session, "unconfirmed", evidence=reason)
     if was_idle:
-        seen = _with_parked("its last turn is finished", client, session)
-        return StopResult(session, "was_idle", evidence=seen)
+        evidence = _with_inbox("its last turn is finished", client, session)
+        return StopResult(session, "was_idle", evidence=evidence)
     after = _newest(client, session)
     if not busy and after == newest:
-        why = "it did not seem at work, but its last turn has no end; aborted all the same"
-        seen = _with_parked(why, client, session)
-        return StopResult(session, "was_idle", kept=_kept(after), evidence=seen)
-    seen = _with_parked("seen idle twice", client, session)
-    return StopResult(session, "stopped", kept=_kept(after), evidence=seen)
+        reason = "it did not seem busy, but its last turn has no end; aborted anyway"
+        evidence = _with_inbox(reason, client, session)
+        return StopResult(session, "was_idle", kept=_kept(after), evidence=evidence)
+    evidence = _with_inbox("seen idle twice", client, session)
+    return StopResult(session, "stopped", kept=_kept(after), evidence=evidence)
 
 
-def _parked(client: Client, session: Session) -> str:
-    """What a session's inbox (2.x) still has: it is not stopped with a turn, but runs later."""
+def _inbox(client: Client, session: Session) -> str:
+    """Describe the prompts in a session's inbox (2.x): stopping a turn leaves them there."""
     try:
-        waits = len(client.run(client.dialect.inbox(session)))
+        count = len(client.run(client.dialect.inbox(session)))
     except (NotFoundError, UnsupportedOperation):
         return ""
     except OpenCodeError as error:
-        return f"what waits in its inbox is not known: {error.what}"
-    what = "1 prompt waits" if waits == 1 else f"{waits} prompts wait"
-    return f"{what} in its inbox and will run with the next one: %oc_inbox" if waits else ""
+        return f"its inbox can't be read: {error.what}"
+    prompts = "1 prompt waits" if count == 1 else f"{count} prompts wait"
+    return f"{prompts} in its inbox and will run with the next one: %oc_inbox" if count else ""
 
 
-def _with_parked(seen: str, client: Client, session: Session) -> str:
-    parked = _parked(client, session)
-    return f"{seen}; {parked}" if parked else seen
+def _with_inbox(evidence: str, client: Client, session: Session) -> str:
+    inbox = _inbox(client, session)
+    return f"{evidence}; {inbox}" if inbox else evidence
 
 
 def _tree(client: Client, session: Session) -> Callable[[], frozenset[str]]:
-    """The ids of a session and its subagents, read anew each time: there may be more of them."""
+    """Return a function that reads the ids of a session and its subagents, which may grow."""
     known = {session.id}
 
-    def now() -> frozenset[str]:
-        with suppress(NotFoundError):  # deleted: what was known before counts
+    def read() -> frozenset[str]:
+        with suppress(NotFoundError):  # the session was deleted: use the ids read before
             known.update(s.id for s in descendants(client, session, 0))
         return frozenset(known)
 
-    return now
+    return read
 
 
 def _newest(client: Client, session: Session) -> tuple[Message, ...] | None:
@@ -179,20 +182,21 @@ def _newest(client: Client, session: Session) -> tuple[Message, ...] | None:
         return None
 
 
-def _waiting(client: Client, session: Session) -> set[str]:
+def _pending(client: Client, session: Session) -> set[str]:
+    """Ids of the pending requests in a session's directory."""
     permissions, questions = waiting_requests(client, session.directory)
     return {p.id for p in permissions} | {q.id for q in questions}
 
 
 def _kept(newest: tuple[Message, ...] | None) -> str:
-    """What a stopped turn leaves."""
+    """Describe what the server keeps of a stopped turn."""
     if newest is None:
         return "kept nothing: it was deleted meanwhile"
     answer = next((m for m in reversed(newest) if m.role == "assistant"), None)
     if answer is None:
-        return "nothing was answered yet"
-    done = sum(map(is_tool_completed, answer.tools))
-    tools = f", {len(answer.tools)} tool calls ({done} completed)" if answer.tools else ""
+        return "there was no answer yet"
+    completed = sum(map(is_tool_completed, answer.tools))
+    tools = f", {len(answer.tools)} tool calls ({completed} completed)" if answer.tools else ""
     return f"kept {len(answer.text)} characters of its last message{tools}"
 
 
@@ -207,18 +211,20 @@ def end(
     resumed: bool = False,
     within: float = STOP_TIMEOUT,
 ) -> EndResult:
-    """Stop a session, then delete or archive it; the same call finishes what could not be proved.
+    """Stop a session, then delete or archive it.
+
+    Repeat the call to finish an unconfirmed end.
 
     Args:
-        client: Its server.
-        session: Which.
-        action: What becomes of it.
-        resumed: It was begun before: one that is gone now has been ended, not lost.
-        within: Seconds in which it has to be seen idle.
+        client: The session's server.
+        session: The session.
+        action: "delete" or "archive".
+        resumed: Whether an earlier call was unconfirmed; then a missing session counts as ended.
+        within: Seconds in which it must be seen idle.
 
     Returns:
-        What was seen. No error of the server is raised: it makes an end unconfirmed, and is its
-        evidence; `resumed` then says to the next call that this one was made.
+        The result. A server error is not raised: the end is unconfirmed, with the error as its
+        evidence.
     """
     began = time.monotonic()
     result = EndResult(session.id, session.title, "unconfirmed", action)
@@ -226,7 +232,7 @@ def end(
     try:
         result = _end(client, session, result, resumed, within, stops)
     except OpenCodeError as error:
-        result = _unproved(result, error.what)
+        result = _unconfirmed(result, error.what)
     return replace(
         result,
         aborted_running_turn=_aborted(stops),
@@ -236,7 +242,7 @@ def end(
 
 
 def _aborted(stops: list[StopResult]) -> bool | None:
-    """Whether a turn was stopped; None if that isn't known."""
+    """Tell whether a turn was stopped; None if that isn't known."""
     if any(s.status == "stopped" for s in stops):
         return True
     return None if any(s.status == "unconfirmed" for s in stops) else False
@@ -250,47 +256,49 @@ def _end(
     within: float,
     stops: list[StopResult],
 ) -> EndResult:
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_STOPS):
         stopped = stop(client, session, within)
         stops.append(stopped)
         if stopped.status == "not_found":
-            return _gone(result, resumed)
+            return _not_found(result, resumed)
         if stopped.status == "unconfirmed":
-            return _unproved(result, stopped.evidence)
-        if not _at_work(client, session):
-            return _away(client, session, result)
-    return _unproved(result, "somebody set it to work again each time it was stopped")
+            return _unconfirmed(result, stopped.evidence)
+        if not _busy(client, session):
+            return _remove(client, session, result)
+    return _unconfirmed(result, "each time it was stopped, another client prompted it again")
 
 
-def _at_work(client: Client, session: Session) -> frozenset[str]:
+def _busy(client: Client, session: Session) -> frozenset[str]:
     return _tree(client, session)() & client.statuses(session.directory).keys()
 
 
-def _away(client: Client, session: Session, result: EndResult) -> EndResult:
-    """Delete or archive a session that is stopped, and see it."""
+def _remove(client: Client, session: Session, result: EndResult) -> EndResult:
+    """Delete or archive a stopped session, and confirm that."""
     tree = _tree(client, session)
-    tree()  # once it is deleted nobody tells
+    tree()  # reads the ids while the session exists
     if result.action == "archive":
         done = archive_tree(client, session, int(time.time() * 1000)).archived is not None
     else:
-        with suppress(NotFoundError):  # somebody else did it in this moment
+        with suppress(NotFoundError):  # another client has just deleted it
             client.run(client.dialect.delete(session))
-        done = _newest(client, session) is None and _is_gone(client, session)
+        done = _newest(client, session) is None and _is_deleted(client, session)
     if not done:
-        return _unproved(result, f"the server took the {result.action}, but it shows no effect")
+        return _unconfirmed(result, f"the server accepted the {result.action}, but shows no effect")
     if tree() & client.statuses(session.directory).keys():
         quiet = abort_until_idle(client, session, tree, STOP_TIMEOUT)
         if not quiet:
-            return _unproved(result, "it was set to work just before, and works on although ended")
+            return _unconfirmed(
+                result, f"it was prompted just before the {result.action}, and goes on"
+            )
     if result.action == "delete":
-        return replace(result, status="ended", evidence="the server has it no more")
-    parked = _parked(client, session)
-    seen = f"seen archived; {parked}" if parked else "seen archived"
-    cleanup: Cleanup = "unconfirmed" if parked else "complete"
-    return replace(result, status="ended", cleanup=cleanup, evidence=seen)
+        return replace(result, status="ended", evidence="the server no longer has it")
+    inbox = _inbox(client, session)
+    evidence = f"seen archived; {inbox}" if inbox else "seen archived"
+    cleanup: Cleanup = "unconfirmed" if inbox else "complete"
+    return replace(result, status="ended", cleanup=cleanup, evidence=evidence)
 
 
-def _is_gone(client: Client, session: Session) -> bool:
+def _is_deleted(client: Client, session: Session) -> bool:
     try:
         client.session(session.id)
     except NotFoundError:
@@ -298,13 +306,13 @@ def _is_gone(client: Client, session: Session) -> bool:
     return False
 
 
-def _gone(result: EndResult, resumed: bool) -> EndResult:
+def _not_found(result: EndResult, resumed: bool) -> EndResult:
     if resumed and result.action == "delete":
-        return replace(result, status="ended", evidence="the server has it no more")
-    why = "it was deleted elsewhere"
-    return replace(result, status="not_found", action=None, evidence=why)
+        return replace(result, status="ended", evidence="the server no longer has it")
+    reason = "it was deleted elsewhere"
+    return replace(result, status="not_found", action=None, evidence=reason)
 
 
-def _unproved(result: EndResult, why: str) -> EndResult:
-    todo = f"The same call finishes it: %oc_end {result.session}"
-    return replace(result, status="unconfirmed", cleanup="unconfirmed", evidence=why, todo=todo)
+def _unconfirmed(result: EndResult, reason: str) -> EndResult:
+    todo = f"Repeat the call to finish: %oc_end {result.session}"
+    return replace(result, status="unconfirmed", cleanup="unconfirmed", evidence=reason, todo=todo)

@@ -1,6 +1,7 @@
-"""The live feed of a directory, as rows: who, what, in a few words, and the frame as it came.
+"""Turns the live event stream of a directory into rows: session, type, summary and raw frame.
 
-What a server tells only once of a tool call or a shell is remembered for the rows that follow.
+The server sends some details of a tool call or a shell only once; they are remembered for the rows
+that follow.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ from ..dialects.jsonwire import decode_frame
 from ..errors import OpenCodeError, StreamError
 
 _TICK = 0.1
-_BEATS = ("server.heartbeat", "server.connected")
+_HEARTBEATS = ("server.heartbeat", "server.connected")
 _DEPTH = 4  # levels of a frame that are searched for a session: data.info.metadata.sessionID
-_WORDS = 3  # things that are told of a frame that this package doesn't decode
+_MAX_FIELDS = 3  # fields in the summary of a frame that this package doesn't decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +62,13 @@ class FeedRow:
     """One event of the feed.
 
     Attributes:
-        time: When it was heard, by the clock of this machine (ms since the epoch).
-        session: Whose it is; None where the frame doesn't tell.
-        type: The wire's own name. "connection.lost" and "connection.opened" are ours: what
-            happens between them is not told again.
-        summary: What it says, in a few words.
-        raw: The frame as it came.
-        parent: The session that this one is a subagent of, where the event tells.
+        time: When it was received, by the clock of this machine (ms since the epoch).
+        session: The id of its session; None if the frame doesn't include one.
+        type: The type on the wire. "connection.lost" and "connection.opened" are ours: the server
+            doesn't repeat events between them.
+        summary: The event in a few words.
+        raw: The frame as received.
+        parent: The parent of its session, if the event includes it.
     """
 
     time: int
@@ -80,13 +81,13 @@ class FeedRow:
 
 @dataclass(slots=True)
 class FeedMemory:
-    """What was told once: the tool of a call, and whose a shell is."""
+    """Details that the server sends only once: the tool of a call, the session of a shell."""
 
     tools: dict[tuple[str, str], str] = field(default_factory=dict)
     shells: dict[str, str] = field(default_factory=dict)
 
     def fill_in(self, event: Event) -> Event:
-        """The event, with what was told before and isn't told again."""
+        """Return the event with details from earlier events."""
         match event:
             case PartChanged(session, _, ToolCall() as call):
                 if call.shell:
@@ -104,53 +105,53 @@ class FeedMemory:
 def feed_row(
     dialect: Dialect, frame: Any, at: int, names: FeedMemory | None = None
 ) -> FeedRow | None:
-    """A frame as a row; None of a heartbeat.
+    """Convert a frame to a row; None for a heartbeat.
 
     Args:
-        dialect: How to read it.
-        frame: As it came.
-        at: When, in ms since the epoch.
-        names: What the frames before it told.
+        dialect: The dialect of the frame.
+        frame: The frame as received.
+        at: When it was received, in ms since the epoch.
+        names: Details from earlier frames.
     """
     frame = frame if isinstance(frame, dict) else {"frame": frame}
     kind = str(frame.get("type") or "")
-    if kind in _BEATS:
+    if kind in _HEARTBEATS:
         return None
     try:
         event = next(iter(dialect.events(frame)), None)
     except OpenCodeError as error:
         return FeedRow(at, None, kind, error.what, frame)
     event = (names or FeedMemory()).fill_in(event) if event else None
-    session = (session_of(event) if event else None) or _named(frame)
+    session = (session_of(event) if event else None) or _find_session(frame)
     parent = event.session.parent if isinstance(event, SessionChanged) else None
-    told = summarize(event) if event else _undecoded(kind, frame)
-    return FeedRow(at, session, kind, told, frame, parent)
+    summary = summarize(event) if event else _summarize_frame(kind, frame)
+    return FeedRow(at, session, kind, summary, frame, parent)
 
 
-def _undecoded(kind: str, frame: dict[str, Any]) -> str:
-    """What a frame holds besides ids, or else the last words of its kind."""
-    held = frame.get("data") or frame.get("properties")
-    pairs = held.items() if isinstance(held, dict) else ()
-    told = [f"{k}: {v}" for k, v in pairs if isinstance(v, str | int | float) and not _id(k)]
-    return ", ".join(told[:_WORDS]) or " ".join(kind.split(".")[-2:])
+def _summarize_frame(kind: str, frame: dict[str, Any]) -> str:
+    """The first fields of an unknown frame that are no ids, or else the end of its type."""
+    data = frame.get("data") or frame.get("properties")
+    pairs = data.items() if isinstance(data, dict) else ()
+    fields = [f"{k}: {v}" for k, v in pairs if isinstance(v, str | int | float) and not _is_id(k)]
+    return ", ".join(fields[:_MAX_FIELDS]) or " ".join(kind.split(".")[-2:])
 
 
-def _id(name: str) -> bool:
+def _is_id(name: str) -> bool:
     return name == "id" or name.endswith("ID")
 
 
-def _named(value: Any, depth: int = _DEPTH) -> str | None:
-    """The session that an unknown frame names."""
+def _find_session(value: Any, depth: int = _DEPTH) -> str | None:
+    """The session id in an unknown frame, if there is one."""
     if not isinstance(value, dict) or not depth:
         return None
-    found = value.get("sessionID")
-    if isinstance(found, str):
-        return found
-    return next((s for v in value.values() if (s := _named(v, depth - 1))), None)
+    session = value.get("sessionID")
+    if isinstance(session, str):
+        return session
+    return next((s for v in value.values() if (s := _find_session(v, depth - 1))), None)
 
 
 def session_of(event: Event) -> str | None:
-    """Whose event it is."""
+    """The id of an event's session, if it has one."""
     match event:
         case SessionChanged(session):
             return session.id
@@ -165,7 +166,7 @@ def session_of(event: Event) -> str | None:
 
 
 def summarize(event: Event) -> str:
-    """What an event says, in a few words."""
+    """Summarize an event in a few words."""
     match event:
         case SessionChanged(session):
             return session.title or _session(session)
@@ -178,7 +179,7 @@ def summarize(event: Event) -> str:
         case MessageChanged(message):
             return _message(message)
         case PromptDelivered(_, message):
-            return f"{message} is with the agent"
+            return f"{message} delivered to the agent"
         case PartChanged(_, _, part):
             return _part(part)
         case PartDelta(_, _, _, text):
@@ -206,11 +207,11 @@ def _status(status: Status) -> str:
 
 
 def _session(session: Session) -> str:
-    """Of one whose title isn't told."""
-    by = " ".join(map(str, filter(None, (session.agent, session.model))))
-    used = _usage(session.usage)
+    """Summarize a session without a title."""
+    agent = " ".join(map(str, filter(None, (session.agent, session.model))))
+    usage = _usage(session.usage)
     archived = "" if session.archived is None else "archived"
-    return ", ".join(filter(None, (by, session.directory, used, archived))) or "untitled"
+    return ", ".join(filter(None, (agent, session.directory, usage, archived))) or "untitled"
 
 
 def _usage(usage: Usage | None) -> str:
@@ -227,17 +228,17 @@ def _message(message: Message) -> str:
         line = " ".join(filter(None, (message.kind or message.role, message.finish)))
         return f"{line}: {message.error}" if message.error else line
     end = str(message.error) if message.error else message.finish
-    return f"answer: {end or ('ended' if message.completed else 'goes on')}"
+    return f"answer: {end or ('ended' if message.completed else 'in progress')}"
 
 
 def _part(part: Part) -> str:
     match part:
         case Text() | Reasoning():
             word = type(part).__name__.lower()
-            return part.text or f"{word} {'begins' if part.end is None else 'without words'}"
+            return part.text or f"{word} {'begins' if part.end is None else 'without text'}"
         case ToolCall():
-            why = part.error or part.title
-            return f"{part.tool or 'a tool'} {part.status}{f': {why}' if why else ''}"
+            detail = part.error or part.title
+            return f"{part.tool or 'a tool'} {part.status}{f': {detail}' if detail else ''}"
         case StepStart():
             return "step begins"
         case StepEnd(_, finish, usage):
@@ -253,41 +254,41 @@ def _part(part: Part) -> str:
 def watch(
     client: Client, directory: str, seconds: float, tree: Iterable[str] = ()
 ) -> Iterator[list[FeedRow]]:
-    """What is heard of a directory, in lists that may be empty, until the time is over.
+    """Yield the rows of a directory's feed, in lists that may be empty, until the time is over.
 
     Args:
-        client: Its server.
-        directory: Which.
-        seconds: For how long.
-        tree: Only of these sessions and of subagents that they open; none for all.
+        client: The directory's server.
+        directory: The directory.
+        seconds: The duration.
+        tree: Ids of the sessions to include, with their new subagents; empty includes all.
     """
-    told: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
-    known, names = set(tree), FeedMemory()
-    stream = client.stream(directory, tap=lambda text: told.put((_now(), text)))
+    frames: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+    included, names = set(tree), FeedMemory()
+    stream = client.stream(directory, tap=lambda text: frames.put((_now(), text)))
     deadline = time.monotonic() + seconds
     try:
         while (left := deadline - time.monotonic()) > 0:
-            heard = stream.take(min(_TICK, left))
-            rows = [r for h in heard if (r := _of_connection(h)) is not None]
-            while not told.empty():
-                at, text = told.get()
-                row = feed_row(client.dialect, _read(text), at, names)
-                if row is not None and _wanted(row, known):
+            items = stream.take(min(_TICK, left))
+            rows = [r for i in items if (r := _connection_row(i)) is not None]
+            while not frames.empty():
+                at, text = frames.get()
+                row = feed_row(client.dialect, _decode(text), at, names)
+                if row is not None and _is_included(row, included):
                     rows.append(row)
             yield rows
     finally:
         stream.close()
 
 
-def _read(text: str) -> Any:
+def _decode(text: str) -> Any:
     try:
         return decode_frame(text)
     except StreamError:
         return text
 
 
-def _of_connection(heard: object) -> FeedRow | None:
-    match heard:
+def _connection_row(item: object) -> FeedRow | None:
+    match item:
         case Connected():
             return FeedRow(_now(), None, "connection.opened")
         case Disconnected(reason):
@@ -298,12 +299,13 @@ def _of_connection(heard: object) -> FeedRow | None:
             return None
 
 
-def _wanted(row: FeedRow, known: set[str]) -> bool:
-    if not known:
+def _is_included(row: FeedRow, included: set[str]) -> bool:
+    """Tell whether a row's session is included; subagents of included sessions are added."""
+    if not included:
         return True
-    if row.parent in known and row.session:
-        known.add(row.session)
-    return row.session in known
+    if row.parent in included and row.session:
+        included.add(row.session)
+    return row.session in included
 
 
 def _now() -> int:

@@ -1,6 +1,6 @@
-"""Follows a turn: takes what the stream says, and reads the store where that isn't enough.
+"""Follows a turn: takes events from the stream, and reads the store where they aren't enough.
 
-The stream doesn't repeat what was missed while it was down, and doesn't say that a turn is over.
+The stream doesn't repeat events missed while it was down, and doesn't announce that a turn is over.
 So after every gap, whenever the session is idle and after a long silence, the store is read and
 compared; `polling` decides when.
 """
@@ -78,7 +78,7 @@ class Follower:
             self._stream.close()
 
     def listen(self, wait: float) -> None:
-        """Take what arrives within `wait` seconds, fold it, and read the store if that is due."""
+        """Fold the events that arrive within `wait` seconds, and read the store if that is due."""
         assert self._stream is not None, "open() comes first"
         self._stream.sessions = self._progress.turn.tree
         batch: list[Event] = []
@@ -114,13 +114,13 @@ class Follower:
 
     def reread(self) -> StoreSnapshot:
         """Read the store. If the session is idle without an answer, read it twice."""
-        found = read_store(self._client, self._session, self._progress.turn, self._warn_once)
-        answered = any(m.parent == self._progress.turn.prompt for m in found.messages)
-        if found.status.name == "idle" and not answered:
+        snapshot = read_store(self._client, self._session, self._progress.turn, self._warn_once)
+        answered = any(m.parent == self._progress.turn.prompt for m in snapshot.messages)
+        if snapshot.status.name == "idle" and not answered:
             time.sleep(0.25)
-            found = read_store(self._client, self._session, self._progress.turn, self._warn_once)
+            snapshot = read_store(self._client, self._session, self._progress.turn, self._warn_once)
         self._progress.recorder.read()
-        return found
+        return snapshot
 
     def _out_of_touch(self, note: str) -> None:
         self._progress.note = note
@@ -147,8 +147,8 @@ class Follower:
             self._progress.note = error.what
             self.poll_now()
 
-    def _ancestors(self, asked: PermissionAsked | QuestionAsked) -> list[Event]:
-        return ancestors(self._client, self._progress, asked, self._strangers)
+    def _ancestors(self, event: PermissionAsked | QuestionAsked) -> list[Event]:
+        return ancestors(self._client, self._progress, event, self._strangers)
 
     def _poll_if_due(self) -> None:
         now = time.monotonic()
@@ -158,7 +158,7 @@ class Follower:
         if not self._schedule.is_due(now):
             return
         try:
-            found = self.reread()
+            snapshot = self.reread()
         except NotFoundError as error:
             self._progress.end("interrupted", Failure("SessionGone", error.what))
             return
@@ -166,17 +166,17 @@ class Follower:
             self._out_of_touch(error.what)
         else:
             self._schedule = self._schedule.store_read()
-            self._progress.add([found])
-            self._judge(found)
+            self._progress.add([snapshot])
+            self._judge(snapshot)
         # Without a stream the store is the only source.
         status = self._progress.turn.status
         idle = status is not None and status.name == "idle"
         self._schedule = self._schedule.polled(time.monotonic(), idle or self._lost is not None)
 
-    def _judge(self, found: StoreSnapshot) -> None:
+    def _judge(self, snapshot: StoreSnapshot) -> None:
         """End a turn whose session is idle and that nothing will continue."""
         now = time.monotonic()
-        idle = found.status.name == "idle" and self._progress.turn.outcome == "running"
+        idle = snapshot.status.name == "idle" and self._progress.turn.outcome == "running"
         self._schedule = self._schedule.idle_observed(now, idle)
         if ended := judge_idle_turn(self._progress.turn, self._schedule.idle_for(now)):
             self._progress.add([ended])
@@ -234,7 +234,7 @@ class RunningShells:
 def ancestors(
     client: Client,
     progress: Progress,
-    asked: PermissionAsked | QuestionAsked,
+    event: PermissionAsked | QuestionAsked,
     strangers: set[str],
 ) -> list[Event]:
     """Read the sessions between a subagent that asks and the turn's own session.
@@ -245,27 +245,27 @@ def ancestors(
     Args:
         client: The server.
         progress: The turn.
-        asked: The request of a session that may not be in the turn's tree yet.
+        event: The request of a session that may not be in the turn's tree yet.
         strangers: Sessions known not to belong to the turn; grows.
 
     Returns:
         The sessions as events, parents first; nothing if the asking session is no descendant.
     """
-    request = asked.permission if isinstance(asked, PermissionAsked) else asked.question
-    line: list[Session] = []
+    request = event.permission if isinstance(event, PermissionAsked) else event.question
+    path: list[Session] = []
     current: str | None = request.session
     while current and current not in progress.turn.tree:
-        if current in strangers or any(s.id == current for s in line):
+        if current in strangers or any(s.id == current for s in path):
             return []
         try:
-            line.append(client.session(current))
+            path.append(client.session(current))
         except OpenCodeError:
             return []
-        current = line[-1].parent
+        current = path[-1].parent
     if current is None:
-        strangers.update(s.id for s in line)
+        strangers.update(s.id for s in path)
         return []
-    return [SessionChanged(s) for s in reversed(line)]
+    return [SessionChanged(s) for s in reversed(path)]
 
 
 def open_stream(client: Client, directory: str, tap: Callable[[str], None] | None = None) -> Stream:
@@ -294,13 +294,13 @@ def _await_opening(client: Client, stream: Stream) -> None:
     while time.monotonic() < deadline:
         match stream.next(TICK):
             case Connected():
-                return  # what follows is left for the follower
+                return  # the follower takes the rest
             case Disconnected(reason):
                 why = reason
             case StreamProblem(error, fatal=True):
                 raise error
     raise ServerConnectionError(
         f"The event stream of {client.url} could not be opened ({why}).",
-        "Is the server still running? %oc_connect asks it.",
+        "Is the server still running? %oc_connect checks it.",
         sent=False,
     )

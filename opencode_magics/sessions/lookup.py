@@ -1,7 +1,7 @@
-"""What a person calls a thing, and which one that is.
+"""Looks up sessions, models, agents and commands by what a user calls them.
 
-A session goes by its id, the beginning of it, or its title; models, variants, agents and commands
-by their names. What fits nothing, or more than one, is told with what it could have been.
+Sessions are found by id, by a prefix of the id, or by title; models, variants, agents and commands
+by name. The error for no match or several matches suggests candidates.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from ..errors import StatusError, UnknownNameError
 
 
 def find_session(client: Client, reference: str) -> Session:
-    """The session of an id, the beginning of an id, or a title.
+    """Find a session by its id, a prefix of its id, or its title.
 
     Args:
-        client: Where to look; sessions of all directories count.
-        reference: The id or its unique beginning, else the title in full or a unique part of it,
-            in any case of letters.
+        client: The server; sessions of all directories are searched.
+        reference: The id or a unique prefix of it, else the title or a unique part of it,
+            case-insensitively.
 
     Raises:
-        UnknownNameError: None fits, or more than one does.
+        UnknownNameError: No session matches, or several do.
     """
     with suppress(StatusError):
         if reference.startswith("ses"):
             return client.session(reference)
     sessions = client.sessions(everywhere=True)
-    if found := pick_session(reference, sessions):
-        return found
+    if match := pick_session(reference, sessions):
+        return match
     titles = [s.title for s in sessions if s.title]
     raise UnknownNameError(
         f"No session {reference!r} on this server.{_did_you_mean(reference, titles)}",
@@ -44,15 +44,15 @@ def find_session(client: Client, reference: str) -> Session:
 def pick_session(
     reference: str, sessions: Iterable[Session], *, parts: bool = True
 ) -> Session | None:
-    """The session of an id, the beginning of an id, or a title, among some; None if none fits.
+    """Pick a session by its id, a prefix of its id, or its title; None if no session matches.
 
     Args:
-        reference: What it is called.
-        sessions: Which can be meant.
-        parts: A part of a title will do.
+        reference: The id, prefix or title.
+        sessions: The sessions to choose from.
+        parts: Whether a part of a title is enough.
 
     Raises:
-        UnknownNameError: More than one fits.
+        UnknownNameError: Several sessions match.
     """
     sessions, wanted = list(sessions), reference.casefold()
     tests: tuple[Callable[[Session], bool], ...] = (
@@ -62,18 +62,18 @@ def pick_session(
         lambda s: parts and wanted in s.title.casefold(),
     )
     for test in tests:
-        if found := [s for s in sessions if test(s)]:
-            return _the_one(reference, found)
+        if matches := [s for s in sessions if test(s)]:
+            return _unique(reference, matches)
     return None
 
 
-def _the_one(reference: str, found: list[Session]) -> Session:
-    if len(found) == 1:
-        return found[0]
-    listed = ", ".join(f"{s.id} ({s.title})" for s in found[:5])
-    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+def _unique(reference: str, matches: list[Session]) -> Session:
+    if len(matches) == 1:
+        return matches[0]
+    listed = ", ".join(f"{s.id} ({s.title})" for s in matches[:5])
+    more = f" and {len(matches) - 5} more" if len(matches) > 5 else ""
     raise UnknownNameError(
-        f"{reference!r} could be {len(found)} sessions: {listed}{more}.",
+        f"{reference!r} could be {len(matches)} sessions: {listed}{more}.",
         "Give more of the id or of the title.",
     )
 
@@ -81,23 +81,24 @@ def _the_one(reference: str, found: list[Session]) -> Session:
 def create_session(
     client: Client, title: str | None = None, directory: str | None = None
 ) -> Session:
-    """A new session, in the directory that was asked for and no other.
+    """Create a session, and check that it is in the requested directory.
 
     Raises:
-        UnknownNameError: The server made it elsewhere; nothing was sent to it.
+        UnknownNameError: The server created it in another directory; no prompt was sent to it.
     """
-    wanted = directory or client.directory
-    session = client.create(title, wanted)
-    if not same_directory(session.directory, wanted):
+    requested = directory or client.directory
+    session = client.create(title, requested)
+    if not same_directory(session.directory, requested):
         raise UnknownNameError(
-            f"The server made session {session.id} in {session.directory} instead of {wanted}.",
-            "It may be too old to work in several directories; start one in the directory.",
+            f"The server created session {session.id} in {session.directory} "
+            f"instead of {requested}.",
+            "It may be too old to work in several directories; start one in that directory.",
         )
     return session
 
 
 def same_directory(one: str, other: str) -> bool:
-    """Whether two spellings name one directory, Windows drives and slashes included."""
+    """Tell whether two paths name the same directory, also with Windows drives and slashes."""
     return one == other or _canonical(one) == _canonical(other)
 
 
@@ -112,25 +113,25 @@ def _canonical(directory: str) -> str:
 
 
 def choose_model(models: Sequence[Model], name: str) -> Model:
-    """The model of a name: `provider/model`, or a model id that only one provider has."""
+    """Choose a model by `provider/model`, or by a model id that only one provider has."""
     exact = [m for m in models if str(m.ref) == name]
-    found = exact or [m for m in models if m.id == name]
-    if len(found) == 1:
-        return found[0]
-    known = [str(m.ref) for m in found or models]
-    hint = f" It could be {' or '.join(known)}." if found else _did_you_mean(name, known)
+    matches = exact or [m for m in models if m.id == name]
+    if len(matches) == 1:
+        return matches[0]
+    known = [str(m.ref) for m in matches or models]
+    hint = f" It could be {' or '.join(known)}." if matches else _did_you_mean(name, known)
     raise UnknownNameError(
         f"No model {name!r} on this server.{hint}", "%oc_models lists them; write provider/model."
     )
 
 
 def default_model(models: Iterable[Model]) -> Model | None:
-    """The model that the server takes for a session that names none, if it tells."""
+    """The server's default model; None if it doesn't report one."""
     return next((m for m in models if m.default), None)
 
 
 def choose_variant(model: Model, name: str) -> str:
-    """A variant of a model, by its name."""
+    """Check the name of a model's variant, and return it."""
     if name in model.variants:
         return name
     known = ", ".join(model.variants) or "none"
@@ -138,25 +139,25 @@ def choose_variant(model: Model, name: str) -> str:
 
 
 def choose_agent(agents: Sequence[Agent], name: str) -> Agent:
-    """An agent by its name."""
-    found = next((a for a in agents if a.name == name), None)
-    if found:
-        return found
+    """Choose an agent by its name."""
+    agent = next((a for a in agents if a.name == name), None)
+    if agent:
+        return agent
     hint = _did_you_mean(name, (a.name for a in agents))
     raise UnknownNameError(f"No agent {name!r} on this server.{hint}", "%oc_agents lists them.")
 
 
 def choose_command(commands: Sequence[Command], name: str) -> Command:
-    """A command by its name, with or without the slash before it."""
-    found = next((c for c in commands if c.name == name.removeprefix("/")), None)
-    if found:
-        return found
+    """Choose a command by its name, with or without a leading slash."""
+    command = next((c for c in commands if c.name == name.removeprefix("/")), None)
+    if command:
+        return command
     known = ", ".join(c.name for c in commands) or "none"
     hint = _did_you_mean(name, (c.name for c in commands))
     raise UnknownNameError(f"No command {name!r} on this server.{hint} It has: {known}.")
 
 
-# -- what a prompt names ---------------------------------------------------------------------------
+# -- the model and agent of a prompt ---------------------------------------------------------------
 
 
 def resolve_model_and_agent(
@@ -166,7 +167,7 @@ def resolve_model_and_agent(
     agent: str | None,
     variant: str | None,
 ) -> tuple[ModelRef | None, str | None]:
-    """The model and the agent that a prompt to a session would be sent with.
+    """Resolve the model and the agent to send with a prompt; None leaves them to the server.
 
     Raises:
         UnknownNameError: The server has no such model, agent or variant.
@@ -177,7 +178,7 @@ def resolve_model_and_agent(
 def _model(
     client: Client, session: Session, name: str | None, variant: str | None
 ) -> ModelRef | None:
-    # Asked for every prompt: it also warms the directory, which a restarted server needs again.
+    # Read the models for every prompt: that also warms the directory after a server restart.
     if name is None and variant is None:
         optional(lambda: client.models(session.directory), ())
         return None
@@ -186,7 +187,7 @@ def _model(
         default = default_model(models)
         if default is None:
             raise UnknownNameError(
-                f"Variant {variant!r} of which model? The server names no default.",
+                f"Variant {variant!r} needs a model: the server has no default model.",
                 "Add --model provider/model.",
             )
         name = str(default.ref)
@@ -196,7 +197,7 @@ def _model(
 
 
 def _agent(client: Client, session: Session, name: str | None) -> str | None:
-    # Left out, 1.x takes "build" and not the session's own agent.
+    # Without an agent, 1.x would use "build" instead of the session's agent.
     if name is not None:
         return choose_agent(client.agents(session.directory), name).name
     agents = optional(lambda: client.agents(session.directory), None)
@@ -205,15 +206,15 @@ def _agent(client: Client, session: Session, name: str | None) -> str | None:
 
 
 def answering_model(client: Client, session: Session | None, name: str | None) -> Model | None:
-    """The model that would answer a prompt, None if the server doesn't tell.
+    """The model that would answer a prompt; None if the server doesn't report it.
 
     Args:
         client: The server.
-        session: Where the prompt goes; None is a session that is still to be made.
-        name: The model that the prompt names.
+        session: The prompt's session; None if it is yet to be created.
+        name: The model given with the prompt, if any.
 
     Raises:
-        UnknownNameError: No such model.
+        UnknownNameError: There is no such model.
     """
     models = client.models(session.directory if session else client.directory)
     if name is not None:

@@ -1,7 +1,7 @@
-"""What this package leaves with a session: in its metadata on the server, under one key.
+"""Stores this package's records in a session's metadata on the server, under one key.
 
-So another kernel finds it again, and another notebook. A server replaces a session's metadata as a
-whole: what others keep there is read before and written again.
+Other kernels and notebooks can read them there. The server replaces a session's metadata as a
+whole, so entries of other programs are read first and written back.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ KEY = "opencode_magics"
 
 
 def load_records(metadata: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """What is kept of one kind, by name, as far as it can be read."""
-    kept = metadata.get(KEY)
-    named = kept.get(kind) if isinstance(kept, dict) else None
-    return {k: v for k, v in named.items() if isinstance(k, str)} if isinstance(named, dict) else {}
+    """Load the records of one kind, by name; unreadable ones are left out."""
+    ours = metadata.get(KEY)
+    records = ours.get(kind) if isinstance(ours, dict) else None
+    if not isinstance(records, dict):
+        return {}
+    return {k: v for k, v in records.items() if isinstance(k, str)}
 
 
 def save_record(
     client: Client, session: Session, kind: str, name: str, value: Any, most: int
 ) -> None:
-    """Leave something with a session; of its kind the latest stay, at most so many."""
+    """Save a record with a session, and keep only the latest `most` records of its kind."""
     now = client.session(session.id)
-    known = load_records(now.metadata, kind)
-    known.pop(name, None)
-    latest = dict([*known.items(), (name, value)][-most:])
+    records = load_records(now.metadata, kind)
+    records.pop(name, None)
+    latest = dict([*records.items(), (name, value)][-most:])
     client.run(
         client.dialect.set_metadata(
             session, {**now.metadata, **with_records(now.metadata, kind, latest)}
@@ -38,8 +40,8 @@ def save_record(
 
 
 def with_records(
-    metadata: Mapping[str, Any], kind: str, named: Mapping[str, Any]
+    metadata: Mapping[str, Any], kind: str, records: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The part of a session's metadata that is ours, with this of one kind."""
-    kept = metadata.get(KEY)
-    return {KEY: {**(kept if isinstance(kept, dict) else {}), kind: dict(named)}}
+    """Our part of a session's metadata, with the records of one kind replaced."""
+    ours = metadata.get(KEY)
+    return {KEY: {**(ours if isinstance(ours, dict) else {}), kind: dict(records)}}

@@ -1,30 +1,30 @@
-"""When to look at the store again, and when to give up: times, and nothing that acts.
+"""Decides when to poll the store, and when to give up on a lost connection. Performs no I/O.
 
-A stream says what happens, but not everything and not always. A `Lookout` is told what was heard
-and seen, each time with the clock of whoever follows, and says whether a look is due.
+The event stream doesn't report everything, and not always. A follower tells its `PollingSchedule`
+what it observed and when, by its own clock; the schedule says whether a poll is due.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-SOON = 0.25  # seconds to the second look; the pauses double from there
-QUIET = 15.0  # seconds in which nothing is heard: perhaps an end was missed
-_LONGEST = 4.0  # seconds between two looks
-_ENOUGH = 2.0  # a interval of so many seconds is reached by looks without a reason of their own
+SOON = 0.25  # seconds from a first poll to the second; the interval doubles from there
+QUIET = 15.0  # seconds without a change after which the end of the turn may have been missed
+_LONGEST = 4.0  # the longest interval between two polls, in seconds
+_ENOUGH = 2.0  # polls repeat without a further reason until the interval has this many seconds
 
 
 @dataclass(frozen=True, slots=True)
 class PollingSchedule:
-    """What the clock says of a turn that is followed; every method gives how it is afterwards.
+    """The polling state of a followed turn; methods return the changed schedule.
 
     Attributes:
-        changed: When the turn changed last.
-        due: When to look; None is not before there is a reason.
-        interval: Seconds from the next look to the one after it.
-        gap: The stream was opened, and the store not read since.
-        disconnected_since: Since when nothing came by any way; None while something does.
-        idle_since: Since when the store says that the session is idle, and the turn not over.
+        changed: When the turn last changed.
+        due: When to poll; None until there is a reason.
+        interval: Seconds from the next poll to the one after it.
+        gap: Whether the stream was opened and the store not read since.
+        disconnected_since: When stream and store were lost; None while either works.
+        idle_since: Since when the store says that the session is idle but the turn is not over.
     """
 
     changed: float
@@ -35,23 +35,23 @@ class PollingSchedule:
     idle_since: float | None = None
 
     def due_now(self, now: float) -> PollingSchedule:
-        """There is a reason to look at once, and then again before long."""
+        """Make a poll due now, and another one soon after it."""
         return replace(self, due=now, interval=SOON)
 
     def stream_opened(self, now: float) -> PollingSchedule:
-        """The stream was opened: what happened before is nowhere but in the store."""
+        """Record that the stream was opened: only the store has what happened before."""
         return replace(self.due_now(now), gap=True)
 
     def event_received(self) -> PollingSchedule:
-        """Something came on the stream."""
+        """Record that the stream delivered an event."""
         return replace(self, disconnected_since=None)
 
     def turn_changed(self, now: float) -> PollingSchedule:
-        """The turn changed."""
+        """Record that the turn changed."""
         return replace(self, changed=now)
 
     def contact_lost(self, now: float) -> PollingSchedule:
-        """Nothing comes by one way; the clock runs until something comes by any way."""
+        """Record that the stream or the store was lost; the time runs until either works."""
         due = now + self.interval if self.due is None else self.due
         return replace(
             self,
@@ -60,41 +60,41 @@ class PollingSchedule:
         )
 
     def session_busy(self) -> PollingSchedule:
-        """The session is at work: no need to look, unless there was a gap."""
+        """Record that the session is busy: no poll is needed, except after a gap."""
         return replace(self, due=self.due if self.gap else None, idle_since=None)
 
     def tick(self, now: float) -> PollingSchedule:
-        """A time came: after a long silence a look is due."""
+        """Make a poll due after a long silence."""
         silent = self.due is None and now - self.changed > QUIET
         return self.turn_changed(now).due_now(now) if silent else self
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time to look."""
+        """Tell whether it is time to poll."""
         return self.due is not None and now >= self.due
 
     def store_read(self) -> PollingSchedule:
-        """The store was read."""
+        """Record that the store was read."""
         return replace(self, disconnected_since=None, gap=False)
 
     def idle_observed(self, now: float, idle: bool) -> PollingSchedule:
-        """What the store said: whether the session is idle, and the turn not over."""
+        """Record whether the session is idle although the turn is not over."""
         since = now if self.idle_since is None else self.idle_since
         return replace(self, idle_since=since if idle else None)
 
     def idle_for(self, now: float) -> float:
-        """For how many seconds the session is known to be idle, and the turn not over."""
+        """Seconds since the session was first seen idle with the turn not over."""
         return 0.0 if self.idle_since is None else now - self.idle_since
 
     def polled(self, now: float, again: bool) -> PollingSchedule:
-        """A look is over, however it went; `again` if what it found calls for another.
+        """Record that a poll is over, successful or not; `again` if its result calls for another.
 
-        The status lags behind the end of a turn, so the first few are followed by another anyway,
-        less and less often.
+        The status lags behind the end of a turn, so the first few polls repeat anyway, at growing
+        intervals.
         """
         again = again or self.interval < _ENOUGH or self.disconnected_since is not None
         due = now + self.interval if again else None
         return replace(self, due=due, interval=min(self.interval * 2, _LONGEST))
 
     def has_timed_out(self, now: float, patience: float) -> bool:
-        """Whether nothing came by any way for more than so many seconds."""
+        """Tell whether stream and store have been lost for more than `patience` seconds."""
         return self.disconnected_since is not None and now - self.disconnected_since > patience

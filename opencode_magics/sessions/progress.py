@@ -50,7 +50,7 @@ class Progress:
                 self.attach_capture()
 
     def end(self, outcome: Outcome, failure: Failure | None = None) -> Turn:
-        """End the turn with a judge_idle_turn of the client's own."""
+        """End the turn with an outcome that this client decided."""
         self.add([TurnEnded(outcome, failure)])
         return self.turn
 

@@ -1,4 +1,4 @@
-"""Plays recorded turns again as they were: no server, no network.
+"""Replays recorded turns as they happened, without a server or network.
 
 A `Replay` reads the lines of a recording by a clock of its own. Frames go through the dialect that
 sent them, reads of the store through its operations, and everything through the same fold as live.
@@ -34,13 +34,13 @@ from .follow import TICK, RunningShells, ancestors
 from .progress import Progress
 from .store import read_store
 
-LONGEST_WAIT = 5.0  # seconds that a replay waits for an answer which took a person longer
-LONGEST_SILENCE = 60.0  # seconds in which nothing comes, of a tool that took longer
-_SOON = 2.0  # seconds in which the reply to a request stands after what led to it
+LONGEST_WAIT = 5.0  # seconds to wait for an answer that took a person longer
+LONGEST_SILENCE = 60.0  # seconds without a line, for a tool that took longer
+_SOON = 2.0  # seconds within which a reply is recorded after the event that led to its request
 
 
 class RecordedTransport:
-    """A transport whose server is a recording: it repeats the replies of that time.
+    """A transport whose server is a recording: it repeats the recorded replies.
 
     Args:
         recording: The recording.
@@ -90,23 +90,23 @@ def recorded_client(recording: Recording, clock: Callable[[], float]) -> Client:
 
 
 class Replay:
-    """A recorded turn, played again: iterate for its states, as with a `Run`.
+    """A recorded turn that is played again: iterate for its states, as with a `Run`.
 
     Args:
-        recording: What is played.
-        speed: How many times as fast as it was; infinity plays it at once.
-        interactive: Wait for a person's own answer where there was one, by `decide`, `answer` or
-            `dismiss`. What follows is as recorded.
+        recording: The recording.
+        speed: The playback speed, 1.0 for real time; infinity plays it at once.
+        interactive: Wait for a new answer wherever a person answered, given by `decide`, `answer`
+            or `dismiss`. The replay goes on as recorded.
 
-    Where a person took long to answer, a replay takes 5 s; where a tool did, a minute.
+    Waits for a person are cut to 5 s, waits for a tool to a minute.
 
     Attributes:
         turn: The latest state of the turn.
-        note: The state of the connection then, in a sentence; "" if all was well.
-        differences: Sentences about answers that were others in the recording.
+        note: The recorded state of the connection, in a sentence; "" if all was well.
+        differences: Sentences about answers that differ from the recorded ones.
 
     Raises:
-        RecordingError: Nothing of this package speaks the recording's dialect.
+        RecordingError: This package doesn't know the recording's dialect.
 
     Example::
 
@@ -140,7 +140,7 @@ class Replay:
 
     @property
     def note(self) -> str:
-        """The state of the connection then, or how an answer differs; "" if all was well."""
+        """The recorded state of the connection, or how an answer differs; "" if all was well."""
         return self._progress.note
 
     @property
@@ -150,12 +150,12 @@ class Replay:
 
     @property
     def over(self) -> bool:
-        """Whether all of it was played."""
+        """Whether the recording was played to its end."""
         return self._next >= len(self._lines)
 
     @property
     def waiting(self) -> tuple[Permission | Question, ...]:
-        """What a person answered then, and nobody has answered now."""
+        """The requests that a person answered in the recording and nobody has answered now."""
         if not self.interactive or self.turn.outcome != "running":
             return ()
         return tuple(r for r in self.turn.waiting if r.id in self._recorded.open)
@@ -182,13 +182,13 @@ class Replay:
         before = look(self.turn)
         while not self.over and look(self.turn) == before:
             if not self._play(self._lines[self._next : self._next + 1]):
-                break  # an answer is waited for
+                break  # waits for an answer
         if self.over:
             self._conclude()
         return self.turn
 
     def leave(self, reason: str) -> Turn:
-        """Stop playing: how the turn went on is not shown."""
+        """Stop playing; the rest of the turn is not shown."""
         self._next = len(self._lines)
         return self._progress.end("unknown", Failure("Left", reason))
 
@@ -211,7 +211,7 @@ class Replay:
         while end < len(self._lines) and self._time_of(end) <= reached:
             end += 1
         if not self._play(self._lines[self._next : end]):
-            time.sleep(wait)  # an answer is waited for, and the clock stands still
+            time.sleep(wait)  # waits for an answer; the clock stops
             self._wall = time.monotonic()
         elif not math.isinf(reached):
             self._at = max(self._at, min(reached, self._time_of(self._next)))
@@ -226,10 +226,10 @@ class Replay:
     def _time_of(self, n: int) -> float:
         return float(self._lines[min(n, len(self._lines) - 1)]["t"])
 
-    # -- what happened ---------------------------------------------------------------------------
+    # -- playing lines ---------------------------------------------------------------------------
 
     def _play(self, lines: Sequence[Line]) -> bool:
-        """Fold lines, each at its own time; False at one that has to wait for an answer."""
+        """Fold lines, each at its own time; False at a line that must wait for an answer."""
         deltas: list[Event] = []
         for line in lines:
             events = self._events(line)
@@ -249,7 +249,7 @@ class Replay:
         return True
 
     def _events(self, line: Line) -> list[Event]:
-        """The events that a line stands for."""
+        """The events of a line."""
         match line:
             case {"frame": frame}:
                 events = self._read(lambda: list(self._client.dialect.events(frame)))
@@ -279,7 +279,7 @@ class Replay:
         return ancestors(self._client, self._progress, event, set())
 
     def _settles_open(self, events: Iterable[Event]) -> bool:
-        """Whether these settle what a person answered then, and nobody has answered now."""
+        """Tell whether events settle a request in `waiting`, which a person must answer first."""
         if not self._recorded.open or not any(isinstance(e, RequestReplied) for e in events):
             return False
         after = advance_all(self.turn, events).settled_requests
@@ -291,11 +291,11 @@ class Replay:
     def decide(
         self, permission: Permission, decision: Decision, message: str = "", by: str = ""
     ) -> bool:
-        """Take an answer, and note it if it differences from the recorded one."""
+        """Take an answer, and note it if it differs from the recorded one."""
         return self._answered(permission, decision, message)
 
     def answer(self, question: Question, answers: Sequence[Sequence[str]]) -> bool:
-        """Take an answer, and note it if it differences from the recorded one."""
+        """Take an answer, and note it if it differs from the recorded one."""
         return self._answered(question, "answered", in_words(answers))
 
     def dismiss(self, question: Question, by: str = "") -> bool:
@@ -306,20 +306,20 @@ class Replay:
         line = self._recorded.answered(request)
         if line is None:
             return False
-        self._at = max(self._at, float(line["t"]))  # the recorded wait is not waited for as well
-        then = str(line["given"]), str(line.get("message", ""))
-        same = then == (reply, message) if reply == "answered" else then[0] == reply
+        self._at = max(self._at, float(line["t"]))  # skips the recorded wait
+        recorded = str(line["given"]), str(line.get("message", ""))
+        same = recorded == (reply, message) if reply == "answered" else recorded[0] == reply
         if not same:
             self.differences.append(
                 f"You answered {_words(reply, message)}; in the recording it was "
-                f"{_words(*then)}, and the replay goes on with that."
+                f"{_words(*recorded)}, and the replay continues with that."
             )
             self._progress.note = self.differences[-1]
         return True
 
 
 class RecordedAnswers:
-    """The answers that people gave in a recording, and which of them were given again."""
+    """The answers that people gave in a recording, and the requests answered in the replay."""
 
     def __init__(self, lines: Iterable[Line]) -> None:
         self._lines = {
@@ -329,7 +329,7 @@ class RecordedAnswers:
 
     @property
     def open(self) -> frozenset[str]:
-        """Ids of the requests that were answered then and not yet now."""
+        """Ids of the requests that were answered in the recording but not yet in the replay."""
         return frozenset(self._lines.keys() - self._answered)
 
     def answered(self, request: Permission | Question) -> Line | None:
@@ -363,13 +363,13 @@ def _words(reply: str, message: str) -> str:
     return f'"{message}"' if reply == "answered" else f"{reply} ({message})" if message else reply
 
 
-def _outcome(told: str) -> Outcome:
-    """A verdict of a recording; a word that this package doesn't know says nothing."""
-    return next((known for known in get_args(Outcome) if known == told), "unknown")
+def _outcome(name: str) -> Outcome:
+    """A recorded outcome; "unknown" if this package doesn't know the word."""
+    return next((known for known in get_args(Outcome) if known == name), "unknown")
 
 
-def _failure(told: Any) -> Failure | None:
-    match told:
+def _failure(value: Any) -> Failure | None:
+    match value:
         case [str(name), str(message), (int() | None) as status, (str() | None) as provider]:
             return Failure(name, message, status, provider)
         case _:

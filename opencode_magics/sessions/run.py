@@ -43,28 +43,28 @@ def prepare(
     steer: bool = False,
     limits: Limits | None = None,
 ) -> Run:
-    """Check a prompt against what the server has, and make it ready to send.
+    """Check a prompt against the server's models and agents, and prepare it for sending.
 
     Args:
         client: The server.
-        session: Where to.
-        text: The prompt, sent exactly as it is.
-        model: `provider/model`; None leaves the session's own.
-        agent: Who answers; None takes the session's own.
+        session: The session.
+        text: The prompt, sent verbatim.
+        model: `provider/model`; None uses the session's model.
+        agent: The agent that answers; None uses the session's agent.
         variant: A variant of the model.
-        files: What goes with it.
-        queue: Also prompt a session that works on another prompt; this one comes after it.
-        steer: The same, but it joins the turn that runs at its next step (2.x).
-        limits: What stops the turn while it is followed; None is the guard against loops alone.
+        files: The files to attach.
+        queue: If the session is busy, run the prompt after the current turn.
+        steer: If the session is busy, join the current turn at its next step (2.x).
+        limits: Limits on the turn while it is followed; None only guards against loops.
 
     Returns:
-        The turn to be; `start()` sends it.
+        The run; its `start()` sends the prompt.
 
     Raises:
-        UnknownNameError: No such model, agent or variant.
-        SessionBusyError: The session works on another prompt.
-        UnsupportedOperation: The server can't be asked to steer.
-        CostLimitError: What may be spent is spent.
+        UnknownNameError: There is no such model, agent or variant.
+        SessionBusyError: The session is working on another prompt.
+        UnsupportedOperation: The server doesn't support steering.
+        CostLimitError: A cost limit is already reached.
     """
     chosen, named = resolve_model_and_agent(client, session, model, agent, variant)
     new_id = client.dialect.new_prompt_id(int(time.time() * 1000))
@@ -77,12 +77,12 @@ def prepare(
 
 
 def attach(client: Client, session: Session, limits: Limits | None = None) -> Run:
-    """Make ready to follow the turn that a session works on, or its last one.
+    """Prepare to follow the turn that a session is working on, or its last one.
 
-    What the session cost before is not known here: of its limits that one doesn't count.
+    The limit on the session's cost is not applied, since its earlier cost isn't read.
 
     Raises:
-        UnknownNameError: It never got a prompt.
+        UnknownNameError: The session has no prompt yet.
     """
     messages = client.messages(session)
     prompts = [m for m in messages if m.role == "user" and not m.synthetic]
@@ -91,8 +91,8 @@ def attach(client: Client, session: Session, limits: Limits | None = None) -> Ru
             f"Session {session.id} ({session.title}) has no prompt yet.",
             "Send one: %oc_prompt Explain this project",
         )
-    # A prompt that is queued behind the running one comes later. Only the last answer can be at
-    # work: a server that was killed leaves its own half done for good.
+    # Queued prompts are newer than the running one. Only the last answer can be in progress: a
+    # killed server leaves unfinished answers behind.
     last = next((m for m in reversed(messages) if m.role == "assistant"), None)
     at_work = None if last is None or last.completed else last
     before = [p for p in prompts if at_work and (p.created or 0) <= (at_work.created or 0)]
@@ -113,9 +113,9 @@ class Run:
         prompt: The prompt.
         running: The server has the prompt already.
         queued: It waits behind another turn.
-        limits: What stops the turn.
-        stream: A stream that is open already, so that nothing of the turn is missed.
-        recorder: What keeps the frames of that stream.
+        limits: Limits on the turn.
+        stream: An open stream, so that nothing of the turn is missed.
+        recorder: The recorder that receives the frames of that stream.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class Run:
 
     @property
     def waiting(self) -> tuple[Permission | Question, ...]:
-        """What can be answered here and now, oldest first."""
+        """The requests that can be answered now, oldest first."""
         return self.turn.waiting if self.turn.outcome == "running" else ()
 
     def __enter__(self) -> Run:
@@ -232,13 +232,13 @@ class Run:
     def decide(
         self, permission: Permission, decision: Decision, message: str = "", by: str = ""
     ) -> bool:
-        """Answer a permission that waits.
+        """Answer a pending permission.
 
         Args:
-            permission: Which.
+            permission: The permission.
             decision: "once", "always" or "reject".
-            message: What the agent is told with a rejection.
-            by: Who decided, if no person did; kept with the answer.
+            message: The message to the agent with a rejection.
+            by: The name of the policy that decided, if no person did; stored with the answer.
 
         Returns:
             Whether this answer settled it: False if it had been answered elsewhere before.
@@ -250,7 +250,7 @@ class Run:
         return self._answers.decide(permission, decision, message, by)
 
     def answer(self, question: Question, answers: Sequence[Sequence[str]]) -> bool:
-        """Answer a question that waits: per item a list of option labels or free texts.
+        """Answer a pending question: per item a list of option labels or free texts.
 
         Returns and raises as `decide`; also InvalidAnswer, if a field can't take its answer and
         nothing was sent (2.x).
@@ -258,26 +258,26 @@ class Run:
         return self._answers.answer(question, answers)
 
     def dismiss(self, question: Question, by: str = "") -> bool:
-        """Refuse to answer a question; the turn stops. `by` says who did, if no person.
+        """Dismiss a question, which stops the turn; `by` names the policy that did, if no person.
 
         Returns and raises as `decide`.
         """
         return self._answers.dismiss(question, by)
 
     def abort(self, why: str = "") -> Turn:
-        """Stop the turn on the server, prove it, and read what is left of it.
+        """Stop the turn on the server, confirm that, and read its final state.
 
         An abort right after the prompt can be lost, and one that cancels a subagent lets the
         parent go on (1.18.33), so it is repeated until the session and its subagents are seen
-        idle twice. Requests that still wait are then rejected, since the server leaves them in
-        its lists. A prompt that waits in the inbox is withdrawn, and nothing else is stopped,
-        even if that can't be proved.
+        idle twice. Pending requests are then rejected, since the server leaves them in its
+        lists. A prompt that waits in the inbox is withdrawn, and nothing else is stopped, even
+        if the withdrawal can't be confirmed.
 
         Args:
             why: The limit that the turn passed, if it is stopped for one.
 
         Returns:
-            The turn: "aborted", or how it ended if it was quicker; "unknown" if it could not be
+            The turn: "aborted", or its own outcome if it ended first; "unknown" if it was not
             seen to stop within 30 s.
         """
         return self._stop.abort(why)
@@ -287,18 +287,18 @@ class Run:
         return self._stop.request()
 
     def leave(self, reason: str) -> Turn:
-        """Stop following: how the turn ends stays unknown."""
+        """Stop following the turn; its outcome stays unknown."""
         return self._progress.end("unknown", Failure("Left", reason))
 
     def reread(self) -> Turn:
-        """Read the store, and return the turn as it is there."""
+        """Read the store, and return the turn as stored."""
         self._progress.add([self._follower.reread()])
         return self.turn
 
     def _head(self) -> dict[str, object]:
         """The first line of a recording of this turn."""
         session, prompt = self.session, self.prompt
-        asked = {"text": prompt.text, "agent": prompt.agent, "command": prompt.command}
+        fields = {"text": prompt.text, "agent": prompt.agent, "command": prompt.command}
         return {
             VERSION_KEY: FORMAT_VERSION,
             "generation": self.client.dialect.generation,
@@ -309,6 +309,6 @@ class Run:
                 "title": session.title,
                 "directory": session.directory,
             },
-            "prompt": {"id": prompt.id, **{k: v for k, v in asked.items() if v}},
+            "prompt": {"id": prompt.id, **{k: v for k, v in fields.items() if v}},
             "queued": self.turn.queued,
         }

@@ -1,9 +1,9 @@
-"""What sessions do right now, and how sure that is.
+"""Determines what sessions are doing right now, and says how that is known.
 
-`read` asks the server, `decide` concludes from what was read and from nothing else. The rules: a
-directory is asked for its own sessions and the answer for all directories at once is never used;
-idle is believed at once only after a finished answer, else after a second look; and what could not
-be read is unknown, never idle.
+`read_states` reads from the server; `derive_state` draws conclusions from these readings alone.
+Three rules apply: busy sessions are listed per directory, since the list for all directories is
+unreliable; a session counts as idle after a finished answer, else only after a second look; and if
+something can't be read, the state is unknown, never idle.
 """
 
 from __future__ import annotations
@@ -34,29 +34,28 @@ State = Literal[
 Mode = Literal["any", "all"]
 
 _AT_WORK = ("running", "retrying", "ending", "unknown")
-_AGAIN = 0.5  # seconds to the second look at a session that may only seem idle
-_POLL = 0.5
-_NEWEST = 4  # messages that are read to see how the last turn stands
+_SECOND_LOOK = 0.5  # seconds to the second look at a session that may only seem idle
+_POLL = 0.5  # seconds between two readings of a wait
+_NEWEST = 4  # messages that are read to see whether the last turn has ended
 
 
 @dataclass(frozen=True, slots=True)
 class SessionReading:
-    """What was read about one session, before anything is concluded.
+    """What the server reported about one session.
 
     Attributes:
-        status: What its directory said of it; None if it isn't among those at work there.
-        tree: Ids of the session and its subagents, where anything in the directory is at work.
-        others: Sessions of the tree below it that are at work.
-        requests: What waits for a person in the whole tree.
+        status: Its status in its directory; None if it isn't listed as busy.
+        tree: Ids of the session and its subagents, if anything in the directory is busy.
+        others: Statuses of its busy subagents, by session id.
+        requests: Pending permissions and questions of the whole tree.
         newest: Its newest messages, oldest first; None if they were not read.
-        looks: How often it was looked at.
-        error: Why the reading is not complete; "" if it is.
-        unasked: What could not be read of what waits for a person; "" if all could.
-        missing: The server has no such session.
-        route: What was asked for the sessions that work, with {directory} where one was; "" where
-            that failed.
-        logs: What was asked for the retry of a session where that didn't tell, by its id.
-        unlogged: The answer to that could not be read of one of them at least.
+        looks: The number of readings that agree.
+        error: Why the reading is incomplete; "" if it is complete.
+        unasked: Why pending requests could not be read; "" if they were.
+        missing: Whether the server has no such session.
+        route: The request that lists busy sessions, with a {directory} field; "" if it failed.
+        logs: The log requests that showed a retry, by session id.
+        unlogged: Whether the log of a busy session could not be read.
     """
 
     session: Session
@@ -75,22 +74,23 @@ class SessionReading:
 
     @property
     def answer(self) -> Message | None:
-        """The newest answer, None if there is none among the newest messages."""
+        """The newest answer among the newest messages, if there is one."""
         return next((m for m in reversed(self.newest or ()) if m.role == "assistant"), None)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """What a session does, and how that is known.
+    """The state of a session, and the evidence for it.
 
     Attributes:
-        since: When that began, ms since the epoch; None where nobody tells.
-        attempt, retry_at: Which retry comes next, and when (ms since the epoch).
-        requests: What waits for a person, in the session and its subagents.
-        subagents: How many of its subagents are at work.
-        last_activity: When it was last heard of, ms since the epoch.
-        evidence: Which calls said so.
-        error: Why it isn't known; "" if it is.
+        since: When the state began, in ms since the epoch; None if unknown.
+        attempt, retry_at: The number of the next retry, and its time (ms since the epoch).
+        requests: Pending permissions and questions of the session and its subagents.
+        subagents: The number of busy subagents.
+        last_activity: The time of the last sign of activity, in ms since the epoch.
+        evidence: The requests and responses behind the state.
+        error: Why the state is unknown or incomplete; "" if it is complete.
+        missing: Whether the server has no such session.
     """
 
     session: Session
@@ -107,36 +107,36 @@ class SessionState:
 
     @property
     def ready(self) -> bool:
-        """Whether waiting longer is of no use: it is idle, or it waits for a person itself."""
+        """Whether waiting has no further use: it is idle, stale, or waits for a person."""
         return self.state not in _AT_WORK
 
 
-# -- concluding ------------------------------------------------------------------------------------
+# -- deriving --------------------------------------------------------------------------------------
 
 
 def unknown_session(name: str, why: str) -> SessionState:
-    """What can be said of a session that no session was found for."""
+    """The state of a name that matches no session; `why` is its error."""
     return SessionState(Session(name), "unknown", error=why, missing=True)
 
 
 def derive_state(reading: SessionReading, ending: bool = False) -> SessionState:
-    """What a session does, from what was read about it.
+    """Derive the state of a session from a reading.
 
     Args:
-        reading: What was read.
-        ending: Somebody began to end it here, and that isn't finished.
+        reading: The reading.
+        ending: Whether an end of the session was started here and is not finished.
     """
     session = reading.session
     state, evidence = _state(reading)
     if ending and not reading.missing:
-        evidence = f"an end was begun and is not finished; {evidence}"
+        evidence = f"an end was started and is not finished; {evidence}"
         state = "ending"
     _, retry = _retry(reading) if state == "retrying" else ("", None)
     complete = not (reading.error or reading.missing)
     if reading.unasked and state == "running":
-        evidence += "; whether it waits for a person could not be read"
+        evidence += "; its pending requests could not be read"
     if reading.unlogged and state == "running":
-        evidence += "; whether it waits for a retry could not be read"
+        evidence += "; its log could not be checked for a retry"
     return SessionState(
         session,
         state,
@@ -153,44 +153,44 @@ def derive_state(reading: SessionReading, ending: bool = False) -> SessionState:
 
 
 def _state(reading: SessionReading) -> tuple[State, str]:
-    """The state, and which calls said so."""
-    asked = reading.route.format(directory=reading.session.directory)
+    """Return the state, and the evidence for it."""
+    route = reading.route.format(directory=reading.session.directory)
     deleted = "; the session itself is deleted" if reading.missing else ""
     if reading.missing and reading.status is None:
         return "unknown", "the server has no such session"
     if reading.error and not reading.missing:
         return "unknown", "the server could not be read"
     if reading.status is None and not reading.others:
-        return _at_rest(reading, asked)
+        return _state_if_unlisted(reading, route)
     if any(isinstance(r, Permission) for r in reading.requests):
-        return "waiting_for_permission", f"{_ids(reading.requests)} waits{deleted}"
+        return "waiting_for_permission", f"pending: {_ids(reading.requests)}{deleted}"
     if reading.requests:
-        return "waiting_for_question", f"{_ids(reading.requests)} waits{deleted}"
-    waits, retry = _retry(reading)
+        return "waiting_for_question", f"pending: {_ids(reading.requests)}{deleted}"
+    retrying, retry = _retry(reading)
     if retry is not None:
-        told = reading.logs.get(waits, asked)
-        return "retrying", f"{told}: {retry.message or 'retry'}{deleted}"
+        source = reading.logs.get(retrying, route)
+        return "retrying", f"{source}: {retry.message or 'retry'}{deleted}"
     if reading.status is not None:
-        return "running", f"{asked}: busy{deleted}"
-    return "running", f"{asked}: {', '.join(sorted(reading.others))} busy below it"
+        return "running", f"{route}: busy{deleted}"
+    return "running", f"{route}: subagents {', '.join(sorted(reading.others))} busy"
 
 
-def _at_rest(reading: SessionReading, asked: str) -> tuple[State, str]:
-    """Of a session that its directory doesn't list as being at work."""
-    answer, quiet = reading.answer, f"{asked} does not list it"
+def _state_if_unlisted(reading: SessionReading, route: str) -> tuple[State, str]:
+    """The state and evidence of a session that its directory doesn't list as busy."""
+    answer, evidence = reading.answer, f"{route} does not list it"
     if reading.requests:  # 1.18.33 leaves them in its lists after an abort
-        quiet += f", and {_ids(reading.requests)} is left from a turn that is over"
+        evidence += f", and {_ids(reading.requests)} is left from a turn that is over"
     if is_at_rest(reading.newest):
-        return "idle", quiet
+        return "idle", evidence
     if reading.looks < 2:
-        return "unknown", f"{quiet}, once; its last turn has no end yet"
+        return "unknown", f"{evidence}, once; its last turn has no end yet"
     if answer is not None and answer.completed is None:
-        return "stale", f"{quiet}, twice, but its answer {answer.id} was never finished"
-    return "idle", f"{quiet}, twice"
+        return "stale", f"{evidence}, twice, but its answer {answer.id} was never finished"
+    return "idle", f"{evidence}, twice"
 
 
 def _retry(reading: SessionReading) -> tuple[str, Status | None]:
-    """Which waits for a retry, the session or one of its subagents, and for which."""
+    """The session or subagent that is waiting to retry, and its retry status."""
     known = ((reading.session.id, reading.status), *reading.others.items())
     return next(((k, s) for k, s in known if s is not None and s.name == "retry"), ("", None))
 
@@ -210,51 +210,51 @@ def _last_activity(reading: SessionReading) -> int | None:
 def read_states(
     client: Client, sessions: Sequence[Session], ending: Iterable[str] = ()
 ) -> tuple[SessionState, ...]:
-    """What sessions do, in the order given; one that can't be read doesn't spoil the others.
+    """Read the states of sessions, in their order; one that can't be read doesn't affect others.
 
     Args:
-        client: Their server.
-        sessions: Which; each is asked for in its own directory.
-        ending: Ids of those that somebody began to end here.
+        client: The sessions' server.
+        sessions: The sessions; each is read in its own directory.
+        ending: Ids of sessions whose end was started here and is not finished.
     """
-    readings = _look(client, sessions)
+    readings = _read(client, sessions)
     doubtful = [s for s in sessions if derive_state(readings[s.id]).state == "unknown"]
     doubtful = [s for s in doubtful if not (readings[s.id].error or readings[s.id].missing)]
     if doubtful:
-        time.sleep(_AGAIN)
-        readings |= {k: replace(r, looks=2) for k, r in _look(client, doubtful).items()}
-    begun = set(ending)
-    return tuple(derive_state(readings[s.id], s.id in begun) for s in sessions)
+        time.sleep(_SECOND_LOOK)
+        readings |= {k: replace(r, looks=2) for k, r in _read(client, doubtful).items()}
+    ending = set(ending)
+    return tuple(derive_state(readings[s.id], s.id in ending) for s in sessions)
 
 
-def _look(client: Client, sessions: Sequence[Session]) -> dict[str, SessionReading]:
-    """One look at every session; its directory is read first, so the rest is no older."""
+def _read(client: Client, sessions: Sequence[Session]) -> dict[str, SessionReading]:
+    """Read every session once, each directory before its sessions so that these are no older."""
     readings: dict[str, SessionReading] = {}
     for directory in dict.fromkeys(s.directory for s in sessions):
         within = [s for s in sessions if s.directory == directory]
         try:
-            scene = _Scene.of(client, directory)
+            listing = _Listing.read(client, directory)
         except OpenCodeError as error:
             readings |= {s.id: SessionReading(s, error=error.what, route="") for s in within}
         else:
-            readings |= {s.id: scene.reading(client, s) for s in within}
+            readings |= {s.id: listing.reading(client, s) for s in within}
     return readings
 
 
 @dataclass(frozen=True, slots=True)
-class _Scene:
-    """What a directory says of all its sessions at once."""
+class _Listing:
+    """The statuses and pending requests of all sessions of a directory."""
 
     statuses: dict[str, Status]
     requests: tuple[Permission | Question, ...]
     unasked: str = ""
 
     @classmethod
-    def of(cls, client: Client, directory: str) -> _Scene:
+    def read(cls, client: Client, directory: str) -> _Listing:
         statuses = {k: s for k, s in client.statuses(directory).items() if s.name != "idle"}
-        unread: list[str] = []
-        permissions, questions = waiting_or_known_requests(client, directory, None, unread.append)
-        return cls(statuses, (*permissions, *questions), " ".join(unread))
+        errors: list[str] = []
+        permissions, questions = waiting_or_known_requests(client, directory, None, errors.append)
+        return cls(statuses, (*permissions, *questions), " ".join(errors))
 
     @property
     def quiet(self) -> bool:
@@ -262,57 +262,57 @@ class _Scene:
 
     def reading(self, client: Client, session: Session) -> SessionReading:
         status = self.statuses.get(session.id)
-        told = partial(SessionReading, route=client.dialect.busy_route)
+        reading = partial(SessionReading, route=client.dialect.busy_route)
         try:
             now = client.session(session.id)
             below = () if self.quiet else tuple(s.id for s in descendants(client, now, 0))
             newest = _newest(client, now)
         except NotFoundError:
-            gone, asked = "the server has no such session", self._asked(frozenset({session.id}))
-            return told(session, status, requests=asked, missing=True, error=gone)
-        except OpenCodeError as error:
-            return told(session, status, error=error.what)
+            error, requests = "the server has no such session", self._of(frozenset({session.id}))
+            return reading(session, status, requests=requests, missing=True, error=error)
+        except OpenCodeError as failure:
+            return reading(session, status, error=failure.what)
         tree = frozenset({session.id, *below})
-        asked = self._asked(tree)
+        requests = self._of(tree)
         busy = {k: s for k, s in self.statuses.items() if k in tree}
-        retries = _Retries() if asked else _Retries.of(client, busy)
-        busy |= retries.found
+        retries = _Retries() if requests else _Retries.read(client, busy)
+        busy |= retries.statuses
         status = busy.pop(session.id, None)
-        return told(
-            now, status, tree, busy, asked, newest, unasked=self.unasked,
+        return reading(
+            now, status, tree, busy, requests, newest, unasked=self.unasked,
             logs=retries.logs, unlogged=retries.unlogged,
         )  # fmt: skip
 
-    def _asked(self, tree: frozenset[str]) -> tuple[Permission | Question, ...]:
+    def _of(self, tree: frozenset[str]) -> tuple[Permission | Question, ...]:
         return tuple(r for r in self.requests if r.session in tree)
 
 
 @dataclass(frozen=True, slots=True)
 class _Retries:
-    """What waits for a retry among busy sessions, as their logs tell where their status doesn't."""
+    """Retries of busy sessions, from their logs where the status doesn't include them (2.x)."""
 
-    found: dict[str, Status] = field(default_factory=dict)
+    statuses: dict[str, Status] = field(default_factory=dict)
     logs: dict[str, str] = field(default_factory=dict)
     unlogged: bool = False
 
     @classmethod
-    def of(cls, client: Client, busy: Mapping[str, Status]) -> _Retries:
-        found: dict[str, Status | None] = {}
+    def read(cls, client: Client, busy: Mapping[str, Status]) -> _Retries:
+        pending: dict[str, Status | None] = {}
         unlogged = False
         for key in (k for k, s in busy.items() if s.name == "busy"):
             try:
-                found[key] = client.run(client.dialect.pending_retry(Session(key)))
-            except OpenCodeError:  # that it works is known
+                pending[key] = client.run(client.dialect.pending_retry(Session(key)))
+            except OpenCodeError:  # the session is still known to be busy
                 unlogged = True
-        known = {k: s for k, s in found.items() if s is not None}
-        logs = {k: client.dialect.log(k, None, False).path for k in known}
-        return cls(known, logs, unlogged)
+        statuses = {k: s for k, s in pending.items() if s is not None}
+        logs = {k: client.dialect.log(k, None, False).path for k in statuses}
+        return cls(statuses, logs, unlogged)
 
 
 def _newest(client: Client, session: Session) -> tuple[Message, ...] | None:
-    """The newest messages; None of a session whose messages the server can't read itself.
+    """The newest messages; None if the server itself can't read the session's messages.
 
-    1.18.33 answers 400 for good once a prompt had a JSON schema as its format.
+    1.18.33 answers 400 forever after a prompt with a JSON Schema as its format.
     """
     try:
         return client.run(client.dialect.latest_messages(session, _NEWEST))
@@ -325,17 +325,17 @@ def _newest(client: Client, session: Session) -> tuple[Message, ...] | None:
 
 
 def busy_sessions(client: Client, directory: str) -> tuple[Session, ...]:
-    """The topmost sessions of a directory below which something works, or waits for a person.
+    """The root sessions of a directory whose tree is busy or has a pending request.
 
-    One that was deleted while it worked is still at work on 1.x; of that only its id is known.
+    On 1.x a session that was deleted while busy goes on; only its id is known.
     """
-    scene = _Scene.of(client, directory)
-    found: dict[str, Session] = {}
-    for session in (*scene.statuses, *(r.session for r in scene.requests)):
-        top = _root(client, session, directory)
-        if same_directory(top.directory, directory):  # 2.x tells of all directories at once
-            found[top.id] = top
-    return tuple(found.values())
+    listing = _Listing.read(client, directory)
+    roots: dict[str, Session] = {}
+    for session in (*listing.statuses, *(r.session for r in listing.requests)):
+        root = _root(client, session, directory)
+        if same_directory(root.directory, directory):  # 2.x lists all directories at once
+            roots[root.id] = root
+    return tuple(roots.values())
 
 
 def _root(client: Client, session: str, directory: str) -> Session:
@@ -355,7 +355,7 @@ def _root(client: Client, session: str, directory: str) -> Session:
 
 @dataclass(frozen=True, slots=True)
 class WaitResult:
-    """How a wait ended: `reason` is "condition" or "deadline"."""
+    """The result of a wait: `reason` is "condition" (fulfilled) or "deadline" (timed out)."""
 
     states: tuple[SessionState, ...]
     reason: Literal["condition", "deadline"]
@@ -363,12 +363,12 @@ class WaitResult:
 
     @property
     def ready(self) -> tuple[str, ...]:
-        """Ids of sessions that need no more waiting: idle, or waiting for a person."""
+        """Ids of sessions that need no more waiting: idle, stale, or waiting for a person."""
         return tuple(s.session.id for s in self.states if s.ready)
 
     @property
     def pending(self) -> tuple[str, ...]:
-        """Ids of sessions that are still at work, or that can't be read right now."""
+        """Ids of sessions that are still busy, or can't be read right now."""
         return tuple(s.session.id for s in self.states if not s.ready and not s.missing)
 
 
@@ -379,26 +379,26 @@ def wait(
     timeout: float,
     *,
     ending: Iterable[str] = (),
-    on_reading: Callable[[tuple[SessionState, ...]], None] = lambda standings: None,
+    on_reading: Callable[[tuple[SessionState, ...]], None] = lambda states: None,
 ) -> WaitResult:
     """Wait until any or all of some sessions need no more waiting.
 
     Args:
-        client: Their server.
-        sessions: Which; those that don't exist are not waited for.
+        client: The sessions' server.
+        sessions: The sessions; missing ones are not waited for.
         mode: "any" or "all".
-        timeout: Seconds after which it ends in any case.
-        ending: Ids of those that somebody began to end here.
-        on_reading: Called with every reading.
+        timeout: Maximum duration, in seconds.
+        ending: Ids of sessions whose end was started here and is not finished.
+        on_reading: Called with the states after every reading.
     """
     began = time.monotonic()
     while True:
-        waited = WaitResult(
+        result = WaitResult(
             read_states(client, sessions, ending), "condition", time.monotonic() - began
         )
-        on_reading(waited.states)
-        if not waited.pending or (mode == "any" and waited.ready):
-            return waited
-        if waited.elapsed >= timeout:
-            return replace(waited, reason="deadline")
-        time.sleep(min(_POLL, max(timeout - waited.elapsed, 0.0)))
+        on_reading(result.states)
+        if not result.pending or (mode == "any" and result.ready):
+            return result
+        if result.elapsed >= timeout:
+            return replace(result, reason="deadline")
+        time.sleep(min(_POLL, max(timeout - result.elapsed, 0.0)))

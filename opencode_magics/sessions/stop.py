@@ -1,4 +1,4 @@
-"""Stops a turn on the server, and proves that it stopped."""
+"""Stops a turn on the server, and confirms that it stopped."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Stop:
         self._withdrawal_error: OpenCodeError | None = None
 
     def abort(self, why: str) -> Turn:
-        """Stop the turn, prove it, and read what is left of it; see `Run.abort`."""
+        """Stop the turn, confirm that, and read its final state; see `Run.abort`."""
         limit = Failure(LIMIT_EXCEEDED, why) if why else None
         if not self._delivery.sent:
             return self._progress.end("aborted", limit)

@@ -1,7 +1,7 @@
-"""What the store says of sessions: what they hold, what waits in them, what is below them.
+"""Reads what the server stores about sessions: messages, pending requests, subagents.
 
-Every answer is read when it is asked for, and what could not be read is not made up. What is
-stopped, rejected or put away is so with all that is below it.
+Nothing is cached, and a value that can't be read is never guessed. Stopping, rejecting and
+archiving include a session's subagents.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ from ..errors import (
 )
 
 _IDLE = Status("idle")
-DEFAULT_AGENT = "build"  # of a session that names none
-STOP_TIMEOUT = 30.0  # seconds in which a turn has to be seen to stop
-_MISSES = 5  # times that the server may not answer on the way
+DEFAULT_AGENT = "build"  # for sessions without an agent
+STOP_TIMEOUT = 30.0  # seconds in which a turn must be seen to stop
+_MISSES = 5  # consecutive connection errors that end an abort
 
 
-# -- what they hold --------------------------------------------------------------------------------
+# -- turns and sessions ----------------------------------------------------------------------------
 
 
 def read_store(
     client: Client, session: Session, turn: Turn, warn: Callable[[str], object] = log_warning
 ) -> StoreSnapshot:
-    """Everything the server holds of a turn. The status comes first: what follows is no older.
+    """Read everything the server stores about a turn, the status first so that nothing is older.
 
-    Of what it can't tell beside the messages that is kept which was known; `warn` is told why.
+    Subagents and requests that can't be read keep their last known value; `warn` receives the
+    reason.
     """
     status = client.statuses(session.directory).get(session.id)
     messages = client.messages(session)
@@ -61,7 +62,7 @@ def read_store(
 
 
 def refresh(client: Client, turn: Turn) -> Turn:
-    """A turn as the server holds it now; for one that was left running or unknown."""
+    """Return the turn as the server has it now, if it was left running or unknown."""
     if turn.outcome not in ("running", "unknown") or turn.replayed:
         return turn
     return advance(turn, read_store(client, client.session(turn.session), turn))
@@ -70,22 +71,22 @@ def refresh(client: Client, turn: Turn) -> Turn:
 def descendants(
     client: Client, session: Session, since: int, above: tuple[str, ...] = ()
 ) -> Iterator[Session]:
-    """Subagent sessions at any depth that did something since then; parents come first.
+    """Yield subagent sessions at any depth that changed since a time (ms); parents come first.
 
-    `above` are those in whose line a session stands: none is below itself, whatever a server says.
+    `above` are the ids of the session's ancestors: they end a cycle, should a server report one.
     """
-    line = (*above, session.id)
+    path = (*above, session.id)
     for child in client.run(client.dialect.children(session)):
-        if (child.updated or since) >= since and child.id not in line:
+        if (child.updated or since) >= since and child.id not in path:
             yield child
-            yield from descendants(client, child, since, line)
+            yield from descendants(client, child, since, path)
 
 
 def session_rules(client: Client, session: Session) -> Rulebook:
-    """The permission rules that count in a session now.
+    """The permission rules that apply in a session now.
 
-    Those that an "always" saved are part of it where the server tells them (2.x), and count for
-    the project of the session.
+    On 2.x they include the rules saved by an "always", as far as they apply to the session's
+    project; 1.x doesn't report those.
     """
     name = session.agent or DEFAULT_AGENT
     agent = next((a.rules for a in client.agents(session.directory) if a.name == name), None)
@@ -96,19 +97,19 @@ def session_rules(client: Client, session: Session) -> Rulebook:
     return Rulebook(agent, own.rules, tuple(s for s in saved if s.project in ("", own.project)))
 
 
-# -- before something is sent ----------------------------------------------------------------------
+# -- checks before sending -------------------------------------------------------------------------
 
 
 def is_busy(client: Client, session: Session, *, queued: bool) -> bool:
-    """Whether a session works on a prompt; that is fine for another one that lines up or joins.
+    """Tell whether a session is busy; an error unless the new prompt is `queued` or steers.
 
     Raises:
-        SessionBusyError: It does, and the other one would not.
+        SessionBusyError: The session is busy, and `queued` is False.
     """
     busy = session.id in client.statuses(session.directory)
     if busy and not queued:
         raise SessionBusyError(
-            f"Session {session.id} ({session.title}) works on another prompt.",
+            f"Session {session.id} ({session.title}) is working on another prompt.",
             f"Wait for it, or {client.dialect.queue_hint}.",
             status=409,
         )
@@ -116,71 +117,75 @@ def is_busy(client: Client, session: Session, *, queued: bool) -> bool:
 
 
 def add_session_ceiling(client: Client, session: Session | None, limits: Limits) -> Limits:
-    """Limits with that of the session as one of the ceilings: what it cost so far is read.
+    """Turn the session limit into a ceiling that includes what the session has cost so far.
 
     Args:
-        client: Its server.
-        session: Which; None is one that is still to be made.
-        limits: What may be spent.
+        client: The session's server.
+        session: The session; None if it is yet to be created.
+        limits: The limits.
+
+    Returns:
+        The limits, unchanged if there is no session limit.
 
     Raises:
-        CostLimitError: The session, or another ceiling, is passed already.
+        CostLimitError: The session limit or another ceiling is already passed.
     """
     limits.check()
     if limits.session is None:
         return limits
     known = (client.session(session.id), *descendants(client, session, 0)) if session else ()
     if unknown := [s.id for s in known if s.usage is None or s.usage.cost is None]:
-        which = ", ".join(unknown)
         log_warning(
-            f"What session {which} cost before is unknown: max_session_cost can't count that."
+            f"The earlier cost of session {', '.join(unknown)} is unknown; max_session_cost "
+            "doesn't include it."
         )
     usage = total_usage(s.usage for s in known)
     ceiling = Ceiling("max_session_cost", limits.session, (usage and usage.cost) or 0.0)
     if ceiling.exceeded_by(0.0):
         raise CostLimitError(
-            f"Nothing was sent: of session {known[0].id}, cost {ceiling.describe()}.",
-            "Go on in a new session (%oc_new), or raise it: %config "
+            f"Nothing was sent: session {known[0].id} is over its limit, "
+            f"cost {ceiling.describe()}.",
+            "Continue in a new session (%oc_new), or raise the limit: %config "
             f"OpenCodeMagics.max_session_cost = {limits.session * 2:g}",
         )
     return replace(limits, ceilings=(*limits.ceilings, ceiling), session=None)
 
 
-# -- what waits for a person -----------------------------------------------------------------------
+# -- pending requests ------------------------------------------------------------------------------
 
 
 def pending_requests(
     client: Client, session: Session | None = None
 ) -> tuple[tuple[Permission | Question, Session], ...]:
-    """What waits for an answer, each with the session that asks.
+    """List pending permissions and questions, each with the session that asks.
 
     Args:
         client: The server.
-        session: Only what it and its subagents ask; None takes all in the client's directory.
+        session: The session whose tree is listed; None lists the client's directory.
     """
     permissions, questions = waiting_requests(
         client, session.directory if session else client.directory
     )
-    asked: tuple[Permission | Question, ...] = (*permissions, *questions)
+    requests: tuple[Permission | Question, ...] = (*permissions, *questions)
     known = {session.id: session} if session else {}
-    if session and asked:
+    if session and requests:
         known |= {s.id: s for s in descendants(client, session, 0)}
-    elif asked:
-        known |= {r.session: client.session(r.session) for r in asked}
-    return tuple((r, known[r.session]) for r in asked if r.session in known)
+    elif requests:
+        known |= {r.session: client.session(r.session) for r in requests}
+    return tuple((r, known[r.session]) for r in requests if r.session in known)
 
 
 def waiting_requests(
     client: Client, directory: str
 ) -> tuple[tuple[Permission, ...], tuple[Question, ...]]:
-    """What waits for a person in a directory. That nothing waits is only said where it was read."""
+    """The pending requests of a directory; a list that can't be read raises an error."""
     return client.permissions(directory), client.questions(directory)
 
 
 def waiting_or_known_requests(
     client: Client, directory: str, known: Turn | None, warn: Callable[[str], object]
 ) -> tuple[tuple[Permission, ...], tuple[Question, ...]]:
-    """The same beside something else; of a list that can't be read, what is `known`."""
+    """The pending requests of a directory; a list that can't be read keeps its known value."""
     return (
         optional(lambda: client.permissions(directory), known.permissions if known else (), warn),
         optional(lambda: client.questions(directory), known.questions if known else (), warn),
@@ -188,16 +193,16 @@ def waiting_or_known_requests(
 
 
 def reject_requests(client: Client, directory: str, tree: frozenset[str]) -> None:
-    """Reject what a tree of sessions still asks: 1.18.33 leaves it in its lists after an abort."""
+    """Reject a tree's pending requests: 1.18.33 leaves them in its lists after an abort."""
     for _ in iter_rejected(client, directory, tree):
         pass
 
 
 def iter_rejected(client: Client, directory: str, tree: frozenset[str]) -> Iterator[str]:
-    """Reject one by one what a tree still asks: what was is known also where the rest fails.
+    """Reject a tree's pending requests one by one, so that the caller knows them if one fails.
 
     Yields:
-        The ids of what waited, also of what was settled by the rejection of another.
+        The id of each request, including those settled by the rejection of another one.
     """
     permissions, questions = waiting_requests(client, directory)
     for permission in (p for p in permissions if p.session in tree):
@@ -210,17 +215,17 @@ def iter_rejected(client: Client, directory: str, tree: frozenset[str]) -> Itera
         yield question.id
 
 
-# -- stopping and putting away ---------------------------------------------------------------------
+# -- stopping and archiving ------------------------------------------------------------------------
 
 
 def abort_until_idle(
     client: Client, session: Session, tree: Callable[[], frozenset[str]], within: float
 ) -> bool:
-    """Abort until nothing of a session's tree is seen to work, twice; False if it isn't in time.
+    """Abort until a session's tree is seen idle twice; False if that doesn't happen in time.
 
-    A session may be missing from the list of busy ones for a moment after its prompt was taken
-    (1.18.33, 1 of 8 tries), so the second look comes later, and after another abort. A subagent is
-    aborted by itself only where the session isn't at work: else the session would go on.
+    A session may be missing from the busy list for a moment after it accepted a prompt (1.18.33,
+    1 of 8 tries), so the second look comes later, and after another abort. A subagent is aborted
+    separately only if the session itself is idle: otherwise the session would continue.
     """
     deadline = time.monotonic() + within
     quiet = misses = 0
@@ -230,21 +235,24 @@ def abort_until_idle(
             busy = tree() & client.statuses(session.directory).keys()
             quiet = 0 if busy else quiet + 1
             below = () if session.id in busy else busy
-            aborted = (session.id,) if quiet < 2 else ()
-            for one in (*aborted, *below):
-                with suppress(NotFoundError):  # deleted meanwhile: whether it works is seen
-                    client.abort(Session(one, directory=session.directory))
+            root = (session.id,) if quiet < 2 else ()
+            for key in (*root, *below):
+                with suppress(NotFoundError):  # deleted meanwhile; the busy list still counts
+                    client.abort(Session(key, directory=session.directory))
         except ServerConnectionError:
             quiet, misses = 0, misses + 1
     return quiet == 2
 
 
 def archive_tree(client: Client, session: Session, at: int | None) -> Session:
-    """Archive a session with its subagents', or (None) bring them back; how it is then.
+    """Archive a session and its subagents' sessions, or restore them if `at` is None.
 
-    Neither generation does that by itself: what is left would stand among the topmost ones. The
-    lowest come first, so that what is cut short leaves none of them alone.
+    Neither generation includes the subagents itself; they would be listed as root sessions. The
+    deepest come first, so that an error never leaves one without its parent.
+
+    Returns:
+        The session, read back.
     """
-    for one in (*reversed(tuple(descendants(client, session, 0))), session):
-        client.run(client.dialect.archive(one, at))
+    for member in (*reversed(tuple(descendants(client, session, 0))), session):
+        client.run(client.dialect.archive(member, at))
     return client.session(session.id)

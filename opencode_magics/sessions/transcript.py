@@ -1,4 +1,4 @@
-"""An old session read again as the turns it is made of."""
+"""Reads a stored session as a sequence of turns."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from .store import descendants
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Transcript:
-    """A session and its latest turns, oldest first; `left_out` counts those before them."""
+    """A session and its latest turns, oldest first; `left_out` counts the earlier ones."""
 
     session: Session
     turns: tuple[Turn, ...]
     left_out: int = 0
 
     def __repr__(self) -> str:
-        return f"<Conversation {self.session.id}: {len(self.turns)} turns>"
+        return f"<Transcript {self.session.id}: {len(self.turns)} turns>"
 
 
 _IDLE = Status("idle")
 
 
 def read_transcript(client: Client, session: Session, last: int | None = None) -> Transcript:
-    """Read a session from the server, its last turns or all.
+    """Read a session's turns from the server: all of them, or the last few.
 
-    Permissions, retries and the like are stored nowhere and can't be shown again.
+    The server stores neither permissions nor retries, so these are missing from the turns.
     """
     busy = optional(lambda: client.statuses(session.directory), None)
     status = _IDLE if busy is None else busy.get(session.id, _IDLE)
@@ -44,18 +44,18 @@ def read_transcript(client: Client, session: Session, last: int | None = None) -
     turns = []
     for at in shown:
         within = messages[at : _end(messages, ends, at)]
-        last_one = at == prompts[-1]
-        state = status if last_one else _IDLE
-        reread = StoreSnapshot(session.id, state, within, _of_turn(within, below))
-        turn = advance(Turn(session.id, messages[at].id), reread)
+        is_last = at == prompts[-1]
+        state = status if is_last else _IDLE
+        snapshot = StoreSnapshot(session.id, state, within, _subagents(within, below))
+        turn = advance(Turn(session.id, messages[at].id), snapshot)
         if ended := of_overtaken(turn.outcome, messages[at + len(within) :]):
             turn = advance(turn, ended)
-        turns.append(advance(turn, STATUS_UNKNOWN) if last_one and busy is None else turn)
+        turns.append(advance(turn, STATUS_UNKNOWN) if is_last and busy is None else turn)
     return Transcript(session, tuple(turns), len(prompts) - len(shown))
 
 
 def _end(messages: tuple[Message, ...], ends: list[int], at: int) -> int:
-    """Where a turn's messages end: at the next prompt, or behind the answer it shares with it."""
+    """Index of the end of a turn: the next prompt, or after an answer shared with later prompts."""
     for here, following in pairwise(ends[ends.index(at) :]):
         if _answered(messages[here:following]):
             return following
@@ -66,11 +66,11 @@ def _answered(messages: tuple[Message, ...]) -> bool:
     return any(m.role == "assistant" for m in messages)
 
 
-def _of_turn(messages: tuple[Message, ...], below: tuple[Session, ...]) -> tuple[Session, ...]:
-    """The subagents' sessions that began in a turn, at any depth."""
+def _subagents(messages: tuple[Message, ...], below: tuple[Session, ...]) -> tuple[Session, ...]:
+    """The subagent sessions started in a turn, at any depth."""
     called = {t.child for m in messages for t in m.tools}
-    found: list[Session] = []
-    for session in below:  # a parent comes before its children
-        if session.id in called or session.parent in {s.id for s in found}:
-            found.append(session)
-    return tuple(found)
+    started: list[Session] = []
+    for session in below:  # parents come first
+        if session.id in called or session.parent in {s.id for s in started}:
+            started.append(session)
+    return tuple(started)

@@ -1,13 +1,12 @@
-"""What it costs to load a long history: against the least that a server's answers can cost.
+"""Benchmark of loading a long history, compared with a plain download of the same data.
 
 A real server's database is filled with a thousand sessions. The floor is a raw-socket download of
-the same bodies by four threads; frames are made from it again and again between such downloads, and
-medians are compared. Memory is the peak above what the process had before. At last the sums of the
-frames are compared with those that the database itself gives.
+the same bodies by four threads. Downloads and frames are measured in turn, and their medians are
+compared. Memory is the peak above the process's memory before loading, in a separate process, after
+all imports and after listing the sessions. Finally, sums of the frames are compared with sums of
+the database.
 
     python tests/benchmarks/history.py [--sessions 1000] [--messages 33] [--rounds 3]
-
-Memory is measured in a process of its own, after everything is imported and the sessions listed.
 """
 
 from __future__ import annotations
@@ -55,11 +54,11 @@ ZONE = "Europe/Berlin"
 
 
 class Raw:
-    """Downloads with sockets and nothing else.
+    """Downloads over plain sockets.
 
     Args:
-        url: The server.
-        password: Its password.
+        url: URL of the server.
+        password: Password of the server.
     """
 
     def __init__(self, url: str, password: str) -> None:
@@ -69,7 +68,7 @@ class Raw:
         self._headers = f"Host: {self._host}:{self._port}\r\nAuthorization: Basic {token}\r\n"
 
     def get(self, paths: Sequence[str]) -> int:
-        """The bytes of some bodies, one after another on one connection."""
+        """Download bodies one after another over one connection; return their bytes."""
         size = 0
         address = (self._host, self._port)
         with socket.create_connection(address) as sock, sock.makefile("rb", 1 << 20) as reader:
@@ -79,7 +78,7 @@ class Raw:
         return size
 
     def get_all(self, paths: Sequence[str]) -> int:
-        """The bytes of many bodies, by four threads."""
+        """Download bodies in four threads; return their bytes."""
         with ThreadPoolExecutor(WORKERS) as pool:
             return sum(pool.map(self.get, [paths[n::WORKERS] for n in range(WORKERS)]))
 
@@ -101,59 +100,59 @@ class Raw:
 
 
 def timed(work: Callable[[], Any]) -> float:
-    """Seconds of a piece of work; what it gives is dropped."""
+    """Return the seconds that a function takes."""
     gc.collect()
-    began = time.perf_counter()
+    start = time.perf_counter()
     work()
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def peak(url: str, directory: str, password: str, kind: str) -> int:
-    """Bytes by which a fresh process grows at most while it loads a frame."""
+    """Return the peak memory growth, in bytes, of a new process that loads a frame."""
     command = [sys.executable, __file__, "--peak", kind, "--url", url, "--directory", directory]
     env = os.environ | {"OPENCODE_SERVER_PASSWORD": password}
-    done = subprocess.run(command, env=env, check=True, capture_output=True, text=True)
-    return int(done.stdout)
+    process = subprocess.run(command, env=env, check=True, capture_output=True, text=True)
+    return int(process.stdout)
 
 
 def own_peak(url: str, directory: str, kind: str) -> int:
-    """What `peak` asks of its process."""
+    """Load a frame and return this process's peak memory growth; `peak` runs this."""
     process, done = psutil.Process(), threading.Event()
     with Client(
         url, directory=directory, password=os.environ["OPENCODE_SERVER_PASSWORD"]
     ) as client:
         sessions = client.sessions()
         load = getattr(history, kind)
-        load(client, sessions[:2], cache=False, progress=False)  # everything is imported now
+        load(client, sessions[:2], cache=False, progress=False)  # for the imports
         gc.collect()
-        before = most = process.memory_info().rss
+        before = highest = process.memory_info().rss
 
         def watch() -> None:
-            nonlocal most
+            nonlocal highest
             while not done.wait(0.005):
-                most = max(most, process.memory_info().rss)
+                highest = max(highest, process.memory_info().rss)
 
         watcher = threading.Thread(target=watch)
         watcher.start()
         frame = load(client, sessions, cache=False, progress=False)
-        most = max(most, process.memory_info().rss)
+        highest = max(highest, process.memory_info().rss)
         done.set()
         watcher.join()
         assert len(frame)
-    return most - before
+    return highest - before
 
 
 def main() -> int:
-    """Print the figures and those that are over their limit."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--sessions", type=int, default=1000)
-    options.add_argument("--messages", type=int, default=33)
-    options.add_argument("--rounds", type=int, default=3)
+    """Measure, and print the results and those over their limit."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sessions", type=int, default=1000)
+    parser.add_argument("--messages", type=int, default=33)
+    parser.add_argument("--rounds", type=int, default=3)
     for name in ("--peak", "--url", "--directory"):
-        options.add_argument(name, help=argparse.SUPPRESS)
-    given = options.parse_args()
-    if given.peak:
-        print(own_peak(given.url, given.directory, given.peak))
+        parser.add_argument(name, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.peak:
+        print(own_peak(options.url, options.directory, options.peak))
         return 0
     with ExitStack() as closing:
         world = closing.enter_context(Practice())
@@ -161,17 +160,17 @@ def main() -> int:
             first.create("The first of many")
         world.server.stop()
         database = world.root / "home/.local/share/opencode/opencode.db"
-        made = synthetic_history.fill_database(database, given.sessions, given.messages)
+        filled = synthetic_history.fill_database(database, options.sessions, options.messages)
         running = server.start(directory=world.directory, command=opencode(), env=world.env)
         closing.callback(running.stop)
         client = closing.enter_context(
             Client(running.url, directory=str(world.directory), password=running.password)
         )
         raw = Raw(running.url, running.password)
-        figures = measure(client, raw, running.password, given.rounds)
-        bad = [name for name, limit in LIMITS.items() if figures[name] > limit]
-        print(f"{made.sessions} sessions, {made.messages} messages, {made.parts} parts")
-        for name, value in figures.items():
+        results = measure(client, raw, running.password, options.rounds)
+        over = [name for name, limit in LIMITS.items() if results[name] > limit]
+        print(f"{filled.sessions} sessions, {filled.messages} messages, {filled.parts} parts")
+        for name, value in results.items():
             print(
                 f"  {name:32} {value:10.3f}"
                 + (f"   (limit {LIMITS[name]})" if name in LIMITS else "")
@@ -181,16 +180,16 @@ def main() -> int:
         print(
             "  sums by session, model and day   " + ("; ".join(wrong) or "equal to the database's")
         )
-    print("over: " + ", ".join(bad) if bad else "all within limits")
-    return len(bad) + len(wrong)
+    print("over the limit: " + ", ".join(over) if over else "all within limits")
+    return len(over) + len(wrong)
 
 
 def measure(client: Client, raw: Raw, password: str, rounds: int) -> dict[str, float]:
-    """Times and memory, medians of interleaved rounds."""
+    """Measure times (medians of interleaved rounds) and memory."""
     sessions = client.sessions()
-    where = urlencode({"directory": client.directory})
-    paths = [f"/session/{s.id}/message?{where}" for s in sessions]
-    listing = [f"/session?{where}&limit=1000000&scope=project"]
+    query = urlencode({"directory": client.directory})
+    paths = [f"/session/{s.id}/message?{query}" for s in sessions]
+    list_path = [f"/session?{query}&limit=1000000&scope=project"]
     size = raw.get_all(paths)
 
     def load(kind: str) -> Callable[[], Any]:
@@ -207,9 +206,9 @@ def measure(client: Client, raw: Raw, password: str, rounds: int) -> dict[str, f
             "messages": load("messages"),
             "floor again": lambda: raw.get_all(paths),
             "parts": load("parts"),
-            "raw list": lambda: raw.get(listing),
+            "raw list": lambda: raw.get(list_path),
             "usage": usage,
-            "raw list again": lambda: raw.get(listing),
+            "raw list again": lambda: raw.get(list_path),
             "cached": lambda: history.messages(client, cache=cache, progress=False),
         }
         times: dict[str, list[float]] = {name: [] for name in works}
@@ -217,25 +216,25 @@ def measure(client: Client, raw: Raw, password: str, rounds: int) -> dict[str, f
             for name, work in works.items():
                 times[name].append(timed(work))
     floor = median(times["floor"] + times["floor again"])
-    listed = median(times["raw list"] + times["raw list again"])
-    grown = {
+    raw_list = median(times["raw list"] + times["raw list again"])
+    growth = {
         kind: peak(client.url, client.directory, password, kind) for kind in ("messages", "parts")
     }
     return {
         "MB of bodies": size / 1e6,
         "floor s": floor,
-        "raw list s": listed,
+        "raw list s": raw_list,
         "messages / floor": median(times["messages"]) / floor,
         "parts / floor": median(times["parts"]) / floor,
-        "usage by session / raw list": median(times["usage"]) / listed,
-        "cached messages / raw list": median(times["cached"]) / listed,
-        "memory of messages / bytes": grown["messages"] / size,
-        "memory of parts / bytes": grown["parts"] / size,
+        "usage by session / raw list": median(times["usage"]) / raw_list,
+        "cached messages / raw list": median(times["cached"]) / raw_list,
+        "memory of messages / bytes": growth["messages"] / size,
+        "memory of parts / bytes": growth["parts"] / size,
     }
 
 
 def fork_some(client: Client, password: str) -> None:
-    """Let the server fork some sessions, and one of the forks."""
+    """Fork 20 sessions, and one of the forks, on the server."""
     with httpx.Client(base_url=client.url, auth=("opencode", password), timeout=60) as http:
         for session in client.sessions()[:20]:
             fork = http.post(f"/session/{session.id}/fork", json={}).raise_for_status().json()
@@ -243,17 +242,18 @@ def fork_some(client: Client, password: str) -> None:
 
 
 def compare(client: Client, database: Path) -> list[str]:
-    """Which sums differ from the database's own, forks excluded and included."""
+    """Describe usage that differs from the database's sums, with and without forks' copies."""
     wrong: list[str] = []
     for copies in (False, True):
         for by in ("session", "model", "day"):
-            found = history.usage(
+            frame = history.usage(
                 client, by, tz=ZONE, keep_duplicates=copies, cache=False, progress=False
             )
-            key = found[by].dt.strftime("%Y-%m-%d") if by == "day" else found[by]
-            told = synthetic_history.spent(database, by, ZONE, copies)
-            if differ := synthetic_history.differences(zip(key, found["cost"], strict=True), told):
-                wrong.append(f"by {by}, copies {copies}: {len(differ)} differ")
+            keys = frame[by].dt.strftime("%Y-%m-%d") if by == "day" else frame[by]
+            costs = zip(keys, frame["cost"], strict=True)
+            expected = synthetic_history.spent(database, by, ZONE, copies)
+            if differences := synthetic_history.differences(costs, expected):
+                wrong.append(f"by {by}, copies {copies}: {len(differences)} differ")
     return wrong
 
 

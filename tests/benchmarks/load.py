@@ -1,9 +1,10 @@
-"""What `%load_ext opencode_magics` costs, as a multiple of `import httpx`, which it includes.
+"""Benchmark of `%load_ext opencode_magics`, as a multiple of `import httpx`, which it includes.
 
     python tests/benchmarks/load.py [rounds]
 
-Each figure is the median of fresh processes that have an IPython shell already; the two kinds take
-turns, so that a noisy machine disturbs both alike. CPU time is compared, not the clock.
+The results are medians of new processes that already have an IPython shell. The two kinds of
+processes alternate, so that a noisy machine affects both equally. CPU time is compared, not wall
+time.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import statistics
 import subprocess
 import sys
 
-ARMS = {
+STATEMENTS = {
     "import httpx": "import httpx",
     "%load_ext opencode_magics": "ip.run_line_magic('load_ext', 'opencode_magics')",
 }
@@ -21,36 +22,36 @@ PROGRAM = """
 from time import process_time
 from IPython.core.interactiveshell import InteractiveShell
 ip = InteractiveShell.instance()
-began = process_time()
-{act}
-print(process_time() - began)
+start = process_time()
+{statement}
+print(process_time() - start)
 """
 
 
-def cost(act: str) -> float:
-    """CPU seconds of one fresh process."""
-    program = [sys.executable, "-c", PROGRAM.format(act=act)]
-    # As an installed package runs: from compiled files.
+def cpu_time(statement: str) -> float:
+    """Return the CPU seconds of a statement in a new process."""
+    program = [sys.executable, "-c", PROGRAM.format(statement=statement)]
+    # Let Python cache bytecode, as for an installed package.
     env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    done = subprocess.run(program, capture_output=True, text=True, check=True, env=env)
-    return float(done.stdout)
+    process = subprocess.run(program, capture_output=True, text=True, check=True, env=env)
+    return float(process.stdout)
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the results; exit with 1 if the ratio is over the limit."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 15
-    times: dict[str, list[float]] = {name: [] for name in ARMS}
-    for act in ARMS.values():
-        cost(act)  # compiles
+    times: dict[str, list[float]] = {name: [] for name in STATEMENTS}
+    for statement in STATEMENTS.values():
+        cpu_time(statement)  # caches the bytecode
     for _ in range(rounds):
-        for name, act in ARMS.items():
-            times[name].append(cost(act))
+        for name, statement in STATEMENTS.items():
+            times[name].append(cpu_time(statement))
     medians = {name: statistics.median(values) for name, values in times.items()}
     for name, median in medians.items():
         print(f"{name:28} {median * 1000:7.1f} ms")
-    base, ours = medians.values()
-    print(f"ratio {ours / base:.2f} (at most 1.30)")
-    sys.exit(ours / base > 1.3)
+    httpx, extension = medians.values()
+    print(f"ratio {extension / httpx:.2f} (at most 1.30)")
+    sys.exit(extension / httpx > 1.3)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""What a long streamed answer costs: 200 kB in 20,000 deltas, drawn live or simply printed.
+"""Benchmark of a long streamed answer: 200 kB in 20,000 deltas, drawn live or simply printed.
 
 A local server sends the frames of a 1.x turn at an even pace. A real kernel reads them twice: once
-as the package does it (client, dialect, fold, live cell), once with the least code that can show
-the same text (httpx, JSON, print ten times a second). Reported are the kernel's CPU time, what it
-sent to the browser, how often and in how many outputs, and how long the first words took from the
-server to the front-end; medians of some interleaved rounds. At last a turn with 500 tool calls: the
-longest time that one drawing of it keeps the cell busy.
+with this package (client, dialect, fold, live cell), once with the least code that shows the same
+text (httpx, JSON, ten prints per second). The results are medians of interleaved rounds: the
+kernel's CPU time, the bytes, messages and outputs it sent to the browser, and the delay of the
+first words from the server to the front-end. Then a turn with 500 tool calls is drawn; the result
+is the longest time that one redraw keeps the cell busy.
 
     python tests/benchmarks/stream.py [--seconds 12] [--rounds 3] [--size 200000] [--deltas 20000]
 """
@@ -56,7 +56,7 @@ def load_{n}(path: Path) -> list[str]:
 
 
 def answer(size: int) -> str:
-    """A long answer, as models write them."""
+    """Return a long answer in typical Markdown."""
     text, n = "", 0
     while len(text) < size:
         n += 1
@@ -65,12 +65,12 @@ def answer(size: int) -> str:
 
 
 def frames(text: str, deltas: int) -> Iterator[dict[str, Any]]:
-    """A turn as 1.18.33 tells it."""
+    """Yield the events of a turn as 1.18.33 sends them."""
     ids = {"sessionID": SESSION, "messageID": ANSWER}
     time_ = {"created": 1_000}
     user = {"id": PROMPT, "sessionID": SESSION, "role": "user", "time": time_, "agent": "build"}
-    told = {"parentID": PROMPT, "agent": "build", "providerID": "p", "modelID": "m"}
-    start = {"id": ANSWER, "sessionID": SESSION, "role": "assistant", "time": time_, **told}
+    fields = {"parentID": PROMPT, "agent": "build", "providerID": "p", "modelID": "m"}
+    start = {"id": ANSWER, "sessionID": SESSION, "role": "assistant", "time": time_, **fields}
     part = {"id": PART, **ids, "type": "text"}
     end = {"created": 1_000, "completed": 9_000}
     tokens = {"input": 1, "output": 9, "reasoning": 0, "cache": {"read": 0, "write": 0}}
@@ -96,8 +96,8 @@ def frame(kind: str, **properties: Any) -> dict[str, Any]:
 
 
 def serve(text: str, deltas: int, pace: float) -> ThreadingHTTPServer:
-    """Serve /global/health, and /event at a pace of so many seconds."""
-    began_to_speak: list[float] = []
+    """Serve /global/health, and /event as a stream that takes `pace` seconds."""
+    first_delta_times: list[float] = []
     lines = [f"data: {json.dumps(f)}\n\n".encode() for f in frames(text, deltas)]
 
     class Handler(BaseHTTPRequestHandler):
@@ -123,15 +123,15 @@ def serve(text: str, deltas: int, pace: float) -> ThreadingHTTPServer:
             self.send_header("content-type", "text/event-stream")
             self.send_header("transfer-encoding", "chunked")
             self.end_headers()
-            began, sent = time.monotonic(), 0
+            start, sent = time.monotonic(), 0
             while sent < len(lines):
-                share = min(1.0, (time.monotonic() - began) / pace)
+                share = min(1.0, (time.monotonic() - start) / pace)
                 due = max(sent + 1, int(len(lines) * share))
                 chunk = b"".join(lines[sent:due])
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
                 self.wfile.flush()
                 if sent <= HEAD < due:
-                    began_to_speak.append(time.monotonic())
+                    first_delta_times.append(time.monotonic())
                 sent = due
                 time.sleep(0.01)
             self.wfile.write(b"0\r\n\r\n")
@@ -140,16 +140,16 @@ def serve(text: str, deltas: int, pace: float) -> ThreadingHTTPServer:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    server.began_to_speak = began_to_speak  # type: ignore[attr-defined]
+    server.first_delta_times = first_delta_times  # type: ignore[attr-defined]
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
 
 
-# -- the two arms, which run in the kernel -----------------------------------------------------
+# -- the two ways to show the answer, which run in the kernel ----------------------------------
 
 
 def draw(url: str) -> float:
-    """Our way; gives the CPU time in seconds."""
+    """Draw the answer with this package; return the CPU seconds."""
     from opencode_magics.client.client import Client
     from opencode_magics.client.stream import Connected, Disconnected, StreamProblem
     from opencode_magics.core.events import StatusChanged, StoreSnapshot
@@ -158,42 +158,42 @@ def draw(url: str) -> float:
     from opencode_magics.core.turn import Turn
     from opencode_magics.notebook.live import LiveCell
 
-    began = time.process_time()
+    start = time.process_time()
     turn, view, idle = Turn(SESSION, PROMPT), LiveCell(), False
     with Client(url, directory="/") as client:
         stream = client.stream("/")
         while not idle:
-            heard = [
-                h
-                for h in stream.take(0.1)
-                if not isinstance(h, Connected | Disconnected | StreamProblem)
+            events = [
+                e
+                for e in stream.take(0.1)
+                if not isinstance(e, Connected | Disconnected | StreamProblem)
             ]
-            turn = advance_all(turn, heard)
-            idle = any(isinstance(h, StatusChanged) and h.status.name == "idle" for h in heard)
+            turn = advance_all(turn, events)
+            idle = any(isinstance(e, StatusChanged) and e.status.name == "idle" for e in events)
             view.show(turn)
         stream.close()
     turn = advance(turn, StoreSnapshot(SESSION, Status("idle"), turn.log))
     view.close(turn)
     assert turn.outcome == "succeeded", turn
-    return time.process_time() - began
+    return time.process_time() - start
 
 
 def simply_print(url: str) -> float:
-    """The least that shows the same text; gives the CPU time in seconds."""
+    """Print the answer with the least code; return the CPU seconds."""
     import queue
 
     import httpx
     import httpx_sse
 
-    began = time.process_time()
+    start = time.process_time()
     deltas: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def read() -> None:
         with httpx.Client() as client, client.stream("GET", f"{url}/event") as response:
             for event in httpx_sse.EventSource(response).iter_sse():
-                found = json.loads(event.data)
-                if found["type"] == "message.part.delta":
-                    deltas.put(found["properties"]["delta"])
+                frame = json.loads(event.data)
+                if frame["type"] == "message.part.delta":
+                    deltas.put(frame["properties"]["delta"])
         deltas.put(None)
 
     threading.Thread(target=read, daemon=True).start()
@@ -206,11 +206,11 @@ def simply_print(url: str) -> float:
             done = delta is None
             text += delta or ""
         print(text, end="", flush=True)
-    return time.process_time() - began
+    return time.process_time() - start
 
 
 def tool_calls(url: str) -> float:
-    """The longest drawing of a turn that calls 500 tools, one after the other; seconds."""
+    """Draw a turn with 500 tool calls, one after the other; return the longest redraw's seconds."""
     from opencode_magics.core.events import MessageChanged, PartChanged
     from opencode_magics.core.fold import advance
     from opencode_magics.core.model import Message, ToolCall
@@ -226,9 +226,9 @@ def tool_calls(url: str) -> float:
             f"prt_{n:04}", f"c{n}", "bash", "completed", {"command": f"ls {n}"}, output="x"
         )
         turn = advance(turn, PartChanged(SESSION, ANSWER, call))
-        began = time.perf_counter()
+        start = time.perf_counter()
         view.show(turn)
-        longest = max(longest, time.perf_counter() - began)
+        longest = max(longest, time.perf_counter() - start)
     view.close(turn)
     return longest
 
@@ -237,23 +237,23 @@ def tool_calls(url: str) -> float:
 
 
 @dataclass
-class Measured:
-    """What one arm did in one round."""
+class Measurement:
+    """The measurements of one function in one round."""
 
     cpu: float = 0.0
     sent: int = 0
     messages: int = 0
     outputs: set[str] = field(default_factory=set)
     times: list[float] = field(default_factory=list)
-    first: float | None = None  # when the first words were there
+    first: float | None = None  # time at which the first words arrived
 
     @property
     def busiest(self) -> int:
-        """The most messages in any second."""
+        """The largest number of messages in any second."""
         return max(sum(t <= u < t + 1 for u in self.times) for t in self.times)
 
     def take(self, message: dict[str, Any]) -> None:
-        """Count a message that goes to the browser."""
+        """Count a message to the browser."""
         content = message["content"]
         if message["msg_type"] not in ("stream", "display_data", "update_display_data"):
             return
@@ -265,73 +265,74 @@ class Measured:
         self.outputs.add(content.get("transient", {}).get("display_id", "stream"))
 
 
-def run(kernel: Any, arm: str, url: str) -> Measured:
-    """One arm, once."""
-    measured = Measured()
+def run(kernel: Any, function: str, url: str) -> Measurement:
+    """Run a function in the kernel and measure it."""
+    measurement = Measurement()
     reply = kernel.execute_interactive(
-        f"cpu = bench.{arm}({url!r})",
+        f"cpu = bench.{function}({url!r})",
         user_expressions={"cpu": "cpu"},
-        output_hook=measured.take,
+        output_hook=measurement.take,
         timeout=600,
     )
     if reply["content"]["status"] != "ok":
         sys.exit("\n".join(reply["content"]["traceback"]))
-    measured.cpu = float(reply["content"]["user_expressions"]["cpu"]["data"]["text/plain"])
-    return measured
+    measurement.cpu = float(reply["content"]["user_expressions"]["cpu"]["data"]["text/plain"])
+    return measurement
 
 
 def main() -> int:
-    """Run the rounds, print the figures; 1 if a limit is passed."""
+    """Run the rounds and print the results; return 1 if a limit is exceeded."""
     from jupyter_client.manager import start_new_kernel
 
-    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    options.add_argument("--seconds", type=float, default=12.0, help="of one stream")
-    options.add_argument("--rounds", type=int, default=3)
-    options.add_argument("--size", type=int, default=200_000, help="characters of the answer")
-    options.add_argument("--deltas", type=int, default=20_000)
-    given = options.parse_args()
-    server = serve(answer(given.size), given.deltas, given.seconds)
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--seconds", type=float, default=12.0, help="duration of one stream")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--size", type=int, default=200_000, help="characters of the answer")
+    parser.add_argument("--deltas", type=int, default=20_000)
+    options = parser.parse_args()
+    server = serve(answer(options.size), options.deltas, options.seconds)
     url = f"http://127.0.0.1:{server.server_address[1]}"
     manager, kernel = start_new_kernel(kernel_name="python3")
     try:
         setup = f"import sys; sys.path[:0] = [{str(HERE.parents[1])!r}, {str(HERE)!r}]\n"
         warm = "import stream as bench, httpx_sse, markdown_it, nh3, opencode_magics.client.client"
         kernel.execute_interactive(setup + warm + "\nimport opencode_magics.notebook as notebook")
-        arms: dict[str, list[Measured]] = {"draw": [], "simply_print": []}
-        firsts = []
-        for _ in range(given.rounds):
-            for arm, found in arms.items():
-                found.append(run(kernel, arm, url))
-                if arm == "draw" and found[-1].first is not None:
-                    said = server.began_to_speak[-1]  # type: ignore[attr-defined]
-                    firsts.append((found[-1].first - said) * 1000)
-        pause = run(kernel, "tool_calls", url).cpu
+        results: dict[str, list[Measurement]] = {"draw": [], "simply_print": []}
+        delays = []
+        for _ in range(options.rounds):
+            for function, measurements in results.items():
+                measurements.append(latest := run(kernel, function, url))
+                if function == "draw" and latest.first is not None:
+                    sent = server.first_delta_times[-1]  # type: ignore[attr-defined]
+                    delays.append((latest.first - sent) * 1000)
+        longest_redraw = run(kernel, "tool_calls", url).cpu
     finally:
         kernel.stop_channels()
         manager.shutdown_kernel(now=True)
-    print(f"500 tool calls: at most {pause * 1000:.0f} ms in one drawing")
-    return report(arms, median(firsts))
+    print(f"500 tool calls: at most {longest_redraw * 1000:.0f} ms in one redraw")
+    return report(results, median(delays))
 
 
-def report(arms: dict[str, list[Measured]], first: float) -> int:
-    """Print the figures and how they stand to the limits."""
-    cpu = {arm: median(m.cpu for m in found) for arm, found in arms.items()}
-    for arm, found in arms.items():
-        sent, messages = (median(getattr(m, n) for m in found) for n in ("sent", "messages"))
-        cpus = ", ".join(f"{m.cpu:.2f}" for m in found)
-        print(f"{arm:12} {cpu[arm]:.2f} s CPU ({cpus}), {sent:,.0f} bytes, {messages:.0f} messages")
-    figures = {
-        "bytes": max(m.sent for m in arms["draw"]),
-        "outputs": max(len(m.outputs) for m in arms["draw"]),
-        "updates/s": max(m.busiest for m in arms["draw"]),
-        "first ms": first,
+def report(results: dict[str, list[Measurement]], first_delay: float) -> int:
+    """Print the results and whether they are within the limits."""
+    cpu = {name: median(m.cpu for m in measurements) for name, measurements in results.items()}
+    for name, measurements in results.items():
+        sent, messages = (median(getattr(m, n) for m in measurements) for n in ("sent", "messages"))
+        cpus = ", ".join(f"{m.cpu:.2f}" for m in measurements)
+        print(
+            f"{name:12} {cpu[name]:.2f} s CPU ({cpus}), {sent:,.0f} bytes, {messages:.0f} messages"
+        )
+    values = {
+        "bytes": max(m.sent for m in results["draw"]),
+        "outputs": max(len(m.outputs) for m in results["draw"]),
+        "updates/s": max(m.busiest for m in results["draw"]),
+        "first ms": first_delay,
         "ratio": cpu["draw"] / cpu["simply_print"],
     }
-    for name, figure in figures.items():
-        good = figure <= LIMITS[name]
-        verdict = "ok" if good else "TOO MUCH"
-        print(f"{name:12} {figure:,.2f} (at most {LIMITS[name]:,}): {verdict}")
-    return int(any(figure > LIMITS[name] for name, figure in figures.items()))
+    for name, value in values.items():
+        verdict = "ok" if value <= LIMITS[name] else "TOO MUCH"
+        print(f"{name:12} {value:,.2f} (at most {LIMITS[name]:,}): {verdict}")
+    return int(any(value > LIMITS[name] for name, value in values.items()))
 
 
 if __name__ == "__main__":

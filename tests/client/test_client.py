@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import threading
 import time
@@ -19,19 +20,21 @@ from support.fake_server import (
     v1_routes,
     v2_routes,
 )
+from support.transport import CannedTransport
 
 from opencode_magics.client.client import Client
 from opencode_magics.client.stream import Connected, Disconnected, StreamProblem
-from opencode_magics.client.transport import is_loopback, parse_url
-from opencode_magics.core.model import Session
+from opencode_magics.client.transport import RecordingTransport, is_loopback, parse_url
+from opencode_magics.core.model import Server, Session
 from opencode_magics.dialects import jsonwire
-from opencode_magics.dialects.base import Prompt, Request
+from opencode_magics.dialects.base import Dialect, Prompt, Request
 from opencode_magics.errors import (
     AuthenticationError,
     OpenCodeError,
     ServerConnectionError,
     StatusError,
     StreamError,
+    UnsupportedOperation,
 )
 
 ROOT = Session("ses_root01", "root", "/work/p")
@@ -291,14 +294,10 @@ def test_a_slow_reply_to_a_prompt_does_not_time_out():
 
 
 def test_html_where_json_was_expected():
-    with (
-        FakeServer(
-            v1_routes() | {"GET /session/status": (200, {"content-type": "text/html"}, b"<p>")}
-        ) as fake,
-        Client(fake.url) as client,
-        pytest.raises(StatusError, match="text/html"),
-    ):
-        client.statuses()
+    page = (200, {"content-type": "text/html"}, b"<p>")
+    canned = CannedTransport(v1_routes(status=page))
+    with pytest.raises(StatusError, match="text/html"):
+        Client(canned.url, transport=canned).statuses()
 
 
 def test_many_threads_can_send_requests_at_once():
@@ -318,9 +317,8 @@ def test_an_error_is_raised_inside_the_flow():
         except StatusError as error:
             return error.status
 
-    with FakeServer({"GET /missing": (404, {}, b"")}) as fake, Client(fake.url) as client:
-        client.__dict__["_detected"] = None
-        assert client.run(flow()) == 404
+    gone = CannedTransport({"GET /missing": (404, {}, b"")})
+    assert Client(gone.url, transport=gone).run(flow()) == 404
 
 
 # -- the stream ------------------------------------------------------------------------------------
@@ -378,7 +376,8 @@ def test_a_reply_that_is_not_a_stream_is_fatal_and_says_why():
 
 def test_an_unreadable_frame_does_not_break_the_stream():
     bad = [b"data: {nonsense\n\n", frame("message.updated"), frame("session.idle", sessionID="s")]
-    with FakeServer(v1_routes(), [bad]) as fake, Client(fake.url) as client:
+    canned = CannedTransport(v1_routes(), [bad])
+    with Client(canned.url, transport=canned) as client:
         stream = client.stream()
         items = []
         while len(items) < 4:
@@ -428,10 +427,75 @@ def test_a_connection_reports_its_version_and_the_tested_ones(
 ) -> None:
     reply = {"healthy": True, "version": version, "pid": 1}
     answers = v1_routes(health=reply) if routes == "1.x" else v2_routes(info=reply)
-    with FakeServer(answers) as fake, Client(fake.url, directory="/work/p") as client:
-        client.check()
+    canned = CannedTransport(answers)
+    client = Client(canned.url, directory="/work/p", transport=canned)
+    client.check()
     assert f"OpenCode {version} at " in repr(client)
     assert "tested with the real 1.18.33" in repr(client) or "transcripts of 2.0.16" in repr(client)
     assert doubt in repr(client)
     assert ("outside" in repr(client)) == bool(doubt)
     assert [doubt in r.getMessage() for r in caplog.records] == [True] * bool(doubt)
+
+
+# -- transports ------------------------------------------------------------------------------------
+
+
+def test_a_client_that_knows_its_server_asks_nothing_first():
+    canned = CannedTransport(v1_routes())
+    known = Server("1.x", "1.18.33")
+    client = Client(canned.url, directory="/work/p", transport=canned, server=known)
+    assert client.server == known
+    assert client.dialect.generation == "1.x"
+    assert not canned.seen
+
+
+def test_a_client_over_another_transport_has_the_same_server_and_directory():
+    first, second = CannedTransport(v1_routes()), CannedTransport(v1_routes())
+    client = Client(first.url, transport=first)
+    twin = client.over(second)
+    assert twin.directory == "/work/p"
+    assert twin.dialect is client.dialect
+    assert [s.path for s in second.seen] == ["/path"]  # who answers was asked over the first
+
+
+def test_a_recording_transport_hands_over_what_is_read_and_nothing_else():
+    kept = []
+    inner = CannedTransport(v1_routes())
+    recording = RecordingTransport(inner, lambda *reply: kept.append(reply))
+    client = Client(inner.url, directory="/work/p", transport=recording)
+    client.statuses()
+    client.prompt(ROOT, Prompt("msg_1", "hi"))
+    assert ("GET /session/status?directory=/work/p", 200, b"{}") in kept
+    assert all(address.startswith("GET ") for address, _, _ in kept)
+
+
+def test_an_operation_that_a_generation_lacks_names_the_one_that_has_it():
+    client = Client("http://a", server=Server("2.x", "2.0.16"))
+    with pytest.raises(UnsupportedOperation, match=r"2\.x doesn't support .*1\.x does"):
+        client.dialect.share(ROOT)
+
+
+OPERATIONS = [n for n, v in vars(Dialect).items() if inspect.isfunction(v) and n[0] != "_"]
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_operation_of_a_new_dialect_refuses_or_has_a_default(name):
+    class V3(Dialect):
+        generation = "3.x"
+
+    operation = getattr(V3(), name)
+    needed = [p for p in inspect.signature(operation).parameters.values() if p.default is p.empty]
+    values = {"now": 1, "prompt": Prompt("msg_1", "hi", delivery="steer"), "log": "", "frame": {}}
+    arguments = {p.name: values.get(p.name, "x") for p in needed}
+    if name in (
+        "new_prompt_id",
+        "turn_diffs",
+        "pending_retry",
+        "position",
+        "log_entry",
+        "log_excerpt",
+    ):
+        operation(**arguments)
+    else:
+        with pytest.raises(UnsupportedOperation, match=r"OpenCode 3\.x doesn't support"):
+            operation(**arguments)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.fake_server import SESSION, FakeServer, assistant, user, v1_routes
+from support.transport import CannedTransport
 
 from opencode_magics.client.client import Client
 from opencode_magics.core.diffs import Diff
@@ -279,12 +280,12 @@ def tool_answer(message: str, parent: str, **state: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def server() -> Iterator[FakeServer]:
-    with FakeServer(v1_routes(**{DIFF: []})) as fake:
+    with CannedTransport(v1_routes(**{DIFF: []})) as fake:
         yield fake
 
 
-def diffs(fake: FakeServer, message: str | None = None) -> Diff:
-    with Client(fake.url) as client:
+def diffs(fake: CannedTransport, message: str | None = None) -> Diff:
+    with Client(fake.url, transport=fake) as client:
         return client.run(client.dialect.diffs(ROOT, message))
 
 

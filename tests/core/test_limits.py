@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.fake_server import FakeServer, v1_routes
+from support.fake_server import v1_routes
 from support.generations import both_generations
 from support.ipython_shell import Shell, is_short_error
 from support.sample_turns import CHILD, SESSION, answer, running, says, tool, turn
+from support.transport import CannedTransport
 from support.turns import prompted
 from traitlets import TraitError
 
@@ -98,17 +99,20 @@ def test_a_cost_that_a_ceiling_could_not_include_is_reported(
 ) -> None:
     run = prepare(client, session, "hi", limits=CHEAP)
     run._progress.turn = steps(0.002, None)
-    assert _about_cost(run) == "Some of its cost is unknown, and max_cost missed it."
+    assert _about_cost(run) == "Part of the cost is unknown and does not count toward max_cost."
     run._progress.turn = steps(0.002, 0.001)
     assert _about_cost(run) == ""
 
 
 def test_an_unknown_cost_of_a_session_is_reported(caplog: pytest.LogCaptureFixture) -> None:
-    with FakeServer(v1_routes()) as fake, Client(fake.url, directory="/work/p") as client:
+    with (
+        CannedTransport(v1_routes()) as fake,
+        Client(fake.url, transport=fake, directory="/work/p") as client,
+    ):
         (session,) = client.sessions()
         limits = add_session_ceiling(client, session, Limits(session=0.01))
     assert limits.ceilings[0].spent == 0
-    assert f"What session {session.id} cost before is unknown" in caplog.text
+    assert f"The earlier cost of session {session.id} is unknown" in caplog.text
 
 
 def text_answer(n: int, at: int, text: str = "same") -> Message:
@@ -249,11 +253,9 @@ def test_nan_is_refused_as_a_ceiling(name: str) -> None:
 
 def test_a_ceiling_that_could_not_stop_a_turn_is_reported(shell: Shell) -> None:
     shell.run("%config OpenCodeMagics.max_cost = 0.001")
-    assert (
-        "but the turn was over before it could be stopped" in shell.run("%oc_prompt #text 2").text
-    )
+    assert "but the turn ended before it could be stopped" in shell.run("%oc_prompt #text 2").text
     shown = shell.run('%oc_prompt -n #usage {"prompt_tokens": 0, "completion_tokens": 0}')
-    assert "Its cost is unknown, so max_cost could not be watched." in shown.text
+    assert "The cost is unknown, so max_cost could not be enforced." in shown.text
 
 
 @both_generations

@@ -582,7 +582,7 @@ def test_cached_tokens_are_not_input_and_have_their_own_price() -> None:
     (price,) = prices.prices_from_mapping(dear).values()
     used = shapes.messages(ROOT.id, [ANSWER | {"tokens": DISJOINT}])[0].usage
     assert used
-    assert prices.listed(price, used, None).cost == pytest.approx(70 + 32e-6)
+    assert prices.list_price(price, used, None).cost == pytest.approx(70 + 32e-6)
 
 
 def test_a_streaming_message_is_not_final() -> None:

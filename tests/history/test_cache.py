@@ -1,4 +1,4 @@
-"""The cache of histories: what did not change is not read again, and nothing else is believed."""
+"""The history cache: unchanged sessions are not read again, all others are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.fake_server import FakeServer
-from support.histories import T0, asked, many, said, serving, tool, usage, wire_session
+from support.histories import T0, answer, make_sessions, prompt, serving, tool, usage, wire_session
 
 from opencode_magics import history
 from opencode_magics.client.client import Client
@@ -32,11 +32,11 @@ def cache(tmp_path: Path) -> Cache:
     return Cache(tmp_path / "cache" / "history.db")
 
 
-def read(fake: FakeServer) -> list[str]:
-    """The sessions whose messages were read since the last look."""
-    seen = [s.path.split("/")[2] for s in fake.seen if s.path.endswith("/message")]
+def sessions_read(fake: FakeServer) -> list[str]:
+    """Return the sessions whose messages were requested since the last call."""
+    sessions = [s.path.split("/")[2] for s in fake.seen if s.path.endswith("/message")]
     fake.seen.clear()
-    return sorted(seen)
+    return sorted(sessions)
 
 
 def load(client: Client, cache: Cache, **options: Any) -> pd.DataFrame:
@@ -44,15 +44,15 @@ def load(client: Client, cache: Cache, **options: Any) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("kind", ["messages", "steps", "parts", "tools"])
-def test_a_second_time_nothing_is_read_and_all_is_the_same(cache: Cache, kind: str) -> None:
-    sessions, messages = many(5)
-    for said_ in messages.values():
-        said_[0]["parts"] = [tool(T0, input={"a": ["é", None, 1.5]}), {"id": "x", "type": "odd"}]
+def test_a_second_load_reads_nothing_and_returns_the_same_frame(cache: Cache, kind: str) -> None:
+    sessions, messages = make_sessions(5)
+    for answers in messages.values():
+        answers[0]["parts"] = [tool(T0, input={"a": ["é", None, 1.5]}), {"id": "x", "type": "odd"}]
     with serving(sessions, messages) as (client, fake):
         first = getattr(history, kind)(client, cache=cache)
-        assert len(read(fake)) == 5
+        assert len(sessions_read(fake)) == 5
         second = getattr(history, kind)(client, cache=cache)
-        assert read(fake) == []
+        assert sessions_read(fake) == []
     pd.testing.assert_frame_equal(first, second)
     assert first.attrs["warnings"] == []
     assert second.attrs["warnings"][0].startswith("5 sessions from the cache, read at ")
@@ -70,60 +70,60 @@ def test_a_second_time_nothing_is_read_and_all_is_the_same(cache: Cache, kind: s
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_what_the_list_shows_as_changed_is_read_again_and_nothing_else(
+def test_only_sessions_whose_list_entry_changed_are_read_again(
     cache: Cache, change: dict[str, Any]
 ) -> None:
-    sessions, messages = many(5)
+    sessions, messages = make_sessions(5)
     with serving(sessions, messages) as (client, fake):
         load(client, cache)
-        read(fake)
+        sessions_read(fake)
         time_ = sessions[2]["time"] | change.pop("time", {})
         fake.routes["GET /session"][2] = sessions[2] | change | {"time": time_}
         load(client, cache)
-        assert read(fake) == ["ses_02"]
+        assert sessions_read(fake) == ["ses_02"]
 
 
-def test_refresh_reads_all_again(cache: Cache) -> None:
-    sessions, messages = many(3)
+def test_refresh_reads_everything_again(cache: Cache) -> None:
+    sessions, messages = make_sessions(3)
     with serving(sessions, messages) as (client, fake):
         load(client, cache)
-        read(fake)
-        messages["ses_01"].append(said("new", "ses_01", T0 + 5))  # as a shell run: unseen
+        sessions_read(fake)
+        messages["ses_01"].append(answer("new", "ses_01", T0 + 5))  # as a shell run: unseen
         assert len(load(client, cache)) == 3
         assert len(load(client, cache, refresh=True)) == 4
-        assert len(read(fake)) == 3
+        assert len(sessions_read(fake)) == 3
         assert len(load(client, cache)) == 4
 
 
-RUNNING = said("m1", "ses_A", T0, parts=[tool(T0, status="running")])
+RUNNING = answer("m1", "ses_A", T0, parts=[tool(T0, status="running")])
 UNFINISHED = {
-    "being written": [said("m1", "ses_A", T0, time={"created": T0})],
-    "asked": [said("m1", "ses_A", T0), asked("u1", "ses_A", T0 + 1)],
-    "about to go on": [said("m1", "ses_A", T0, finish="tool-calls")],
-    "with a tool at work": [RUNNING],
+    "a streaming answer": [answer("m1", "ses_A", T0, time={"created": T0})],
+    "an unanswered prompt": [answer("m1", "ses_A", T0), prompt("u1", "ses_A", T0 + 1)],
+    "another step to come": [answer("m1", "ses_A", T0, finish="tool-calls")],
+    "a running tool": [RUNNING],
 }
 
 
 @pytest.mark.parametrize("messages", UNFINISHED.values(), ids=UNFINISHED)
-def test_what_is_unfinished_is_never_kept(cache: Cache, messages: list[Any]) -> None:
+def test_unfinished_sessions_are_never_cached(cache: Cache, messages: list[Any]) -> None:
     with serving([wire_session("ses_A")], {"ses_A": messages}) as (client, fake):
         for _ in range(2):
             load(client, cache)
-            assert read(fake) == ["ses_A"]
+            assert sessions_read(fake) == ["ses_A"]
 
 
 def test_a_rejected_turn_is_finished(cache: Cache) -> None:
-    no = "The user rejected permission to use this specific tool call."
-    parts = [tool(T0, status="error", error=no)]
-    messages = {"ses_A": [said("m1", "ses_A", T0, finish="tool-calls", parts=parts)]}
+    error = "The user rejected permission to use this specific tool call."
+    parts = [tool(T0, status="error", error=error)]
+    messages = {"ses_A": [answer("m1", "ses_A", T0, finish="tool-calls", parts=parts)]}
     with serving([wire_session("ses_A")], messages) as (client, fake):
         load(client, cache)
         load(client, cache)
-        assert read(fake) == ["ses_A"]
+        assert sessions_read(fake) == ["ses_A"]
 
 
-def test_what_could_not_be_read_is_said_from_the_cache_as_well(cache: Cache) -> None:
-    messages = {"ses_A": [said("m1", "ses_A", T0, cost="free")]}
+def test_warnings_about_unreadable_fields_are_cached(cache: Cache) -> None:
+    messages = {"ses_A": [answer("m1", "ses_A", T0, cost="free")]}
     with serving([wire_session("ses_A")], messages) as (client, _):
         first, second = load(client, cache), load(client, cache)
     assert first.attrs["warnings"] == ["cost could not be read in 1 place: NA there."]
@@ -133,8 +133,8 @@ def test_what_could_not_be_read_is_said_from_the_cache_as_well(cache: Cache) -> 
 # -- the file --------------------------------------------------------------------------------------
 
 
-def test_only_its_owner_can_read_it(cache: Cache) -> None:
-    sessions, messages = many(2)
+def test_only_the_owner_can_read_the_cache(cache: Cache) -> None:
+    sessions, messages = make_sessions(2)
     with serving(sessions, messages) as (client, _):
         load(client, cache)
     assert stat.S_IMODE(cache.path.parent.stat().st_mode) == 0o700
@@ -145,23 +145,23 @@ def test_only_its_owner_can_read_it(cache: Cache) -> None:
 @pytest.mark.parametrize(
     "content", [b"not a database at all" * 200, b"SQLite format 3\x00" + b"x" * 4096]
 )
-def test_a_file_that_cannot_be_read_is_made_anew(
+def test_a_damaged_file_is_deleted_and_recreated(
     cache: Cache, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache.path.parent.mkdir()
     cache.path.write_bytes(content)
-    sessions, messages = many(2)
+    sessions, messages = make_sessions(2)
     with serving(sessions, messages) as (client, fake), caplog.at_level(logging.WARNING):
         assert len(load(client, cache)) == 2
-        assert "made anew" in caplog.text
+        assert "Deleting the damaged history cache" in caplog.text
         load(client, cache)
-        read(fake)
+        sessions_read(fake)
         load(client, cache)
-        assert read(fake) == []
+        assert sessions_read(fake) == []
 
 
-def test_rows_that_cannot_be_read_are_read_from_the_server(cache: Cache) -> None:
-    sessions, messages = many(2)
+def test_unreadable_rows_are_read_from_the_server(cache: Cache) -> None:
+    sessions, messages = make_sessions(2)
     with serving(sessions, messages) as (client, _):
         load(client, cache)
         with sqlite3.connect(cache.path) as db:
@@ -186,30 +186,28 @@ def test_rows_that_cannot_be_read_are_read_from_the_server(cache: Cache) -> None
         "drop table rows",
     ],
 )
-def test_damage_inside_is_mended_by_the_next_look(cache: Cache, damage: str) -> None:
-    sessions, messages = many(2)
-    for answers in messages.values():  # with numbers that differ, so that they are packed
-        answers += [said("m", answers[0]["info"]["sessionID"], T0 + 7, cost=0.5)]
+def test_damaged_rows_are_repaired_by_the_next_load(cache: Cache, damage: str) -> None:
+    sessions, messages = make_sessions(2)
+    for answers in messages.values():  # with different numbers, which are packed one by one
+        answers += [answer("m", answers[0]["info"]["sessionID"], T0 + 7, cost=0.5)]
     with serving(sessions, messages) as (client, fake):
-        whole = load(client, cache)
+        undamaged = load(client, cache)
         with sqlite3.connect(cache.path) as db:
             db.execute(damage)
         db.close()
         for _ in range(2):
-            pd.testing.assert_frame_equal(load(client, cache), whole)
-        read(fake)
+            pd.testing.assert_frame_equal(load(client, cache), undamaged)
+        sessions_read(fake)
         load(client, cache)
-        assert read(fake) == []
+        assert sessions_read(fake) == []
 
 
-def test_a_disk_that_is_full_costs_nothing_but_time(
-    cache: Cache, caplog: pytest.LogCaptureFixture
-) -> None:
-    sessions, messages = many(2)
+def test_a_full_disk_damages_nothing(cache: Cache, caplog: pytest.LogCaptureFixture) -> None:
+    sessions, messages = make_sessions(2)
     with serving(sessions, messages) as (client, _), caplog.at_level(logging.WARNING):
         load(client, cache)
         cache.flush()
-        kept = cache.path.read_bytes()
+        content = cache.path.read_bytes()
 
         def fill(db: sqlite3.Connection) -> None:
             db.execute("pragma max_page_count = 1")
@@ -219,11 +217,11 @@ def test_a_disk_that_is_full_costs_nothing_but_time(
 
         cache._use(fill)
         assert "full" in caplog.text
-        assert "made anew" not in caplog.text
-        assert cache.path.read_bytes() == kept
+        assert "Deleting" not in caplog.text
+        assert cache.path.read_bytes() == content
 
 
-def test_what_is_larger_than_the_limit_is_not_kept(tmp_path: Path) -> None:
+def test_rows_larger_than_the_limit_are_not_cached(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "h.db", limit=3000)
     cache.put("messages", Session("small"), Rows({"text": ["x"]}))
     cache.put("messages", Session("large"), Rows({"text": ["x" * 4000, "y"]}))
@@ -237,7 +235,7 @@ def test_calls_with_the_same_input_do_not_share_it(cache: Cache) -> None:
         tool(T0 + 1, input={"a": True}),
         tool(T0 + 2, input={"a": 1}),
     ]
-    with serving([wire_session("ses_A")], {"ses_A": [said("m", "ses_A", T0, parts=parts)]}) as (
+    with serving([wire_session("ses_A")], {"ses_A": [answer("m", "ses_A", T0, parts=parts)]}) as (
         client,
         _,
     ):
@@ -247,39 +245,37 @@ def test_calls_with_the_same_input_do_not_share_it(cache: Cache) -> None:
     assert inputs[0] is not inputs[2]
 
 
-def test_a_session_that_is_listed_twice_counts_once(cache: Cache) -> None:
+def test_a_session_listed_twice_counts_once(cache: Cache) -> None:
     session = wire_session("ses_A", cost=0.01)
-    with serving([session, session], {"ses_A": [said("m", "ses_A", T0)]}) as (client, _):
+    with serving([session, session], {"ses_A": [answer("m", "ses_A", T0)]}) as (client, _):
         for _ in range(2):
             assert len(load(client, cache)) == 1
         assert [*usage(client, "session")["cost"]] == [0.01]
 
 
 def test_a_file_of_another_version_is_emptied(cache: Cache) -> None:
-    sessions, messages = many(2)
+    sessions, messages = make_sessions(2)
     with serving(sessions, messages) as (client, fake):
         load(client, cache)
         with sqlite3.connect(cache.path) as db:
             db.execute("pragma user_version = 99")
         db.close()
-        read(fake)
+        sessions_read(fake)
         load(client, cache)
-        assert len(read(fake)) == 2
+        assert len(sessions_read(fake)) == 2
 
 
-def test_where_nothing_can_be_written_all_is_read_each_time(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unwritable_cache_is_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("in the way")
-    sessions, messages = many(2)
+    sessions, messages = make_sessions(2)
     with serving(sessions, messages) as (client, _), caplog.at_level(logging.WARNING):
         assert len(load(client, Cache(tmp_path / "file" / "history.db"))) == 2
     assert "was not used" in caplog.text
 
 
-def test_a_file_that_is_locked_is_left_alone(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_file_is_skipped(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("opencode_magics.history.cache._BUSY", 0.05)
-    sessions, messages = many(2)
+    sessions, messages = make_sessions(2)
     with serving(sessions, messages) as (client, fake):
         load(client, cache)
         db = sqlite3.connect(cache.path)
@@ -288,59 +284,59 @@ def test_a_file_that_is_locked_is_left_alone(cache: Cache, monkeypatch: pytest.M
         assert len(load(client, cache)) == 2
         db.rollback()
         db.close()
-        read(fake)
+        sessions_read(fake)
         load(client, cache)
-        assert read(fake) == ["ses_00"]
+        assert sessions_read(fake) == ["ses_00"]
 
 
-def test_it_stays_within_its_limit_and_the_newest_stay(tmp_path: Path) -> None:
+def test_the_oldest_rows_over_the_limit_are_deleted(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "h.db", limit=3000)
     for n in range(10):
         rows = Rows({"text": ["x" * 900, ""]}, read_at=float(n))
         cache.put("messages", Session(f"s{n}"), rows)
         cache.flush()
-    kept = cache.get("messages", [Session(f"s{n}") for n in range(10)])
-    assert sorted(kept) == ["s7", "s8", "s9"]
+    rows_by_session = cache.get("messages", [Session(f"s{n}") for n in range(10)])
+    assert sorted(rows_by_session) == ["s7", "s8", "s9"]
 
 
-def write_much(path: Path, first: int) -> None:
+def write_rows(path: Path, first: int) -> None:
     cache = Cache(path)
     for n in range(first, first + 60):
         cache.put("messages", Session(f"s{n}"), Rows({"session": [f"s{n}"] * 50}))
         cache.flush()
 
 
-def test_two_kernels_may_write_at_once(tmp_path: Path) -> None:
+def test_several_kernels_can_write_at_once(tmp_path: Path) -> None:
     path = tmp_path / "h.db"
     spawn = multiprocessing.get_context("spawn")
-    writers = [spawn.Process(target=write_much, args=(path, first)) for first in (0, 30, 60)]
+    writers = [spawn.Process(target=write_rows, args=(path, first)) for first in (0, 30, 60)]
     for writer in writers:
         writer.start()
     for writer in writers:
         writer.join()
     assert [w.exitcode for w in writers] == [0, 0, 0]
-    kept = Cache(path).get("messages", [Session(f"s{n}") for n in range(120)])
-    assert len(kept) == 120
-    assert kept["s5"].lists == {"session": ["s5"] * 50}
-    assert kept["s5"].read_at <= time.time()
+    cached = Cache(path).get("messages", [Session(f"s{n}") for n in range(120)])
+    assert len(cached) == 120
+    assert cached["s5"].lists == {"session": ["s5"] * 50}
+    assert cached["s5"].read_at <= time.time()
 
 
-def test_sums_use_it_too(cache: Cache) -> None:
-    sessions, messages = many(4)
+def test_usage_uses_the_cache_too(cache: Cache) -> None:
+    sessions, messages = make_sessions(4)
     with serving(sessions, messages) as (client, fake):
         first = usage(client, "model", cache=cache)
-        read(fake)
+        sessions_read(fake)
         second = usage(client, ["agent", "day"], cache=cache)
-        assert read(fake) == []
+        assert sessions_read(fake) == []
     assert first.attrs["total"] == second.attrs["total"]
 
 
 @given(st.data())
-def test_columns_are_read_as_they_were_written(data: st.DataObject) -> None:
+def test_unpacked_columns_equal_packed_columns(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(sorted(FRAME_KINDS)))
     columns = FRAME_KINDS[kind].columns
     rows = data.draw(st.integers(0, 6))
-    some = {
+    values = {
         "string": st.text(max_size=5) | st.sampled_from(["\x1e", "\x1f", "a\x1fb"]),
         "category": st.text(max_size=3),
         "Int64": st.integers(-(2**64), 2**64),
@@ -350,14 +346,14 @@ def test_columns_are_read_as_they_were_written(data: st.DataObject) -> None:
         "object": st.dictionaries(st.text(max_size=2), st.integers() | st.none(), max_size=2),
     }
     lists = {
-        name: data.draw(st.lists(some[c.dtype] | st.none(), min_size=rows, max_size=rows))
+        name: data.draw(st.lists(values[c.dtype] | st.none(), min_size=rows, max_size=rows))
         for name, c in columns.items()
     }
     assert unpack(pack(columns, lists)) == lists
 
 
 @pytest.mark.parametrize("on", [True, False])
-def test_the_search_for_cycles_is_afterwards_as_it_was(tmp_path: Path, on: bool) -> None:
+def test_the_garbage_collector_is_restored(tmp_path: Path, on: bool) -> None:
     before = gc.isenabled()
     try:
         (gc.enable if on else gc.disable)()

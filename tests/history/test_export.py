@@ -1,4 +1,4 @@
-"""Exports: what DuckDB reads is what the frames say, however often and from wherever it is done."""
+"""Exports: DuckDB reads the same values as the frames have, after any number of exports."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 from IPython.core.error import UsageError
 from support.generations import both_generations
-from support.histories import T0, asked, forks, many, said, serving, usage, wire_session
+from support.histories import T0, answer, forks, make_sessions, prompt, serving, usage, wire_session
 from support.ipython_shell import Shell, is_short_error
+from support.transport import CannedTransport
 
 from opencode_magics import history
 from opencode_magics.client.client import Client
 from opencode_magics.core.model import Session
-from opencode_magics.dialects.base import Reply
+from opencode_magics.dialects.base import Reply, Request
 from opencode_magics.errors import MissingPackageError, UnknownNameError
 from opencode_magics.history import Exported
 from opencode_magics.history.frames import FRAME_KINDS, SESSIONS
@@ -34,8 +35,8 @@ def export(client: Client, path: Path, *args: Any, **options: Any) -> Exported:
     return history.export(client, path, *args, **{"cache": False, "progress": False} | options)
 
 
-def ask(path: Path, sql: str, format: str = "parquet") -> list[tuple[Any, ...]]:
-    """What DuckDB answers; `{messages}` and its kin are the exported tables."""
+def query(path: Path, sql: str, format: str = "parquet") -> list[tuple[Any, ...]]:
+    """Run a DuckDB query, in which `{messages}` etc. are the exported tables."""
     tables = {
         kind: f"{FORMATS[format]}('{path}/{kind}/*/*.{format}', hive_partitioning = true)"
         for kind in ("sessions", *FRAME_KINDS)
@@ -44,55 +45,55 @@ def ask(path: Path, sql: str, format: str = "parquet") -> list[tuple[Any, ...]]:
         return db.execute("set timezone = 'UTC'").execute(sql.format(**tables)).fetchall()
 
 
-def cost(path: Path, where: str = "duplicate_of is null", format: str = "parquet") -> float:
-    sql = f"select cost from {{messages}} where cost is not null and {where}"
-    return exact_sum(row[0] for row in ask(path, sql, format))
+def cost(path: Path, condition: str = "duplicate_of is null", format: str = "parquet") -> float:
+    sql = f"select cost from {{messages}} where cost is not null and {condition}"
+    return exact_sum(row[0] for row in query(path, sql, format))
 
 
 def files(path: Path) -> dict[str, tuple[int, bytes]]:
-    """Every file with when it was written and what is in it."""
-    every = (f for f in path.rglob("*") if f.is_file())
-    return {str(f.relative_to(path)): (f.stat().st_mtime_ns, f.read_bytes()) for f in every}
+    """Return the modification time and the content of every file."""
+    paths = (f for f in path.rglob("*") if f.is_file())
+    return {str(f.relative_to(path)): (f.stat().st_mtime_ns, f.read_bytes()) for f in paths}
 
 
-# -- what is written -------------------------------------------------------------------------------
+# -- exported values -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_sums_by_day_model_and_session_are_those_of_usage(tmp_path: Path, format: str) -> None:
-    """Over midnight, with a fork, a call that nobody knows the usage of, and two models."""
+def test_exported_sums_by_day_model_and_session_equal_usage(tmp_path: Path, format: str) -> None:
+    """With two days, a fork, a call of unknown usage, and two models."""
     sessions, messages, expected = forks()
     sessions.append(wire_session("ses_Z", time={"created": T0 + DAY}, cost=0.5))
     messages["ses_Z"] = [
-        asked("z0", "ses_Z", T0 + DAY),
-        said("z1", "ses_Z", T0 + DAY + 1, 0.5, modelID="m-2"),
-        said("z2", "ses_Z", T0 + 2 * DAY, None, time={"created": T0 + 2 * DAY}, finish=None),
+        prompt("z0", "ses_Z", T0 + DAY),
+        answer("z1", "ses_Z", T0 + DAY + 1, 0.5, modelID="m-2"),
+        answer("z2", "ses_Z", T0 + 2 * DAY, None, time={"created": T0 + 2 * DAY}, finish=None),
     ]
     with serving(sessions, messages) as (client, _):
         export(client, tmp_path, format=format)
         by = ["day", "model", "session"]
-        found = usage(client, by)
+        frame = usage(client, by)
         assert cost(tmp_path, format=format) == exact_sum([expected["billed_total"], 0.5])
         assert (
             cost(tmp_path, "true", format)
             == usage(client, "total", keep_duplicates=True).attrs["total"]["cost"]
         )
-    rows = ask(
+    rows = query(
         tmp_path,
         "select day, model, session, sum(cost), sum(input), count(*) filter (cost is null) "
         "from {messages} where duplicate_of is null and role = 'assistant' group by 1, 2, 3",
         format,
     )
-    told = {(str(d), m, s): (c and exact_sum([c]), i, n) for d, m, s, c, i, n in rows}
-    wanted = {
+    exported = {(str(d), m, s): (c and exact_sum([c]), i, n) for d, m, s, c, i, n in rows}
+    expected_rows = {
         (f"{row['day']:%Y-%m-%d}", row["model"], row["session"]): (
             row["cost"],
             row["input"],
             row["unknown"],
         )
-        for row in found[found["calls"] > 0].astype(object).to_dict("records")
+        for row in frame[frame["calls"] > 0].astype(object).to_dict("records")
     }
-    assert told == wanted
+    assert exported == expected_rows
 
 
 RICH = {
@@ -112,32 +113,32 @@ RICH = {
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_every_value_comes_back_with_its_type(tmp_path: Path, format: str) -> None:
-    messages = [asked("m0", "ses_A", T0), said("m1", "ses_A", T0 + 7, parts=[RICH])]
+def test_exported_values_keep_their_types(tmp_path: Path, format: str) -> None:
+    messages = [prompt("m0", "ses_A", T0), answer("m1", "ses_A", T0 + 7, parts=[RICH])]
     with serving([wire_session("ses_A", title="a 'b' ü")], {"ses_A": messages}) as (client, _):
         export(client, tmp_path, format=format, source="lab")
-    ((call, given, text, code, took, started, waited, day),) = ask(
+    ((call, arguments, output, code, duration, started, waited, day),) = query(
         tmp_path,
         "select call, input, output, exit, duration, started, waited, day::varchar from {tools}",
         format,
     )
-    assert (call, text, code, took, waited) == ("c1", "ü\n", 0, 0.25, None)
-    assert json.loads(given) == RICH["state"]["input"]
+    assert (call, output, code, duration, waited) == ("c1", "ü\n", 0, 0.25, None)
+    assert json.loads(arguments) == RICH["state"]["input"]
     assert started.timestamp() * 1000 == T0 + 100
     assert day == f"{started:%Y-%m-%d}"
-    row = ask(tmp_path, "select title, source, root, depth, status from {sessions}", format)
+    row = query(tmp_path, "select title, source, root, depth, status from {sessions}", format)
     assert row == [("a 'b' ü", "lab", "ses_A", 0, None)]
-    ((role, synthetic, error),) = ask(
+    ((role, synthetic, error),) = query(
         tmp_path, "select role, synthetic, error from {messages} where message = 'm0'", format
     )
     assert (role, synthetic, error) == ("user", False, None)
 
 
-def test_a_column_has_its_type_where_it_is_empty_too(tmp_path: Path) -> None:
-    """Readers take the types of the first file for those of all."""
+def test_an_empty_column_keeps_its_type(tmp_path: Path) -> None:
+    """Readers use the first file's types for all files."""
     one, two = (
-        said("m1", "ses_A", T0, None, tokens=None),
-        said("m2", "ses_A", T0 + DAY, parts=[RICH]),
+        answer("m1", "ses_A", T0, None, tokens=None),
+        answer("m2", "ses_A", T0 + DAY, parts=[RICH]),
     )
     with serving([wire_session("ses_A")], {"ses_A": [one, two]}) as (client, _):
         export(client, tmp_path)
@@ -145,49 +146,49 @@ def test_a_column_has_its_type_where_it_is_empty_too(tmp_path: Path) -> None:
         "sessions": SESSIONS,
         **{k: v.columns for k, v in FRAME_KINDS.items()},
     }.items():
-        shapes = {str(pq.read_schema(f)) for f in (tmp_path / kind).rglob("*.parquet")}
-        assert len(shapes) == 1
+        schemas = {str(pq.read_schema(f)) for f in (tmp_path / kind).rglob("*.parquet")}
+        assert len(schemas) == 1
         schema = pq.read_schema(next((tmp_path / kind).rglob("*.parquet")))
         assert {*columns} <= {*schema.names}
         types = {name: str(schema.field(name).type) for name in columns}
-        plain = {"string", "int64", "double", "bool", "timestamp[ms, tz=UTC]"}
-        assert {*types.values()} <= plain
+        simple_types = {"string", "int64", "double", "bool", "timestamp[ms, tz=UTC]"}
+        assert {*types.values()} <= simple_types
 
 
-def test_a_message_without_a_time_is_in_the_partition_of_no_day(tmp_path: Path) -> None:
-    messages = [said("m1", "ses_A", T0, time={}), said("m2", "ses_A", T0)]
+def test_a_message_without_a_time_is_in_the_null_partition(tmp_path: Path) -> None:
+    messages = [answer("m1", "ses_A", T0, time={}), answer("m2", "ses_A", T0)]
     with serving([wire_session("ses_A")], {"ses_A": messages}) as (client, _):
         export(client, tmp_path)
-    rows = ask(tmp_path, "select message, day is null from {messages} order by 1")
+    rows = query(tmp_path, "select message, day is null from {messages} order by 1")
     assert rows == [("m1", True), ("m2", False)]
 
 
-def test_who_may_read_the_files_is_what_this_persons_files_are_like(tmp_path: Path) -> None:
-    """In a shared folder others have to read them."""
-    mine = tmp_path / "mine"
-    mine.write_text("")
+def test_exported_files_have_the_users_default_permissions(tmp_path: Path) -> None:
+    """Other users of a shared folder have to read them."""
+    own_file = tmp_path / "own_file"
+    own_file.write_text("")
     with serving([wire_session("ses_A")], {"ses_A": []}) as (client, _):
         export(client, tmp_path / "out")
     (row,) = (tmp_path / "out").glob("sessions/*/*")
-    assert row.stat().st_mode == mine.stat().st_mode
+    assert row.stat().st_mode == own_file.stat().st_mode
 
 
-def test_an_id_is_no_path(tmp_path: Path) -> None:
+def test_a_session_id_cannot_escape_the_folder(tmp_path: Path) -> None:
     evil = "../../../ses_A"
     with serving([], {}) as (client, fake):
         fake.routes["GET /session"] = [wire_session(evil)]
-        fake.routes["GET /session/..%2F..%2F..%2Fses_A/message"] = [said("m1", evil, T0)]
-        done = export(client, tmp_path / "out")
+        fake.routes["GET /session/..%2F..%2F..%2Fses_A/message"] = [answer("m1", evil, T0)]
+        result = export(client, tmp_path / "out")
     written = [f.relative_to(tmp_path).parts for f in tmp_path.rglob("*") if f.is_file()]
-    assert (done.written, done.warnings) == (len(written), [])
+    assert (result.written, result.warnings) == (len(written), [])
     assert {len(parts) for parts in written} == {4}  # out, kind, day, file
 
 
-# -- again -----------------------------------------------------------------------------------------
+# -- repeated exports ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_what_did_not_change_is_neither_read_nor_written_again(tmp_path: Path, format: str) -> None:
+def test_unchanged_sessions_are_neither_read_nor_written_again(tmp_path: Path, format: str) -> None:
     sessions, messages, _ = forks()
     with serving(sessions, messages) as (client, fake):
         first = export(client, tmp_path, format=format)
@@ -200,7 +201,7 @@ def test_what_did_not_change_is_neither_read_nor_written_again(tmp_path: Path, f
     assert files(tmp_path) == before
 
 
-def test_a_refresh_reads_all_and_changes_no_content(tmp_path: Path) -> None:
+def test_a_refresh_reads_everything_and_changes_no_content(tmp_path: Path) -> None:
     sessions, messages, _ = forks()
     with serving(sessions, messages) as (client, _):
         export(client, tmp_path)
@@ -209,15 +210,15 @@ def test_a_refresh_reads_all_and_changes_no_content(tmp_path: Path) -> None:
     assert {name: body for name, (_, body) in files(tmp_path).items()} == before
 
 
-def test_a_session_that_went_on_is_written_again_and_no_other(tmp_path: Path) -> None:
-    sessions, messages = many(3)
+def test_only_the_session_that_continued_is_written_again(tmp_path: Path) -> None:
+    sessions, messages = make_sessions(3)
     with serving(sessions, messages) as (client, fake):
         export(client, tmp_path)
         before = files(tmp_path)
         sessions[1] |= {"cost": 0.03, "time": {"created": T0, "updated": T0 + 2 * DAY}}
         fake.routes["GET /session/ses_01/message"] = [
             *messages["ses_01"],
-            said("later", "ses_01", T0 + 2 * DAY, 0.02),
+            answer("later", "ses_01", T0 + 2 * DAY, 0.02),
         ]
         again = export(client, tmp_path)
     assert (again.unchanged, again.sessions) == (2, 3)
@@ -227,23 +228,23 @@ def test_a_session_that_went_on_is_written_again_and_no_other(tmp_path: Path) ->
     assert cost(tmp_path) == 0.05
 
 
-def test_a_message_that_was_unfinished_is_completed_by_the_next_export(tmp_path: Path) -> None:
-    """Although the list of sessions says the same as before."""
-    half = said("m1", "ses_A", T0, None, time={"created": T0}, finish=None, tokens=None)
-    with serving([wire_session("ses_A")], {"ses_A": [half]}) as (client, fake):
+def test_the_next_export_completes_an_unfinished_message(tmp_path: Path) -> None:
+    """Even if the session's list entry is the same as before."""
+    unfinished = answer("m1", "ses_A", T0, None, time={"created": T0}, finish=None, tokens=None)
+    with serving([wire_session("ses_A")], {"ses_A": [unfinished]}) as (client, fake):
         export(client, tmp_path)
-        assert ask(tmp_path, "select mark from {sessions}") == [(None,)]
-        assert ask(tmp_path, "select outcome, cost from {messages}") == [("unfinished", None)]
-        fake.routes["GET /session/ses_A/message"] = [said("m1", "ses_A", T0, 0.5)]
+        assert query(tmp_path, "select mark from {sessions}") == [(None,)]
+        assert query(tmp_path, "select outcome, cost from {messages}") == [("unfinished", None)]
+        fake.routes["GET /session/ses_A/message"] = [answer("m1", "ses_A", T0, 0.5)]
         assert export(client, tmp_path).unchanged == 0
         assert export(client, tmp_path).unchanged == 1
-    assert ask(tmp_path, "select outcome, cost from {messages}") == [("succeeded", 0.5)]
+    assert query(tmp_path, "select outcome, cost from {messages}") == [("succeeded", 0.5)]
 
 
-def test_messages_that_are_gone_go_from_the_export_too(tmp_path: Path) -> None:
-    """As `usage` counts: what a session's messages cost is what is still there."""
+def test_deleted_messages_are_removed_from_the_export(tmp_path: Path) -> None:
+    """As in `usage`, a session's cost is that of the messages that still exist."""
     sessions = [wire_session("ses_A", cost=0.3)]
-    both = [said("m1", "ses_A", T0, 0.1), said("m2", "ses_A", T0 + DAY, 0.2)]
+    both = [answer("m1", "ses_A", T0, 0.1), answer("m2", "ses_A", T0 + DAY, 0.2)]
     with serving(sessions, {"ses_A": both}) as (client, fake):
         export(client, tmp_path)
         sessions[0]["cost"] = 0.1
@@ -252,8 +253,8 @@ def test_messages_that_are_gone_go_from_the_export_too(tmp_path: Path) -> None:
     assert cost(tmp_path) == 0.1
 
 
-def test_deleted_sessions_stay(tmp_path: Path) -> None:
-    sessions, messages = many(3)
+def test_deleted_sessions_stay_in_the_export(tmp_path: Path) -> None:
+    sessions, messages = make_sessions(3)
     with serving(sessions, messages) as (client, _):
         export(client, tmp_path)
     with serving(sessions[:1], messages) as (client, _):
@@ -261,15 +262,15 @@ def test_deleted_sessions_stay(tmp_path: Path) -> None:
     assert cost(tmp_path) == 0.03
 
 
-def test_two_machines_write_into_one_folder(tmp_path: Path) -> None:
-    """One session that both know (imported) is there once, by whoever exported it last."""
-    sessions, messages = many(4)
-    for at, (some, name) in enumerate([(sessions[:3], "one"), (sessions[2:], "two")] * 2):
-        with serving(some, messages) as (client, _):
-            done = export(client, tmp_path, source=name)
-            assert done.unchanged == (len(some) if at > 1 else at)
+def test_two_machines_can_share_a_folder(tmp_path: Path) -> None:
+    """A session on both machines (imported) is stored once, as exported last."""
+    sessions, messages = make_sessions(4)
+    for at, (selected, name) in enumerate([(sessions[:3], "one"), (sessions[2:], "two")] * 2):
+        with serving(selected, messages) as (client, _):
+            result = export(client, tmp_path, source=name)
+            assert result.unchanged == (len(selected) if at > 1 else at)
     assert cost(tmp_path) == 0.04
-    assert ask(tmp_path, "select source, count(*) from {sessions} group by 1 order by 1") == [
+    assert query(tmp_path, "select source, count(*) from {sessions} group by 1 order by 1") == [
         ("one", 3),
         ("two", 1),
     ]
@@ -279,8 +280,8 @@ def test_two_machines_write_into_one_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("title", ["ses_P (fork #1)", "a new title"])
-def test_a_copy_is_marked_whichever_sessions_are_exported(tmp_path: Path, title: str) -> None:
-    """Exporting one of them later takes nothing back; the title of a fork may be anything."""
+def test_copies_are_marked_whichever_sessions_are_exported(tmp_path: Path, title: str) -> None:
+    """Exporting a single fork later keeps the marks; the fork may have any title."""
     sessions, messages, expected = forks()
     for session in sessions:
         if session["id"] == "ses_F1":
@@ -290,80 +291,80 @@ def test_a_copy_is_marked_whichever_sessions_are_exported(tmp_path: Path, title:
         assert cost(tmp_path) == expected["billed_total"]
         export(client, tmp_path, ["ses_F1"], refresh=True)
     assert cost(tmp_path) == expected["billed_total"]
-    told = ask(tmp_path, "select id, fork_of from {sessions} where fork_of is not null order by 1")
-    assert told == [("ses_F1", "ses_P"), ("ses_F2", "ses_P")]
+    rows = query(
+        tmp_path, "select id, fork_of from {sessions} where fork_of is not null order by 1"
+    )
+    assert rows == [("ses_F1", "ses_P"), ("ses_F2", "ses_P")]
 
 
-def test_copies_can_be_told_by_their_key_alone(tmp_path: Path) -> None:
-    """For what this server can't know: copies of messages of another machine."""
+def test_copies_can_be_recognized_by_their_key_alone(tmp_path: Path) -> None:
+    """The key also identifies copies of another machine's messages."""
     sessions, messages, expected = forks()
     with serving(sessions, messages) as (client, _):
         export(client, tmp_path)
     sql = "select any_value(cost) from {messages} where cost is not null group by key"
-    assert exact_sum(row[0] for row in ask(tmp_path, sql)) == expected["billed_total"]
+    assert exact_sum(row[0] for row in query(tmp_path, sql)) == expected["billed_total"]
 
 
-def test_an_original_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+def test_an_unreadable_original_is_a_warning(tmp_path: Path) -> None:
     sessions, messages, _ = forks()
     broken = (400, {}, json.dumps({"message": "Expected string"}).encode())
     with serving(sessions, messages | {"ses_P": broken}) as (client, _):
-        told = export(client, tmp_path, ["ses_F1"]).warnings
-    assert len(told) == 1
-    assert "copies from session ses_P is unknown" in told[0]
+        warnings = export(client, tmp_path, ["ses_F1"]).warnings
+    assert len(warnings) == 1
+    assert "Can't tell which messages are copies from session ses_P" in warnings[0]
 
 
-# -- interrupted -----------------------------------------------------------------------------------
+# -- interrupted exports ---------------------------------------------------------------------------
 
 
-class Interrupted(Client):
-    """A client that is interrupted while it reads one of many sessions."""
+class InterruptingTransport(CannedTransport):
+    """A transport that is interrupted while it reads the messages of one of many sessions."""
 
     at = ""
 
-    def message_pages(self, session: Session) -> tuple[Reply, ...]:
-        if session.id == self.at:
+    def send(self, request: Request) -> Reply:
+        if request.path == f"/session/{self.at}/message":
             raise KeyboardInterrupt
-        return super().message_pages(session)
+        return super().send(request)
 
 
-def test_forks_that_were_not_all_looked_for_are_no_answer() -> None:
+def test_an_interrupted_search_for_forks_returns_nothing() -> None:
     sessions, messages, _ = forks()
-    with (
-        serving(sessions, messages) as (client, _),
-        Interrupted(client.url, directory="/work/p") as stopped,
-    ):
-        stopped.at = "ses_F2"
+    with serving(sessions, messages) as (client, fake):
+        transport = InterruptingTransport(fake.routes)
+        transport.at = "ses_F2"
         with pytest.raises(KeyboardInterrupt):
-            history.forks(stopped, client.sessions(), cache=False)
+            history.forks(client.over(transport), client.sessions(), cache=False)
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_an_interrupted_export_is_completed_by_the_next(tmp_path: Path, format: str) -> None:
-    sessions, messages = many(30)
-    with serving(sessions, messages) as (client, _):
+def test_the_next_export_completes_an_interrupted_one(tmp_path: Path, format: str) -> None:
+    sessions, messages = make_sessions(30)
+    with serving(sessions, messages) as (client, fake):
         cache = history.Cache(tmp_path / "cache.db")
         history.messages(client, cache=cache)
-        with Interrupted(client.url, directory="/work/p") as stopped:
-            stopped.at = "ses_17"
-            with pytest.raises(KeyboardInterrupt):
-                export(stopped, tmp_path / "out", format=format, cache=cache)
-        half = files(tmp_path / "out")
-        assert {Path(f).stem for f in half if f.startswith("sessions/")} == {
+        transport = InterruptingTransport(fake.routes)
+        transport.at = "ses_17"
+        with pytest.raises(KeyboardInterrupt):
+            export(client.over(transport), tmp_path / "out", format=format, cache=cache)
+        before = files(tmp_path / "out")
+        assert {Path(f).stem for f in before if f.startswith("sessions/")} == {
             f"ses_{n:02}" for n in range(17)
         }
         assert cost(tmp_path / "out", format=format) == 0.17
-        done = export(client, tmp_path / "out", format=format)
-        assert (done.unchanged, done.written) == (17, 13 * 3)
-        now = files(tmp_path / "out")
-        assert half.items() <= now.items()
+        result = export(client, tmp_path / "out", format=format)
+        assert (result.unchanged, result.written) == (17, 13 * 3)
+        after = files(tmp_path / "out")
+        assert before.items() <= after.items()
         assert cost(tmp_path / "out", format=format) == 0.30
-        assert not [name for name in now if ".part" in name]
+        assert not [name for name in after if ".part" in name]
 
 
-def test_a_session_that_was_written_in_part_is_written_again(tmp_path: Path) -> None:
-    """Its own row comes last, so that nobody takes a part for the whole."""
+def test_a_partly_written_session_is_written_again(tmp_path: Path) -> None:
+    """The session's own row is written last, so its absence shows that rows are missing."""
     sessions = [wire_session("ses_A")]
-    with serving(sessions, {"ses_A": [said("m1", "ses_A", T0, parts=[RICH])]}) as (client, _):
+    with serving(sessions, {"ses_A": [answer("m1", "ses_A", T0, parts=[RICH])]}) as (client, _):
         (tmp_path / "parts").write_text("in the way")
         with pytest.raises(OSError, match="parts"):
             export(client, tmp_path)
@@ -372,31 +373,29 @@ def test_a_session_that_was_written_in_part_is_written_again(tmp_path: Path) -> 
         (tmp_path / "parts").unlink()
         assert export(client, tmp_path).unchanged == 0
         assert export(client, tmp_path).unchanged == 1
-    assert ask(tmp_path, "select count(*) from {tools}") == [(1,)]
+    assert query(tmp_path, "select count(*) from {tools}") == [(1,)]
 
 
-def test_a_refresh_that_was_interrupted_is_not_taken_for_done(tmp_path: Path) -> None:
-    """Although the list of sessions tells nothing new: a shell run isn't seen in it."""
-    before = [said("m1", "ses_A", T0, parts=[RICH])]
+def test_an_interrupted_refresh_is_not_taken_for_complete(tmp_path: Path) -> None:
+    """Even if the session's list entry is the same as before, as after a shell run."""
+    before = [answer("m1", "ses_A", T0, parts=[RICH])]
     with serving([wire_session("ses_A")], {"ses_A": before}) as (client, fake):
         export(client, tmp_path)
         (tools,) = tmp_path.glob("tools/*/*")
         tools.unlink()
         tools.mkdir()  # so that it can't be written
         more = [{**RICH, "id": "p2", "callID": "c2"}]
-        fake.routes["GET /session/ses_A/message"] = [*before, said("m2", "ses_A", T0, parts=more)]
+        fake.routes["GET /session/ses_A/message"] = [*before, answer("m2", "ses_A", T0, parts=more)]
         with pytest.raises(OSError, match="ses_A"):
             export(client, tmp_path, refresh=True)
         tools.rmdir()
         assert export(client, tmp_path).unchanged == 0
-    assert ask(tmp_path, "select call from {tools} order by 1") == [("c1",), ("c2",)]
+    assert query(tmp_path, "select call from {tools} order by 1") == [("c1",), ("c2",)]
 
 
 @pytest.mark.parametrize("body", [b"", b"PAR1", b'{"mark": 5}', b"\xff"])
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_file_that_cannot_be_read_is_written_anew(
-    tmp_path: Path, body: bytes, format: str
-) -> None:
+def test_an_unreadable_file_is_written_again(tmp_path: Path, body: bytes, format: str) -> None:
     with serving([wire_session("ses_A")], {"ses_A": []}) as (client, _):
         export(client, tmp_path, format=format)
         (row,) = tmp_path.glob("sessions/*/*")
@@ -405,8 +404,8 @@ def test_a_file_that_cannot_be_read_is_written_anew(
         assert export(client, tmp_path, format=format).unchanged == 1
 
 
-def test_exports_at_the_same_time_leave_whole_files(tmp_path: Path) -> None:
-    sessions, messages = many(12)
+def test_simultaneous_exports_leave_complete_files(tmp_path: Path) -> None:
+    sessions, messages = make_sessions(12)
     with serving(sessions, messages) as (client, _):
         exporting = [threading.Thread(target=export, args=(client, tmp_path)) for _ in range(3)]
         for thread in exporting:
@@ -417,41 +416,41 @@ def test_exports_at_the_same_time_leave_whole_files(tmp_path: Path) -> None:
     assert cost(tmp_path) == 0.12
 
 
-# -- what can't be done ----------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 
-def test_a_session_that_cannot_be_read_is_told_and_tried_again(tmp_path: Path) -> None:
-    sessions, messages = many(2)
+def test_an_unreadable_session_is_a_warning_and_is_tried_again(tmp_path: Path) -> None:
+    sessions, messages = make_sessions(2)
     broken = (400, {"content-type": "application/json"}, b'{"name":"BadRequest","data":{}}')
     with serving(sessions, messages | {"ses_01": broken}) as (client, fake):
-        done = export(client, tmp_path)
-        assert len(done.warnings) == 1
-        assert "ses_01 could not be read" in done.warnings[0]
+        result = export(client, tmp_path)
+        assert len(result.warnings) == 1
+        assert "ses_01 could not be read" in result.warnings[0]
         fake.routes["GET /session/ses_01/message"] = messages["ses_01"]
         assert export(client, tmp_path).unchanged == 1
     assert cost(tmp_path) == 0.02
 
 
-def test_one_folder_takes_one_format(tmp_path: Path) -> None:
+def test_a_folder_contains_only_one_format(tmp_path: Path) -> None:
     with serving([wire_session("ses_A")], {}) as (client, _):
         export(client, tmp_path, format="jsonl")
-        with pytest.raises(ValueError, match=r"has \.jsonl files: one folder takes one format"):
+        with pytest.raises(ValueError, match=r"contains \.jsonl files\. Use one folder per format"):
             export(client, tmp_path)
 
 
-def test_a_format_or_a_session_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_an_unknown_format_or_session_is_an_error(tmp_path: Path) -> None:
     with serving([], {}) as (client, fake):
-        with pytest.raises(UnknownNameError, match="no format 'csv'"):
+        with pytest.raises(UnknownNameError, match="Unknown format 'csv'"):
             export(client, tmp_path, format="csv")
-        gone = {"name": "NotFoundError", "data": {"message": "gone"}}
-        reply = (404, {"content-type": "application/json"}, json.dumps(gone).encode())
+        not_found = {"name": "NotFoundError", "data": {"message": "gone"}}
+        reply = (404, {"content-type": "application/json"}, json.dumps(not_found).encode())
         fake.routes["GET /session/ses_nope"] = reply
         with pytest.raises(UnknownNameError, match="No session 'ses_nope'"):
             export(client, tmp_path, ["ses_nope"])
     assert not [*tmp_path.iterdir()]
 
 
-def test_without_pyarrow_it_says_what_to_install(
+def test_without_pyarrow_the_error_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -466,37 +465,39 @@ def test_without_pyarrow_it_says_what_to_install(
 
 
 @pytest.fixture
-def worked(shell: Shell, client: Client, request: pytest.FixtureRequest) -> Sequence[Session]:
-    """A session, its subagent's, and a fork of it that went on."""
+def related_sessions(
+    shell: Shell, client: Client, request: pytest.FixtureRequest
+) -> Sequence[Session]:
+    """A session, its subagent's session, and a fork of it with another turn."""
     title = request.node.name
     shell.run(f'%oc_prompt --title "{title}" --permission once #task #bash echo hi')
     origin = shell.run("%oc_session").value
     forked = client.run(client.dialect.fork(origin))
-    made = {origin.id, forked.id}
+    ids = {origin.id, forked.id}
     shell.run(f"%oc_prompt --session {forked.id} #text 3")
-    return [s for s in client.sessions() if s.id in made or s.parent in made]
+    return [s for s in client.sessions() if s.id in ids or s.parent in ids]
 
 
 @both_generations
 @pytest.mark.parametrize("format", FORMATS)
-def test_what_a_real_server_did_is_exported_with_its_magic(
+def test_the_magic_exports_a_real_servers_history(
     shell: Shell,
     client: Client,
-    worked: Sequence[Session],
+    related_sessions: Sequence[Session],
     tmp_path: Path,
     format: str,
     bash: str,
 ) -> None:
-    ids = " ".join(s.id for s in worked)
+    ids = " ".join(s.id for s in related_sessions)
     line = f"%oc_export {tmp_path}/out {ids} --format {format}"
-    done = shell.run(line).value
-    assert (done.sessions, done.unchanged) == (3, 0)
+    result = shell.run(line).value
+    assert (result.sessions, result.unchanged) == (3, 0)
     assert shell.run(line).value.written == 0
-    found = usage(client, "session", sessions=worked)
+    frame = usage(client, "session", sessions=related_sessions)
     copied = "select count(*) from {messages} where duplicate_of is not null and cost is not null"
-    assert ask(tmp_path / "out", copied, format) == [(2,)]
-    assert cost(tmp_path / "out", format=format) == found.attrs["total"]["cost"]
-    assert ask(
+    assert query(tmp_path / "out", copied, format) == [(2,)]
+    assert cost(tmp_path / "out", format=format) == frame.attrs["total"]["cost"]
+    assert query(
         tmp_path / "out",
         "select tool, status, json_extract_string(input, '$.command') from {tools} "
         f"where tool = '{bash}' and duplicate_of is null",
@@ -505,16 +506,16 @@ def test_what_a_real_server_did_is_exported_with_its_magic(
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "text"),
     [
         ("", "required: path"),
-        ("/dev/null/out --all", "can't be written"),
+        ("/dev/null/out --all", "Can't write /dev/null/out"),
         ("out", "There is no current session"),
-        ("out --all ses_1", "one of these"),
+        ("out --all ses_1", "Give either sessions, --all or --everywhere"),
     ],
 )
-def test_what_cannot_be_meant_is_a_sentence(shell: Shell, line: str, told: str) -> None:
+def test_impossible_arguments_get_a_short_error(shell: Shell, line: str, text: str) -> None:
     failed = shell.fails(f"%oc_export {line}")
     assert isinstance(failed.error, UsageError)
-    assert told in failed.text
+    assert text in failed.text
     assert is_short_error(failed)

@@ -1,4 +1,4 @@
-"""Histories as frames and usage as sums: the right numbers, and NA where nobody knows."""
+"""Frames of histories and sums of usage: correct numbers, and NA for unknown values."""
 
 from __future__ import annotations
 
@@ -15,8 +15,20 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from support.fake_server import DISCONNECT, FakeServer, v2_routes
-from support.histories import T0, Wire, asked, forks, many, said, serving, tool, usage, wire_session
+from support.fake_server import DISCONNECT, v2_routes
+from support.histories import (
+    T0,
+    Wire,
+    answer,
+    forks,
+    make_sessions,
+    prompt,
+    serving,
+    tool,
+    usage,
+    wire_session,
+)
+from support.transport import CannedTransport
 
 from opencode_magics import history, tables
 from opencode_magics.client.client import Client
@@ -42,18 +54,18 @@ def case(name: str) -> Any:
 
 
 def all_messages(messages: Sequence[Any], **session: Any) -> pd.DataFrame:
-    """The messages frame of one session."""
+    """Return the messages frame of one session."""
     with serving([wire_session("ses_A", **session)], {"ses_A": messages}) as (client, _):
         return history.messages(client, cache=False)
 
 
 # -- the dtypes of every frame ---------------------------------------------------------------------
 
-ONE = [said("m1", "ses_A", T0, parts=[{"id": "p", "type": "text", "text": "hi"}])]
+ONE = [answer("m1", "ses_A", T0, parts=[{"id": "p", "type": "text", "text": "hi"}])]
 
 
 @pytest.mark.parametrize("kind", ["messages", "steps", "parts", "tools"])
-def test_a_frame_has_the_same_columns_and_dtypes_whatever_is_in_it(kind: str) -> None:
+def test_columns_and_dtypes_do_not_depend_on_the_data(kind: str) -> None:
     shapes = []
     for messages in ([], ONE, case("messages_v1_usage.json"), [None, {}, {"info": {"id": 5}}]):
         with serving([wire_session("ses_A")], {"ses_A": messages}) as (client, _):
@@ -67,7 +79,7 @@ def test_a_frame_has_the_same_columns_and_dtypes_whatever_is_in_it(kind: str) ->
     assert len({tuple(shape) for shape in shapes}) == 1
 
 
-def test_sessions_without_anything_have_their_columns_too() -> None:
+def test_an_empty_sessions_frame_has_all_columns() -> None:
     with serving([], {}) as (client, _):
         frame = history.sessions(client)
     assert {n: d.name for n, d in frame.dtypes.items()} == {
@@ -75,18 +87,18 @@ def test_sessions_without_anything_have_their_columns_too() -> None:
     }
 
 
-def test_help_tells_every_column() -> None:
+def test_help_lists_every_column() -> None:
     for kind, table in frames.FRAME_KINDS.items():
-        told = getattr(history, kind).__doc__
+        doc = getattr(history, kind).__doc__
         for name, column in table.columns.items():
-            assert (f"{name} ({column.dtype}): {column.about}" in told) == (name != "key")
+            assert (f"{name} ({column.dtype}): {column.about}" in doc) == (name != "key")
 
 
 FUNCTIONS = [name for name in history.__all__ if inspect.isfunction(getattr(history, name))]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_help_tells_what_you_get(name: str) -> None:
+def test_help_says_what_functions_return(name: str) -> None:
     assert "\n    Returns:\n" in getattr(history, name).__doc__
 
 
@@ -106,7 +118,7 @@ def test_the_page_of_columns_has_every_column() -> None:
 # -- tokens and cost -------------------------------------------------------------------------------
 
 
-def test_g2_03_04_05_06_09_10_19_21_every_message_has_the_tokens_it_took() -> None:
+def test_g2_03_04_05_06_09_10_19_21_messages_have_their_tokens_and_cost() -> None:
     expected = case("messages_v1_usage.expected.json")
     frame = all_messages(case("messages_v1_usage.json")).set_index("message")
     answers = frame[frame["role"] == "assistant"]
@@ -140,22 +152,24 @@ def test_the_steps_of_a_message_have_their_own_tokens() -> None:
     assert steps.loc[("m2", 0), "total"] == 16423
 
 
-def test_a_large_count_keeps_its_last_digit() -> None:
+def test_large_counts_are_exact() -> None:
     tokens = {"input": 9007199254740993, "output": 1, "reasoning": 0, "cache": {}}
-    frame = all_messages([said("m1", "ses_A", T0, tokens=tokens), said("m2", "ses_A", T0, None)])
+    frame = all_messages(
+        [answer("m1", "ses_A", T0, tokens=tokens), answer("m2", "ses_A", T0, None)]
+    )
     assert frame.loc[0, "input"] == 9007199254740993
 
 
-def test_what_cannot_be_read_is_na_and_counted() -> None:
+def test_unreadable_values_are_na_and_counted() -> None:
     bad: list[Any] = [
-        said("m1", "ses_A", T0, tokens={"input": "12", "output": -1, "cache": {"read": 1e30}}),
-        said("m2", "ses_A", T0, cost="free"),
-        said("m3", "ses_A", T0, cost=-5),
-        said("m4", "ses_A", T0, time={"created": T0, "completed": T0 - 5000}),
-        said("m5", "ses_A", T0, time={"created": 10**20}),
-        said("m6", "ses_A", T0, role="oracle", agent=7, parts=[{"type": "hologram", "id": "p"}]),
-        said("m7", "ses_A", T0, parts=[{"type": "tool", "id": "p"}, "not a part", None]),
-        said("m8", "ses_A", T0, tokens=[1, 2]),
+        answer("m1", "ses_A", T0, tokens={"input": "12", "output": -1, "cache": {"read": 1e30}}),
+        answer("m2", "ses_A", T0, cost="free"),
+        answer("m3", "ses_A", T0, cost=-5),
+        answer("m4", "ses_A", T0, time={"created": T0, "completed": T0 - 5000}),
+        answer("m5", "ses_A", T0, time={"created": 10**20}),
+        answer("m6", "ses_A", T0, role="oracle", agent=7, parts=[{"type": "hologram", "id": "p"}]),
+        answer("m7", "ses_A", T0, parts=[{"type": "tool", "id": "p"}, "not a part", None]),
+        answer("m8", "ses_A", T0, tokens=[1, 2]),
         {"info": {"id": "m9", "role": "user"}},
         {"info": None, "parts": None},
         "not a message",
@@ -186,7 +200,7 @@ ODD: list[Any] = [
     *(None, True, -1, 0.5, 2**63 - 1, -(2**63), 10**400, 1e308, math.nan),
     *("", "12", "\x00", "\x1f\x1e", [], [None], {}, {"a": {"b": 1}}),
 ]
-WHOLE: list[Wire] = [
+MESSAGES: list[Wire] = [
     {
         "info": {
             **{"id": "m0", "sessionID": "ses_A", "role": "user", "agent": "build"},
@@ -237,34 +251,34 @@ WHOLE: list[Wire] = [
 ]
 
 
-WHOLE_REPLY = Reply(Request("GET", "/message"), 200, {}, json.dumps(WHOLE).encode())
+REPLY = Reply(Request("GET", "/message"), 200, {}, json.dumps(MESSAGES).encode())
 
 
-def places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where something stands in a wire value."""
+def paths(value: Any, parents: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of every value in a wire value."""
     if not isinstance(value, dict | list):
         return
-    for name, below in value.items() if isinstance(value, dict) else enumerate(value):
-        yield (*above, name)
-        yield from places(below, (*above, name))
+    for name, child in value.items() if isinstance(value, dict) else enumerate(value):
+        yield (*parents, name)
+        yield from paths(child, (*parents, name))
 
 
-def changed(value: Any, place: tuple[Any, ...], odd: Any) -> Any:
-    """A copy with something else in one place."""
-    if not place:
-        return odd
-    name, *below = place
+def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    """Return a copy with another value at a path."""
+    if not path:
+        return new
+    name, *rest = path
     copy = list(value) if isinstance(value, list) else dict(value)
-    copy[name] = changed(value[name], tuple(below), odd)
+    copy[name] = replaced(value[name], tuple(rest), new)
     return copy
 
 
 @pytest.mark.parametrize("kind", ["messages", "steps", "parts", "tools"])
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: repr(odd)[:20])
-def test_an_odd_value_anywhere_leaves_a_frame_whole(kind: str, odd: Any) -> None:
+def test_an_odd_value_anywhere_keeps_the_frames_dtypes(kind: str, odd: Any) -> None:
     columns, rows = frames.FRAME_KINDS[kind]
-    for place in places(WHOLE):
-        wire = json.dumps(changed(WHOLE, place, odd)).encode()
+    for path in paths(MESSAGES):
+        wire = json.dumps(replaced(MESSAGES, path, odd)).encode()
         reply = Reply(Request("GET", "/message"), 200, {}, wire)
         try:
             messages = V1().readable_messages(Session("ses_A"), [reply])
@@ -272,7 +286,7 @@ def test_an_odd_value_anywhere_leaves_a_frame_whole(kind: str, odd: Any) -> None
             assert not isinstance(odd, dict | list)
             continue
         lists = lists_from_rows(columns, rows(messages))
-        # From the cache they are what they were.
+        # The cache changes nothing.
         assert unpack(pack(columns, lists)) == lists
         assert {n: c.dtype for n, c in columns.items()} == {
             n: getattr(d, "name", d) for n, d in frame_from_lists(columns, lists).dtypes.items()
@@ -295,19 +309,19 @@ def test_absurd_sessions_and_prices_are_unknown() -> None:
     assert models.loc[0, ["price_input", "price_output", "context"]].isna().all()
 
 
-def test_counts_that_no_column_holds_are_unknown() -> None:
-    most = {"input": 2**63 - 1, "output": 2**63 - 1, "reasoning": 0, "cache": {}}
-    answers = [said(f"m{n}", "ses_A", T0, tokens=most) for n in range(2)]
+def test_counts_that_overflow_are_unknown() -> None:
+    largest = {"input": 2**63 - 1, "output": 2**63 - 1, "reasoning": 0, "cache": {}}
+    answers = [answer(f"m{n}", "ses_A", T0, tokens=largest) for n in range(2)]
     with serving([wire_session("ses_A")], {"ses_A": answers}) as (client, _):
         assert history.messages(client, cache=False)["input"].sum() != 0
         assert usage(client, "model")["input"].isna().all()
 
 
-# -- odd questions ---------------------------------------------------------------------------------
+# -- odd arguments and histories -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("by", ["session", "root", "day", "model", "tool", ["agent", "day"]])
-def test_usage_has_the_same_columns_where_there_is_nothing(by: Any) -> None:
+def test_empty_usage_has_the_same_columns(by: Any) -> None:
     with serving([wire_session("ses_A")], {"ses_A": ONE}) as (client, _):
         some = usage(client, by)
     with serving([], {}) as (client, _):
@@ -316,60 +330,60 @@ def test_usage_has_the_same_columns_where_there_is_nothing(by: Any) -> None:
     assert [*none.dtypes] == [*some.dtypes]
 
 
-def test_a_model_of_two_providers_is_two() -> None:
-    answers = [said(f"m{n}", "ses_A", T0 + n, 0.1 * n, providerID=f"p{n}") for n in (1, 2)]
+def test_the_same_model_of_two_providers_has_two_rows() -> None:
+    answers = [answer(f"m{n}", "ses_A", T0 + n, 0.1 * n, providerID=f"p{n}") for n in (1, 2)]
     with serving([wire_session("ses_A")], {"ses_A": answers}) as (client, _):
-        found = usage(client, ["day", "model"])
+        frame = usage(client, ["day", "model"])
         alone = usage(client, "provider")
-    assert [*found.columns[:3]] == ["day", "provider", "model"]
-    assert found[["provider", "model", "cost"]].values.tolist() == [
+    assert [*frame.columns[:3]] == ["day", "provider", "model"]
+    assert frame[["provider", "model", "cost"]].values.tolist() == [
         ["p2", "m-1", 0.2],
         ["p1", "m-1", 0.1],
     ]
     assert "model" not in alone
 
 
-def test_a_shell_run_is_no_call_of_a_model() -> None:
+def test_a_shell_run_is_not_a_model_call() -> None:
     zeros = {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}
-    told = {"cost": 0, "tokens": zeros, "finish": None, "parts": [tool(T0)]}
-    answers = [said("m1", "ses_A", T0, **told), said("m2", "ses_A", T0 + 5000)]
+    shell_run = {"cost": 0, "tokens": zeros, "finish": None, "parts": [tool(T0)]}
+    answers = [answer("m1", "ses_A", T0, **shell_run), answer("m2", "ses_A", T0 + 5000)]
     with serving([wire_session("ses_A")], {"ses_A": answers}) as (client, _):
         messages = history.messages(client, cache=False)
         steps = history.steps(client, cache=False)
         spans = history.spans(client, "ses_A")
-        (line,) = usage(client, "model").to_dict("records")
+        (row,) = usage(client, "model").to_dict("records")
     assert [*messages["outcome"]] == ["shell", "succeeded"]
     assert [*steps["message"]] == ["m2"]
     assert [*spans["kind"]] == ["tool", "step"]
-    assert (line["calls"], line["unknown"]) == (1, 0)
-    assert pd.isna(line["gap_reason"]) or "usage unknown" not in line["gap_reason"]
+    assert (row["calls"], row["unknown"]) == (1, 0)
+    assert pd.isna(row["gap_reason"]) or "usage unknown" not in row["gap_reason"]
 
 
-def test_steps_say_which_sums_up_the_conversation() -> None:
-    answers = [said("m1", "ses_A", T0, summary=True), said("m2", "ses_A", T0 + 5)]
+def test_steps_mark_compactions() -> None:
+    answers = [answer("m1", "ses_A", T0, summary=True), answer("m2", "ses_A", T0 + 5)]
     with serving([wire_session("ses_A")], {"ses_A": answers}) as (client, _):
         assert [*history.steps(client, cache=False)["compaction"]] == [True, False]
 
 
-def test_a_gap_of_nothing_is_not_negative() -> None:
+def test_a_sum_of_zero_is_not_negative() -> None:
     assert math.copysign(1, exact_sum([0.1, 0.2, -0.3 - 1e-13])) == 1
     assert math.copysign(1, exact_sum([-0.0])) == 1
 
 
-def test_a_lone_fork_says_that_it_has_copies() -> None:
+def test_a_fork_without_its_original_gets_a_warning() -> None:
     fork = wire_session("ses_F", time={"created": T0 + 50})
-    rows = [asked("u", "ses_F", T0), said("m", "ses_F", T0 + 1), said("n", "ses_F", T0 + 60)]
-    undated = said("x", "ses_F", T0, time={"created": None})
+    rows = [prompt("u", "ses_F", T0), answer("m", "ses_F", T0 + 1), answer("n", "ses_F", T0 + 60)]
+    undated = answer("x", "ses_F", T0, time={"created": None})
     with serving([fork], {"ses_F": [*rows, undated]}) as (client, _):
         for load in (history.messages, history.parts):
-            (told,) = load(client, "ses_F", cache=False).attrs["warnings"]
-            assert "older than the session" in told
-        assert told.startswith("1 message ")  # the one that has a part
-        lone = [w for w in usage(client, "model").attrs["warnings"] if "older" in w]
-    assert lone[0].startswith("1 call older")
+            (warning,) = load(client, "ses_F", cache=False).attrs["warnings"]
+            assert "older than the session" in warning
+        assert warning.startswith("1 message ")  # the one that has a part
+        warnings = [w for w in usage(client, "model").attrs["warnings"] if "original" in w]
+    assert warnings[0].startswith("Counted 1 copied call whose original is deleted")
 
 
-def test_a_fork_that_tells_less_than_its_copies_has_nothing_of_its_own() -> None:
+def test_a_fork_that_reports_less_than_its_copies_counts_as_0() -> None:
     sessions = [
         wire_session("ses_A", title="work", cost=0.02, tokens={"input": 20, "output": 4}),
         wire_session(
@@ -380,11 +394,13 @@ def test_a_fork_that_tells_less_than_its_copies_has_nothing_of_its_own() -> None
             tokens={"input": 5, "output": 4},
         ),
     ]
-    messages = {s: [said("m1" + s, s, T0), said("m2" + s, s, T0 + 2)] for s in ("ses_A", "ses_F")}
+    messages = {
+        s: [answer("m1" + s, s, T0), answer("m2" + s, s, T0 + 2)] for s in ("ses_A", "ses_F")
+    }
     with serving(sessions, messages) as (client, _):
-        found = usage(client).set_index("session")
-    assert [*found.loc["ses_F", ["cost", "input", "output"]]] == [0.0, 0, 0]
-    assert any("tells less usage" in w for w in found.attrs["warnings"])
+        frame = usage(client).set_index("session")
+    assert [*frame.loc["ses_F", ["cost", "input", "output"]]] == [0.0, 0, 0]
+    assert any("reports less usage" in w for w in frame.attrs["warnings"])
 
 
 @pytest.mark.parametrize(
@@ -397,61 +413,67 @@ def test_a_fork_that_tells_less_than_its_copies_has_nothing_of_its_own() -> None
     ],
     ids=repr,
 )
-def test_prices_that_cannot_be_read_are_refused_in_a_sentence(prices: Any) -> None:
-    with serving([], {}) as (client, _), pytest.raises(ValueError, match="prices takes"):
+def test_invalid_prices_are_refused(prices: Any) -> None:
+    with serving([], {}) as (client, _), pytest.raises(ValueError, match="prices must be"):
         usage(client, "model", prices=prices)
 
 
-def test_prices_may_be_any_numbers() -> None:
+def test_prices_can_be_any_type_of_number() -> None:
     prices = {"acme/m-1": {"input": Decimal("3"), "output": 1, "cache_read": None}}
     with serving([wire_session("ses_A")], {"ses_A": ONE}) as (client, _):
         assert usage(client, "model", prices=prices).loc[0, "cost_listed"] == 3.2e-05
 
 
 @pytest.mark.parametrize("since", ["9" * 400 + "d", "", "now", "-7d", b"7d", 7, pd.NaT])
-def test_a_time_that_cannot_be_read_is_refused_in_a_sentence(since: Any) -> None:
-    with serving([], {}) as (client, _), pytest.raises(ValueError, match="is no point in time"):
+def test_invalid_times_are_refused(since: Any) -> None:
+    with serving([], {}) as (client, _), pytest.raises(ValueError, match="is not a time"):
         usage(client, since=since)
 
 
-def test_a_date_is_a_time_too() -> None:
-    answers = [said("m", "ses_A", T0), said("n", "ses_A", T0 + 86_400_000)]
+def test_since_and_until_can_be_dates() -> None:
+    answers = [answer("m", "ses_A", T0), answer("n", "ses_A", T0 + 86_400_000)]
     day = datetime.fromtimestamp(T0 / 1000, UTC).date()
     with serving([wire_session("ses_A")], {"ses_A": answers}) as (client, _):
-        found = usage(client, "day", since=day, until=day + timedelta(days=1))
-    assert [*found["calls"]] == [1]
+        frame = usage(client, "day", since=day, until=day + timedelta(days=1))
+    assert [*frame["calls"]] == [1]
 
 
-def test_a_time_that_ends_before_it_begins_is_refused() -> None:
+def test_a_period_that_ends_before_it_starts_is_refused() -> None:
     with serving([], {}) as (client, _), pytest.raises(ValueError, match="not later"):
         usage(client, since="1d", until="2d")
 
 
 @pytest.mark.parametrize("tz", ["Mars/X", "", "../x", "UTC+3", 5, UTC])
-def test_a_zone_that_is_none_is_refused_in_a_sentence(tz: Any) -> None:
-    with serving([], {}) as (client, _), pytest.raises(UnknownNameError, match="no time zone"):
+def test_invalid_time_zones_are_refused(tz: Any) -> None:
+    with serving([], {}) as (client, _), pytest.raises(UnknownNameError, match="Unknown time zone"):
         usage(client, tz=tz)
 
 
-def test_a_machine_without_a_calendar_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_local_time_zone_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "UTC+3")
-    with serving([], {}) as (client, _), pytest.raises(UnknownNameError, match="can't be told"):
+    with (
+        serving([], {}) as (client, _),
+        pytest.raises(UnknownNameError, match="this machine is unknown"),
+    ):
         usage(client, tz=None)
 
 
 @pytest.mark.parametrize("by", [None, 5, "Day", ["model", 5]])
-def test_a_key_of_no_kind_is_refused_in_a_sentence(by: Any) -> None:
-    with serving([], {}) as (client, _), pytest.raises(UnknownNameError, match="added up by"):
+def test_invalid_keys_are_refused(by: Any) -> None:
+    with (
+        serving([], {}) as (client, _),
+        pytest.raises(UnknownNameError, match="be grouped by"),
+    ):
         usage(client, by)
 
 
 def some_history(random: Random) -> tuple[list[Wire], dict[str, list[Wire]], list[Wire]]:
-    """Sessions with forks, forks of forks and subagents; their messages; the messages once each."""
+    """Make sessions with forks and subagents, their messages, and the messages without copies."""
     sessions: list[Wire] = []
     messages: dict[str, list[Wire]] = {}
     originals: list[Wire] = []
     for number in range(random.randint(1, 8)):
-        id, title, begin, copied = (
+        id, title, start, copied = (
             f"ses_{number}",
             f"work {number}",
             T0 + random.randint(0, 4 * DAY),
@@ -463,16 +485,16 @@ def some_history(random: Random) -> tuple[list[Wire], dict[str, list[Wire]], lis
             copied = messages[source["id"]][: random.randint(0, 4)]
             title, parent = f"{source['title'].partition(' (')[0]} (fork #{number})", None
             times = [source["time"]["created"], *(m["info"]["time"]["created"] for m in copied)]
-            begin = max([begin, *times]) + 1
-        at, fresh = begin, []
+            start = max([start, *times]) + 1
+        at, own = start, []
         for n in range(random.randint(0, 4)):
             at += random.choice([1, 60_000, DAY, 2 * DAY])
-            fresh.append(said(f"{id}_{n}", id, at, random.choice([0.01, 0.0000041, 0.3, 0.0])))
+            own.append(answer(f"{id}_{n}", id, at, random.choice([0.01, 0.0000041, 0.3, 0.0])))
         copies = [m | {"info": m["info"] | {"id": f"{id}_c{n}"}} for n, m in enumerate(copied)]
-        originals += fresh
-        messages[id] = [*copies, *fresh]
+        originals += own
+        messages[id] = [*copies, *own]
         cost = math.fsum(m["info"]["cost"] for m in messages[id])
-        time = {"created": begin, "updated": at + 1000}
+        time = {"created": start, "updated": at + 1000}
         sessions.append(wire_session(id, title=title, parentID=parent, cost=cost, time=time))
     return sessions, messages, originals
 
@@ -481,34 +503,34 @@ DAY = 86_400_000
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_any_period_costs_what_its_messages_cost_once_each(seed: int) -> None:
+def test_the_cost_of_any_period_counts_each_message_once(seed: int) -> None:
     random = Random(seed)
     sessions, messages, originals = some_history(random)
-    told = [(m["info"]["time"]["created"], m["info"]["cost"]) for m in originals]
-    borders = [at for at, _ in told] + [t for s in sessions for t in s["time"].values()]
-    since, until = sorted(random.choices(borders, k=2))
+    costs = [(m["info"]["time"]["created"], m["info"]["cost"]) for m in originals]
+    limits = [at for at, _ in costs] + [t for s in sessions for t in s["time"].values()]
+    since, until = sorted(random.choices(limits, k=2))
     until += 1
-    expected = exact_sum(cost for at, cost in told if since <= at < until)
-    begin, end = (datetime.fromtimestamp(t / 1000, UTC) for t in (since, until))
+    expected = exact_sum(cost for at, cost in costs if since <= at < until)
+    start, end = (datetime.fromtimestamp(t / 1000, UTC) for t in (since, until))
     with serving(sessions, messages) as (client, _):
         for by in ("session", "root", "total", "model", "day"):
-            found = usage(client, by, since=begin, until=end, progress=False)
+            frame = usage(client, by, since=start, until=end, progress=False)
             assert (
-                (found.attrs["total"]["cost"] or 0) == exact_sum(found["cost"].dropna()) == expected
+                (frame.attrs["total"]["cost"] or 0) == exact_sum(frame["cost"].dropna()) == expected
             )
 
 
 class Interrupted(list[Any]):
-    """A column during which somebody presses Ctrl-C."""
+    """A column that is interrupted (Ctrl-C) when it is read."""
 
     def __iter__(self) -> Iterator[Any]:
         raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("column", ["session", "created", "text", "key"])
-def test_an_interrupt_leaves_no_half_of_a_session(column: str) -> None:
+def test_an_interrupt_leaves_no_half_added_session(column: str) -> None:
     columns, rows = frames.FRAME_KINDS["messages"]
-    lists = lists_from_rows(columns, rows(V1().readable_messages(Session("ses_A"), [WHOLE_REPLY])))
+    lists = lists_from_rows(columns, rows(V1().readable_messages(Session("ses_A"), [REPLY])))
     loaded = LoadedRows(empty_lists(columns))
     loaded.add(Session("ses_A"), Rows(lists))
     with pytest.raises(KeyboardInterrupt):
@@ -518,10 +540,10 @@ def test_an_interrupt_leaves_no_half_of_a_session(column: str) -> None:
 
 
 def test_lone_surrogates_can_be_shown_and_saved(tmp_path: Path) -> None:
-    text = json.dumps([said("m1", "ses_A", T0, parts=[{"id": "p", "type": "text", "text": "x"}])])
+    text = json.dumps([answer("m1", "ses_A", T0, parts=[{"id": "p", "type": "text", "text": "x"}])])
     body = text.replace('"x"', '"bad \\ud800 half, good \\ud83d\\ude00"').encode()
-    answer = (200, {"content-type": "application/json"}, body)
-    with serving([wire_session("ses_A")], {"ses_A": answer}) as (client, _):
+    reply = (200, {"content-type": "application/json"}, body)
+    with serving([wire_session("ses_A")], {"ses_A": reply}) as (client, _):
         frame = history.messages(client, cache=Cache(tmp_path / "h.db"))
         again = history.messages(client, cache=Cache(tmp_path / "h.db"))
     assert frame.loc[0, "text"] == "bad � half, good 😀" == again.loc[0, "text"]
@@ -540,7 +562,7 @@ SLOW = {"time": {"created": T0, "completed": T0 + 9000}}
 
 
 @pytest.mark.parametrize(
-    ("parts", "first", "rate", "why"),
+    ("parts", "first", "rate", "note"),
     [
         ([text(T0 + 500, T0 + 2500)], 0.5, 1.0, None),
         ([text(T0 + 500, T0 + 1500), tool(T0 + 4500)], 0.5, 0.5, None),
@@ -550,18 +572,18 @@ SLOW = {"time": {"created": T0, "completed": T0 + 9000}}
         ([], None, None, "no text"),
     ],
 )
-def test_the_speed_is_told_where_it_can_be_known(
-    parts: list[Wire], first: float | None, rate: float | None, why: str | None
+def test_speed_is_computed_or_the_reason_given(
+    parts: list[Wire], first: float | None, rate: float | None, note: str | None
 ) -> None:
-    row = all_messages([said("m1", "ses_A", T0, parts=parts, **SLOW)]).iloc[0]
+    row = all_messages([answer("m1", "ses_A", T0, parts=parts, **SLOW)]).iloc[0]
     assert (None if pd.isna(row["first_token"]) else row["first_token"]) == first
     assert (None if pd.isna(row["tokens_per_second"]) else row["tokens_per_second"]) == rate
-    assert pd.isna(row["rate_note"]) if why is None else row["rate_note"].startswith(why)
+    assert pd.isna(row["rate_note"]) if note is None else row["rate_note"].startswith(note)
 
 
-def test_an_unfinished_message_has_no_speed_and_says_why() -> None:
+def test_an_unfinished_message_has_no_speed() -> None:
     parts = [text(T0 + 500, None)]
-    row = all_messages([said("m1", "ses_A", T0, parts=parts, time={"created": T0})]).iloc[0]
+    row = all_messages([answer("m1", "ses_A", T0, parts=parts, time={"created": T0})]).iloc[0]
     assert row["rate_note"] == "unfinished"
     assert pd.isna(row["tokens_per_second"])
 
@@ -572,22 +594,20 @@ def test_an_unfinished_message_has_no_speed_and_says_why() -> None:
 QUARTER = {"start": T0, "end": T0 + 250}
 
 
-def test_tool_calls_are_rows_with_their_input_as_it_was() -> None:
-    given = {"command": "ls", "nested": [{"a": 1}]}
+def test_tool_calls_are_rows_with_their_unchanged_input() -> None:
+    arguments = {"command": "ls", "nested": [{"a": 1}]}
     parts = [
-        tool(
-            T0, input=given, output="x", metadata={"exit": 3}, time={"start": T0, "end": T0 + 250}
-        ),
+        tool(T0, input=arguments, output="x", metadata={"exit": 3}, time=QUARTER),
         tool(T0 + 1, status="error", error="No."),
         tool(T0 + 2, status="running"),
     ]
-    with serving([wire_session("ses_A")], {"ses_A": [said("m1", "ses_A", T0, parts=parts)]}) as (
+    with serving([wire_session("ses_A")], {"ses_A": [answer("m1", "ses_A", T0, parts=parts)]}) as (
         client,
         _,
     ):
         tools = history.tools(client, cache=False)
         all_parts = history.parts(client, cache=False)
-    assert tools.loc[0, "input"] == given
+    assert tools.loc[0, "input"] == arguments
     assert tools.loc[0, "exit"] == 3
     assert tools.loc[0, "duration"] == 0.25
     assert tools.loc[1, "error"] == "No."
@@ -599,75 +619,75 @@ def test_tool_calls_are_rows_with_their_input_as_it_was() -> None:
 # -- sessions --------------------------------------------------------------------------------------
 
 
-def a_tree() -> tuple[list[Wire], Wire]:
-    """Sessions with subagents, one of them archived, and what they cost."""
+def session_tree() -> tuple[list[Wire], Wire]:
+    """Sessions with subagents, one of them archived, and their expected costs."""
     tree = case("sessions_tree.json")
     sessions = [wire_session(**{"session": s.pop("id"), **s}) for s in tree["sessions"]]
     return sessions, tree["expected"]
 
 
-def test_g2_02_a_tree_has_roots_depths_and_sums_in_which_nothing_counts_twice() -> None:
-    sessions, expected = a_tree()
+def test_g2_02_a_session_tree_has_roots_depths_and_sums_without_double_counting() -> None:
+    sessions, expected = session_tree()
     with serving(sessions, {}) as (client, _):
         listed = history.sessions(client).set_index("id")
-        found = usage(client).set_index("session")
+        frame = usage(client).set_index("session")
     for session in ("ses_R", "ses_C1"):
-        assert found.loc[session, "cost"] == expected[session]["own"]
-        assert found.loc[session, "cost_inclusive"] == expected[session]["inclusive"]
-    assert found.attrs["total"]["cost"] == expected["grand_total_all_sessions"]
-    assert exact_sum(found["cost"]) == expected["grand_total_all_sessions"]
-    assert found.loc["ses_R", "subagents"] == 3
+        assert frame.loc[session, "cost"] == expected[session]["own"]
+        assert frame.loc[session, "cost_inclusive"] == expected[session]["inclusive"]
+    assert frame.attrs["total"]["cost"] == expected["grand_total_all_sessions"]
+    assert exact_sum(frame["cost"]) == expected["grand_total_all_sessions"]
+    assert frame.loc["ses_R", "subagents"] == 3
     assert [*listed.loc[["ses_R", "ses_C1", "ses_G"], "depth"]] == [0, 1, 2]
     assert {*listed.loc[["ses_R", "ses_C1", "ses_C2", "ses_G"], "root"]} == {"ses_R"}
     assert listed.loc[["ses_loop", "ses_orphan"], "depth"].isna().all()
 
 
-def test_g2_16_what_is_archived_was_paid_for_as_well() -> None:
-    """Tidying up lowers no sum: it is the same with ses_C2 in the archive and out of it."""
+def test_g2_16_archived_sessions_count() -> None:
+    """Archiving ses_C2 changes no sum."""
     sums = []
-    for away in (True, False):
-        sessions, expected = a_tree()
+    for archived in (True, False):
+        sessions, expected = session_tree()
         (second,) = [s for s in sessions if s["id"] == "ses_C2"]
-        if not away:
+        if not archived:
             del second["time"]["archived"]
         with serving(sessions, {}) as (client, _):
             listed = history.sessions(client).set_index("id")
-            found = usage(client).set_index("session")
-        assert pd.notna(listed.loc["ses_C2", "archived"]) == away
-        assert listed["archived"].notna().sum() == away
-        assert found.loc["ses_C2", "cost"] == 0.5
-        sums.append((exact_sum(found["cost"]), found.loc["ses_R", "cost_inclusive"]))
+            frame = usage(client).set_index("session")
+        assert pd.notna(listed.loc["ses_C2", "archived"]) == archived
+        assert listed["archived"].notna().sum() == archived
+        assert frame.loc["ses_C2", "cost"] == 0.5
+        sums.append((exact_sum(frame["cost"]), frame.loc["ses_R", "cost_inclusive"]))
     assert sums == [(expected["grand_total_all_sessions"], expected["ses_R"]["inclusive"])] * 2
 
 
-def test_by_root_a_tree_is_one_line() -> None:
-    sessions, _ = a_tree()
+def test_usage_by_root_has_one_row_per_tree() -> None:
+    sessions, _ = session_tree()
     with serving(sessions, {}) as (client, _):
-        found = usage(client, "root").set_index("root")
-    assert found.loc["ses_R", "cost"] == 6.75
-    assert found.loc["ses_R", "sessions"] == 4
-    assert len(found) == 3
+        frame = usage(client, "root").set_index("root")
+    assert frame.loc["ses_R", "cost"] == 6.75
+    assert frame.loc["ses_R", "sessions"] == 4
+    assert len(frame) == 3
 
 
 # -- forks -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("by", ["session", "root", "model", "day", "total", ["agent", "day"]])
-def test_g2_01_what_a_fork_copied_is_counted_once(by: Any) -> None:
+def test_g2_01_copied_messages_count_once(by: Any) -> None:
     sessions, messages, expected = forks()
     with serving(sessions, messages) as (client, _):
-        found = usage(client, by)
+        frame = usage(client, by)
         doubled = usage(client, by, keep_duplicates=True)
-    assert exact_sum(found["cost"].dropna()) == expected["billed_total"]
-    assert found.attrs["total"]["input"] == expected["input_tokens"]
+    assert exact_sum(frame["cost"].dropna()) == expected["billed_total"]
+    assert frame.attrs["total"]["input"] == expected["input_tokens"]
     assert exact_sum(doubled["cost"].dropna()) == expected["naive_wrong_total"]
-    assert found.attrs["total"]["duplicates"] == 4
+    assert frame.attrs["total"]["duplicates"] == 4
     assert doubled.attrs["total"]["duplicates"] == 0
     if by == "session":
-        assert dict(zip(found[by], found["cost"], strict=True)) == expected["per_session_new"]
+        assert dict(zip(frame[by], frame["cost"], strict=True)) == expected["per_session_new"]
 
 
-def test_copies_stay_in_the_history_and_are_marked() -> None:
+def test_copies_are_rows_marked_as_duplicates() -> None:
     sessions, messages, _ = forks()
     with serving(sessions, messages) as (client, _fake):
         frame = history.messages(client, cache=False)
@@ -679,51 +699,51 @@ def test_copies_stay_in_the_history_and_are_marked() -> None:
     assert listed == {"ses_F1": "ses_P", "ses_F2": "ses_P"} == frame.attrs["forks"]
 
 
-def test_two_sessions_that_say_the_same_at_the_same_time_are_no_copies() -> None:
+def test_equal_messages_at_the_same_time_are_not_copies() -> None:
     sessions = [wire_session("ses_A"), wire_session("ses_B")]
-    messages = {s: [asked(f"u{s}", s, T0), said(f"m{s}", s, T0 + 1)] for s in ("ses_A", "ses_B")}
+    messages = {s: [prompt(f"u{s}", s, T0), answer(f"m{s}", s, T0 + 1)] for s in ("ses_A", "ses_B")}
     with serving(sessions, messages) as (client, _):
         frame = history.messages(client, cache=False)
     assert frame["duplicate_of"].isna().all()
 
 
-def test_only_forks_and_their_families_are_read_for_sums_of_sessions() -> None:
+def test_usage_by_session_reads_only_forks_and_their_originals() -> None:
     sessions, messages, _ = forks()
     others = [wire_session(f"ses_{n}", cost=1.0) for n in range(5)]
     with serving([*sessions, *others], messages) as (client, fake):
-        found = usage(client)
+        frame = usage(client)
     read = {s.path for s in fake.seen if s.path.endswith("/message")}
     assert read == {f"/session/{s}/message" for s in ("ses_P", "ses_F1", "ses_F2")}
-    assert found["turns"].isna().all()
-    assert any("new title" in warning for warning in found.attrs["warnings"])
+    assert frame["turns"].isna().all()
+    assert any("renamed fork" in warning for warning in frame.attrs["warnings"])
 
 
-def test_a_fork_without_its_original_is_counted_and_said() -> None:
+def test_copies_without_their_original_count_and_get_a_warning() -> None:
     sessions, messages, _ = forks()
     with serving(sessions[1:2], messages) as (client, _):
-        found = usage(client, "model")
-    assert found.attrs["total"]["cost"] == 0.45
-    assert any("2 calls older than the session" in w for w in found.attrs["warnings"])
+        frame = usage(client, "model")
+    assert frame.attrs["total"]["cost"] == 0.45
+    assert any("Counted 2 copied calls" in w for w in frame.attrs["warnings"])
 
 
 # -- time ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "UTC", "Asia/Shanghai", "Pacific/Auckland"])
-def test_g2_08_days_are_those_of_the_zone(zone: str) -> None:
-    given = case("messages_day_boundaries.json")
-    first = min(m["info"]["time"]["created"] for m in given["messages"])
+def test_g2_08_days_are_local_to_the_time_zone(zone: str) -> None:
+    boundaries = case("messages_day_boundaries.json")
+    first = min(m["info"]["time"]["created"] for m in boundaries["messages"])
     sessions = [wire_session("ses_A", time={"created": first})]
-    with serving(sessions, {"ses_A": given["messages"]}) as (client, _):
-        found = usage(client, "day", tz=zone)
-    days = dict(zip(found["day"].dt.strftime("%Y-%m-%d"), found["calls"], strict=True))
-    assert days == given["expected_rows_per_day"][zone]
-    assert found.attrs["tz"] == zone
+    with serving(sessions, {"ses_A": boundaries["messages"]}) as (client, _):
+        frame = usage(client, "day", tz=zone)
+    days = dict(zip(frame["day"].dt.strftime("%Y-%m-%d"), frame["calls"], strict=True))
+    assert days == boundaries["expected_rows_per_day"][zone]
+    assert frame.attrs["tz"] == zone
 
 
-def test_weeks_begin_on_monday_and_months_on_the_first() -> None:
+def test_weeks_start_on_monday_and_months_on_the_first() -> None:
     at = [1_793_502_000_000 + n * 86_400_000 for n in (0, 1, 2, 31)]  # Sunday, 1 November 2026
-    messages = [said(f"m{n}", "ses_A", t) for n, t in enumerate(at)]
+    messages = [answer(f"m{n}", "ses_A", t) for n, t in enumerate(at)]
     with serving([wire_session("ses_A", time={"created": at[0]})], {"ses_A": messages}) as (
         client,
         _,
@@ -734,41 +754,41 @@ def test_weeks_begin_on_monday_and_months_on_the_first() -> None:
     assert [*weeks["calls"]] == [1, 2, 1]
 
 
-def test_g2_07_only_what_happened_in_the_period_counts() -> None:
+def test_g2_07_only_messages_in_the_period_count() -> None:
     old, new = T0 - 41 * 86_400_000, T0
     sessions = [wire_session("ses_A", cost=0.30, time={"created": old, "updated": new + 2000})]
-    messages = {"ses_A": [said("m1", "ses_A", old, 0.29), said("m2", "ses_A", new, 0.01)]}
+    messages = {"ses_A": [answer("m1", "ses_A", old, 0.29), answer("m2", "ses_A", new, 0.01)]}
     since = pd.Timestamp(new - 86_400_000, unit="ms", tz="UTC").to_pydatetime()
     with serving(sessions, messages) as (client, _):
         for by in ("session", "day", "model"):
-            found = usage(client, by, since=since)
-            assert exact_sum(found["cost"]) == 0.01, by
+            frame = usage(client, by, since=since)
+            assert exact_sum(frame["cost"]) == 0.01, by
             assert exact_sum(usage(client, by, until=since)["cost"]) == 0.29, by
         assert exact_sum(usage(client, since="2020-01-01")["cost"]) == 0.30
 
 
-def test_sessions_wholly_inside_or_outside_a_period_are_not_read() -> None:
+def test_sessions_entirely_inside_or_outside_a_period_are_not_read() -> None:
     day = 86_400_000
     sessions = [
         wire_session("ses_in", cost=1.0, time={"created": T0, "updated": T0 + 5}),
         wire_session("ses_out", cost=2.0, time={"created": T0 - 9 * day, "updated": T0 - 8 * day}),
         wire_session("ses_x", cost=4.0, time={"created": T0 - 3 * day, "updated": T0}),
     ]
-    messages = {"ses_x": [said("m1", "ses_x", T0 - 3 * day, 1.5), said("m2", "ses_x", T0, 2.5)]}
+    messages = {"ses_x": [answer("m1", "ses_x", T0 - 3 * day, 1.5), answer("m2", "ses_x", T0, 2.5)]}
     with serving(sessions, messages) as (client, fake):
         since = pd.Timestamp(T0 - day, unit="ms", tz="UTC").to_pydatetime()
-        found = usage(client, since=since).set_index("session")
+        frame = usage(client, since=since).set_index("session")
     assert {s.path for s in fake.seen if s.path.endswith("/message")} == {"/session/ses_x/message"}
-    assert dict(found["cost"]) == {"ses_in": 1.0, "ses_x": 2.5}
+    assert dict(frame["cost"]) == {"ses_in": 1.0, "ses_x": 2.5}
 
 
-def test_a_zone_or_a_key_that_is_not_there_is_answered_with_those_that_are() -> None:
+def test_errors_for_unknown_keys_and_zones_list_valid_ones() -> None:
     with serving([], {}) as (client, _):
         with pytest.raises(UnknownNameError, match="total, day, week, month, session"):
             usage(client, "colour")
         with pytest.raises(UnknownNameError, match="Europe/Berlin"):
             usage(client, tz="Mars/Base")
-        with pytest.raises(ValueError, match="no point in time"):
+        with pytest.raises(ValueError, match="'yesterday' is not a time"):
             usage(client, since="yesterday")
 
 
@@ -782,72 +802,77 @@ def test_g2_19_a_million_tiny_costs_add_up() -> None:
     assert exact_sum([0.1, 0.2, -0.3]) == 0
 
 
-def test_g2_09_a_subscription_is_named_and_divides_nothing_by_zero() -> None:
+def test_g2_09_a_call_without_cost_or_price_is_not_metered() -> None:
     m4 = next(m for m in case("messages_v1_usage.json") if m["info"]["id"] == "m4")
     with serving([wire_session("ses_A")], {"ses_A": [m4]}) as (client, _):
-        found = usage(client, "model")
+        frame = usage(client, "model")
         empty = usage(client, "total")
-    assert found.loc[0, "cost"] == 0.0
-    assert found.loc[0, "gap_reason"] == "not metered (1)"
-    assert found.loc[0, "cache_share"] == 0.0
+    assert frame.loc[0, "cost"] == 0.0
+    assert frame.loc[0, "gap_reason"] == "not metered (1)"
+    assert frame.loc[0, "cache_share"] == 0.0
     assert pd.isna(empty.loc[0, "cache_share"]) or empty.loc[0, "cache_share"] == 0.0
 
 
-def test_g2_10_a_stopped_call_is_unknown_and_counted() -> None:
+def test_g2_10_calls_of_unknown_usage_are_counted() -> None:
     messages = case("messages_v1_usage.json")
     with serving([wire_session("ses_A")], {"ses_A": messages}) as (client, _):
-        found = usage(client, ["session", "model"])
+        frame = usage(client, ["session", "model"])
         by_model = usage(client, "model").set_index("model")
-    assert found.attrs["total"]["unknown"] == 3
-    assert found.attrs["total"]["calls"] == 8
-    assert found.attrs["total"]["cost"] == 0.0854041
+    assert frame.attrs["total"]["unknown"] == 3
+    assert frame.attrs["total"]["calls"] == 8
+    assert frame.attrs["total"]["cost"] == 0.0854041
     assert by_model.loc["(unknown)", "cost"] == 0.0031
 
 
 def test_a_group_of_unknown_calls_costs_na_and_not_0() -> None:
     error = {"name": "MessageAbortedError", "data": {"message": "Aborted"}}
-    gone = said("m1", "ses_A", T0, 0, error=error, tokens={"input": 0, "output": 0})
-    with serving([wire_session("ses_A")], {"ses_A": [gone]}) as (client, _):
-        found = usage(client, "model")
-    assert pd.isna(found.loc[0, "cost"])
-    assert pd.isna(found.loc[0, "input"])
-    assert found.loc[0, "unknown"] == 1
-    assert found.loc[0, "errors"] == 0
+    aborted = answer("m1", "ses_A", T0, 0, error=error, tokens={"input": 0, "output": 0})
+    with serving([wire_session("ses_A")], {"ses_A": [aborted]}) as (client, _):
+        frame = usage(client, "model")
+    assert pd.isna(frame.loc[0, "cost"])
+    assert pd.isna(frame.loc[0, "input"])
+    assert frame.loc[0, "unknown"] == 1
+    assert frame.loc[0, "errors"] == 0
 
 
 @pytest.mark.parametrize(
-    ("cost", "told"),
-    [(0.503, "$0.003 of what these sessions cost is in none"), (0.4, "$0.10 more than")],
+    ("cost", "text"),
+    [
+        (0.503, "These sessions cost $0.003 more than their messages"),
+        (0.4, "The messages of these sessions cost $0.10 more than"),
+    ],
 )
-def test_g2_15_the_difference_between_sessions_and_messages_is_said(cost: float, told: str) -> None:
-    messages = {"ses_A": [said("m1", "ses_A", T0, 0.5)]}
+def test_g2_15_a_difference_between_sessions_and_messages_is_a_warning(
+    cost: float, text: str
+) -> None:
+    messages = {"ses_A": [answer("m1", "ses_A", T0, 0.5)]}
     with serving([wire_session("ses_A", cost=cost)], messages) as (client, _):
-        found = usage(client, "model")
-    assert found.attrs["total"]["cost"] == 0.5
-    assert any(told in warning for warning in found.attrs["warnings"])
+        frame = usage(client, "model")
+    assert frame.attrs["total"]["cost"] == 0.5
+    assert any(text in warning for warning in frame.attrs["warnings"])
 
 
-def test_turns_are_prompts_of_people() -> None:
+def test_turns_are_prompts_from_people() -> None:
     sessions = [wire_session("ses_A"), wire_session("ses_B", parentID="ses_A")]
-    made = asked("u2", "ses_A", T0 + 5)
-    made["parts"][0]["synthetic"] = True
+    synthetic = prompt("u2", "ses_A", T0 + 5)
+    synthetic["parts"][0]["synthetic"] = True
     messages = {
-        "ses_A": [asked("u1", "ses_A", T0), said("m1", "ses_A", T0 + 1), made],
-        "ses_B": [asked("u3", "ses_B", T0), said("m2", "ses_B", T0 + 1)],
+        "ses_A": [prompt("u1", "ses_A", T0), answer("m1", "ses_A", T0 + 1), synthetic],
+        "ses_B": [prompt("u3", "ses_B", T0), answer("m2", "ses_B", T0 + 1)],
     }
     with serving(sessions, messages) as (client, _):
-        found = usage(client, "model")
-    assert found.loc[0, "turns"] == 1
-    assert found.loc[0, "calls"] == 2
+        frame = usage(client, "model")
+    assert frame.loc[0, "turns"] == 1
+    assert frame.loc[0, "calls"] == 2
 
 
-def test_by_tool_calls_are_counted_and_cost_is_not_made_up() -> None:
+def test_usage_by_tool_counts_calls_and_has_no_cost() -> None:
     parts = [tool(T0), tool(T0 + 1, status="error", error="No.")]
-    messages = {"ses_A": [said("m1", "ses_A", T0, parts=parts)]}
+    messages = {"ses_A": [answer("m1", "ses_A", T0, parts=parts)]}
     with serving([wire_session("ses_A")], messages) as (client, _):
-        found = usage(client, ["tool", "model"])
-    assert [*found.loc[0, ["tool", "model", "calls", "errors"]]] == ["bash", "m-1", 2, 1]
-    assert found.loc[0, ["cost", "turns", *TOKENS]].isna().all()
+        frame = usage(client, ["tool", "model"])
+    assert [*frame.loc[0, ["tool", "model", "calls", "errors"]]] == ["bash", "m-1", 2, 1]
+    assert frame.loc[0, ["cost", "turns", *TOKENS]].isna().all()
 
 
 # -- prices ----------------------------------------------------------------------------------------
@@ -871,13 +896,13 @@ BILLED = (1000 * 3 + 150 * 15 + 4000 * 0.3) / 1e6
         (0, None, None, "not metered (1)"),
     ],
 )
-def test_the_listed_cost_stands_beside_the_stored_one_with_a_reason(
+def test_the_listed_cost_has_a_reason_if_it_differs_from_the_stored_one(
     stored: float | None, prices: Any, listed: float | None, reason: str | None
 ) -> None:
-    messages = {"ses_A": [said("m1", "ses_A", T0, stored, tokens=CACHED)]}
+    messages = {"ses_A": [answer("m1", "ses_A", T0, stored, tokens=CACHED)]}
     with serving([wire_session("ses_A")], messages) as (client, _):
-        given = {"acme/other": FULL} if prices is None else {"acme/m-1": prices}
-        row = usage(client, "model", prices=given).iloc[0]
+        price_list = {"acme/other": FULL} if prices is None else {"acme/m-1": prices}
+        row = usage(client, "model", prices=price_list).iloc[0]
     assert (None if pd.isna(row["cost"]) else row["cost"]) == stored
     assert (None if pd.isna(row["gap_reason"]) else row["gap_reason"]) == reason
     if listed is None:
@@ -911,21 +936,21 @@ def tier(size: int, factor: int, kind: str = "context") -> Wire:
     ],
 )
 def test_a_long_prompt_has_the_price_of_its_tier(price: Wire, prompt: int, factor: int) -> None:
-    """By the whole prompt, cached tokens included, as 1.18.33 bills it."""
+    """The prompt's length includes cached tokens, as 1.18.33 bills it."""
     model = {"name": "M", "cost": price}
     providers = {"providers": [{"id": "acme", "models": {"m-1": model}}]}
     tokens = {"input": prompt - 4000, "output": 100, "reasoning": 50, "cache": {"read": 4000}}
-    messages = {"ses_A": [said("m1", "ses_A", T0, 0.01, tokens=tokens)]}
+    messages = {"ses_A": [answer("m1", "ses_A", T0, 0.01, tokens=tokens)]}
     with serving([wire_session("ses_A")], messages, providers=providers) as (client, _):
         row = usage(client, "model").iloc[0]
     expected = (prompt - 4000 + 150 * 2 + 4000 / 10) * factor / 1e6
     assert math.isclose(row["cost_listed"], expected, abs_tol=1e-9)
 
 
-def test_a_price_list_that_cannot_be_meant_is_refused() -> None:
+def test_an_invalid_price_list_is_refused() -> None:
     with serving([], {}) as (client, _):
         for bad in ({"m-1": {"input": 1}}, {"acme/m-1": {"price": 1}}):
-            with pytest.raises(ValueError, match="prices takes"):
+            with pytest.raises(ValueError, match="prices must be"):
                 usage(client, prices=bad)
 
 
@@ -936,27 +961,27 @@ GONE = {"name": "NotFoundError", "data": {"message": "Session not found: ses_01"
 NO = {"name": "BadRequest", "data": {"message": "Expected string"}}
 
 
-def answer(status: int, body: Any) -> tuple[int, dict[str, str], bytes]:
+def http_reply(status: int, body: Any) -> tuple[int, dict[str, str], bytes]:
     return status, {"content-type": "application/json"}, json.dumps(body).encode()
 
 
-def test_a_session_that_cannot_be_read_costs_what_the_list_says(tmp_path: Path) -> None:
-    """After a prompt with `format`, 1.18.33 answers 400 to its message list for ever."""
-    sessions, messages = many(3)
-    messages["ses_00"], messages["ses_01"] = answer(400, NO), answer(404, GONE)
+def test_an_unreadable_session_has_the_cost_from_the_list(tmp_path: Path) -> None:
+    """1.18.33 answers every request for the messages with 400 after a prompt with `format`."""
+    sessions, messages = make_sessions(3)
+    messages["ses_00"], messages["ses_01"] = http_reply(400, NO), http_reply(404, GONE)
     with serving(sessions, messages) as (client, _):
         frame = history.messages(client, cache=Cache(tmp_path / "h.db"))
         found = usage(client, ["session", "model"])
-        whole = usage(client, "session")
+        by_session = usage(client, "session")
     assert [*frame["session"].unique()] == ["ses_02"]
     assert any("HTTP 400: Expected string" in w for w in frame.attrs["warnings"])
     assert any("1 session could not be read: deleted" in w for w in frame.attrs["warnings"])
-    assert any("$0.02 of what these" in w for w in found.attrs["warnings"])
-    assert whole.attrs["total"]["cost"] == 0.03
+    assert any("These sessions cost $0.02 more" in w for w in found.attrs["warnings"])
+    assert by_session.attrs["total"]["cost"] == 0.03
 
 
-def test_a_server_that_goes_away_is_an_error_and_what_was_read_is_kept(tmp_path: Path) -> None:
-    sessions, messages = many(20)
+def test_a_lost_connection_is_an_error_and_keeps_the_cache(tmp_path: Path) -> None:
+    sessions, messages = make_sessions(20)
     with serving(sessions, messages | {"ses_19": DISCONNECT}) as (client, fake):
         cache = Cache(tmp_path / "h.db")
         with pytest.raises(ServerConnectionError):
@@ -969,22 +994,22 @@ def test_a_server_that_goes_away_is_an_error_and_what_was_read_is_kept(tmp_path:
 
 
 @pytest.mark.parametrize("kernel", [None, "a kernel"])
-def test_a_bar_stands_on_no_red_and_in_no_pipe(
+def test_the_progress_bar_avoids_red_and_pipes(
     kernel: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sessions, messages = many(3)
+    sessions, messages = make_sessions(3)
     monkeypatch.setattr("opencode_magics.history.load._BAR_AFTER", 0)
     monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(kernel=kernel))
     with serving(sessions, messages) as (client, _):
         history.messages(client, cache=False)
-    told = capsys.readouterr()
-    shown, clean = (told.out, told.err) if kernel else (told.err, told.out)
-    assert "Reading sessions" in shown
-    assert not clean
+    output = capsys.readouterr()
+    used, unused = (output.out, output.err) if kernel else (output.err, output.out)
+    assert "Reading sessions" in used
+    assert not unused
 
 
-def test_an_interrupt_keeps_what_was_loaded(tmp_path: Path) -> None:
-    sessions, messages = many(40)
+def test_an_interrupt_keeps_the_rows_loaded_so_far(tmp_path: Path) -> None:
+    sessions, messages = make_sessions(40)
     with serving(sessions, messages) as (client, _):
         listed = client.sessions()
         calls = 0
@@ -1003,7 +1028,7 @@ def test_an_interrupt_keeps_what_was_loaded(tmp_path: Path) -> None:
 
 
 def test_rows_stay_in_the_order_of_the_sessions() -> None:
-    sessions, messages = many(30)
+    sessions, messages = make_sessions(30)
     with serving(sessions, messages) as (client, _):
         frame = history.messages(client, cache=False)
         some = history.messages(client, ["ses_05", "ses_03", "ses_05"], cache=False)
@@ -1011,40 +1036,44 @@ def test_rows_stay_in_the_order_of_the_sessions() -> None:
     assert [*some["session"]] == ["ses_05", "ses_03"]
 
 
-def test_usage_is_added_up_where_no_price_can_be_read() -> None:
-    here = {"id": "ses_root01", "title": "r", "location": {"directory": "/work/p"}}
-    listed = {"data": [here | {"time": {"created": T0, "updated": T0}, "cost": 0.5}], "cursor": {}}
-    gone = (404, {}, b"no such route")
+def test_usage_works_without_list_prices() -> None:
+    session = {"id": "ses_root01", "title": "r", "location": {"directory": "/work/p"}}
+    listed = {
+        "data": [session | {"time": {"created": T0, "updated": T0}, "cost": 0.5}],
+        "cursor": {},
+    }
+    not_found = (404, {}, b"no such route")
     with (
-        FakeServer(v2_routes(sessions=listed) | {"GET /api/model": gone}) as fake,
-        Client(fake.url, directory="/work/p") as client,
+        CannedTransport(v2_routes(sessions=listed) | {"GET /api/model": not_found}) as fake,
+        Client(fake.url, transport=fake, directory="/work/p") as client,
     ):
-        found = usage(client)
-    assert found.attrs["total"]["cost"] == 0.5
-    assert any("No list price is known" in w and "404" in w for w in found.attrs["warnings"])
+        frame = usage(client)
+    assert frame.attrs["total"]["cost"] == 0.5
+    assert any("No list price is known" in w and "404" in w for w in frame.attrs["warnings"])
 
 
 # -- what only 2.x stores --------------------------------------------------------------------------
 
 
 def test_g2_13_rows_of_2_x_keep_their_kind_model_and_cost() -> None:
-    told = case("messages_v2_pages.json")
-    pages, expected = {p["cursor"]["previous"]: p for p in told["pages"]}, told["expected"]
-    here = {"id": "ses_root01", "title": "r", "location": {"directory": "/work/p"}}
-    listed = {"data": [here | {"time": {"created": T0, "updated": T0}}], "cursor": {}}
+    recorded = case("messages_v2_pages.json")
+    pages = {p["cursor"]["previous"]: p for p in recorded["pages"]}
+    expected = recorded["expected"]
+    session = {"id": "ses_root01", "title": "r", "location": {"directory": "/work/p"}}
+    listed = {"data": [session | {"time": {"created": T0, "updated": T0}}], "cursor": {}}
     route = "GET /api/session/ses_root01/message"
     before = {None: None, "c1": "c0", "c2": "c1"}
     page = lambda seen: pages[before[seen.query.get("cursor")]]  # noqa: E731
     with (
-        FakeServer(
+        CannedTransport(
             v2_routes(sessions=listed) | {route: page, "GET /api/model": {"data": []}}
         ) as fake,
-        Client(fake.url, directory="/work/p") as client,
+        Client(fake.url, transport=fake, directory="/work/p") as client,
     ):
-        found = history.messages(client, ["ses_root01"], cache=False)
+        frame = history.messages(client, ["ses_root01"], cache=False)
         used = history.usage(client, "model", sessions=["ses_root01"], cache=False)
-    assert [*found["role"]] == expected["roles"]
-    assert found.loc[1, "provider"] + "/" + found.loc[1, "model"] == expected["model"]
-    assert found["cost"].sum() == pytest.approx(expected["cost_sum"])
-    assert [*found["cost"].notna()] == [False, True, False, True, False]
+    assert [*frame["role"]] == expected["roles"]
+    assert frame.loc[1, "provider"] + "/" + frame.loc[1, "model"] == expected["model"]
+    assert frame["cost"].sum() == pytest.approx(expected["cost_sum"])
+    assert [*frame["cost"].notna()] == [False, True, False, True, False]
     assert used.attrs["total"]["cost"] == pytest.approx(expected["cost_sum"])

@@ -1,4 +1,4 @@
-"""What a session has besides messages, what a directory offers, and the rules: as magics."""
+"""Magics for commands, skills, MCP servers, rules, inbox, environment and instructions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def shell(
         yield shell
 
 
-# -- on both ---------------------------------------------------------------------------------------
+# -- on both generations ---------------------------------------------------------------------------
 
 
 def test_commands_and_skills_are_frames(shell: Shell) -> None:
@@ -52,7 +52,7 @@ def test_an_mcp_server_is_added_and_listed(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("line", ["--add x", "--url http://x", "--add x --url u --command c"])
-def test_half_an_mcp_server_is_refused(shell: Shell, line: str) -> None:
+def test_an_incomplete_mcp_server_is_refused(shell: Shell, line: str) -> None:
     with pytest.raises(UsageError):
         shell.run(f"%oc_mcp {line}")
 
@@ -69,7 +69,7 @@ def test_a_check_says_what_would_happen_and_why(shell: Shell, generation: str) -
 
 @pytest.mark.parametrize("line", ["check", "check shell", "set", "set 'allow'", "set 'may x y'",
                                   "rules x", "forget"])  # fmt: skip
-def test_a_line_about_rules_that_is_none_is_refused(shell: Shell, line: str) -> None:
+def test_an_invalid_rules_line_is_refused(shell: Shell, line: str) -> None:
     with pytest.raises(UsageError):
         shell.run(f"%oc_permissions {line}")
 
@@ -92,7 +92,7 @@ def test_the_rules_of_a_session_are_set_and_obeyed(shell: Shell, workspace: Path
 
 
 @second_only
-def test_an_always_is_listed_and_forgotten(shell: Shell) -> None:
+def test_an_always_answer_is_listed_and_revoked(shell: Shell) -> None:
     shell.types("2")
     shell.run("%oc_prompt #bash hostname")
     rules = shell.run("%oc_permissions rules").value
@@ -104,15 +104,15 @@ def test_an_always_is_listed_and_forgotten(shell: Shell) -> None:
 
 
 @second_only
-def test_the_inbox_lists_what_waits(shell: Shell) -> None:
+def test_the_inbox_lists_waiting_prompts(shell: Shell) -> None:
     shell.run("%oc_prompt --no-wait #slow 400 .1")
     shell.run("%oc_prompt --no-wait --queue #text 2")
     shell.run("%oc_prompt --no-wait --queue #text 3")
-    waiting = shell.run("%oc_inbox").value
-    assert list(waiting["text"]) == ["#text 2", "#text 3"]
-    assert list(waiting["delivery"]) == ["queue", "queue"]
-    assert str(waiting["created"].dtype) == "datetime64[ms, UTC]"
-    first, second = waiting["id"]
+    inbox = shell.run("%oc_inbox").value
+    assert list(inbox["text"]) == ["#text 2", "#text 3"]
+    assert list(inbox["delivery"]) == ["queue", "queue"]
+    assert str(inbox["created"].dtype) == "datetime64[ms, UTC]"
+    first, second = inbox["id"]
     with pytest.raises(UnknownNameError, match="could be any of"):
         shell.run("%oc_inbox --cancel msg_")
     assert list(shell.run(f"%oc_inbox --cancel {first}").value["id"]) == [second]
@@ -122,7 +122,7 @@ def test_the_inbox_lists_what_waits(shell: Shell) -> None:
 
 
 @second_only
-def test_a_prompt_steers_the_turn_that_runs(shell: Shell) -> None:
+def test_a_prompt_steers_the_running_turn(shell: Shell) -> None:
     shell.run("%oc_prompt --no-wait #bash sleep 1")
     shell.run("%oc_prompt --no-wait --steer #text 3")
     shell.run("%oc_attach --permission once -o turn")
@@ -130,31 +130,31 @@ def test_a_prompt_steers_the_turn_that_runs(shell: Shell) -> None:
 
 
 @second_only
-def test_variables_reach_the_shells_of_the_session(shell: Shell) -> None:
-    assert "PARTY, TZ" in shell.run("%oc_env PARTY=tonight TZ=UTC").text
+def test_variables_reach_the_shell_commands_of_the_session(shell: Shell) -> None:
+    assert "commands: PARTY, TZ." in shell.run("%oc_env PARTY=tonight TZ=UTC").text
     shell.run("%oc_prompt --permission once -o turn #bash echo $PARTY")
     assert shell.user_ns["turn"].tools[0].output == "tonight\n"
-    assert "no variables" in shell.run("%oc_env --clear").text
+    assert "commands: none." in shell.run("%oc_env --clear").text
     for line in ("", "PARTY", "--clear A=1", "=x"):
         with pytest.raises(UsageError):
             shell.run(f"%oc_env {line}")
 
 
 @second_only
-def test_instructions_are_told_and_taken_back(shell: Shell) -> None:
+def test_instructions_are_added_and_removed(shell: Shell) -> None:
     assert shell.run('%oc_instructions tone "Be kind."').value == {"tone": "Be kind."}
-    told = shell.run('%oc_instructions limits {"words": 9}').value
-    assert told == {"tone": "Be kind.", "limits": {"words": 9}}
+    instructions = shell.run('%oc_instructions limits {"words": 9}').value
+    assert instructions == {"tone": "Be kind.", "limits": {"words": 9}}
     assert shell.run("%oc_instructions --delete tone").value == {"limits": {"words": 9}}
     with pytest.raises(UsageError):
         shell.run("%oc_instructions tone")
 
 
 @second_only
-def test_integrations_are_a_frame_and_mcp_servers_go(shell: Shell) -> None:
-    found = shell.run("%oc_integrations").value
-    assert isinstance(found, pd.DataFrame)
-    assert list(found["connections"]) == ["PRACTICE_KEY"]
+def test_integrations_are_a_frame_and_mcp_servers_are_removed(shell: Shell) -> None:
+    frame = shell.run("%oc_integrations").value
+    assert isinstance(frame, pd.DataFrame)
+    assert list(frame["connections"]) == ["PRACTICE_KEY"]
     shell.run("%oc_mcp --add far --url http://127.0.0.1:9/mcp")
     assert "far" not in set(shell.run("%oc_mcp --remove far").value["server"])
 
@@ -175,7 +175,7 @@ def test_integrations_are_a_frame_and_mcp_servers_go(shell: Shell) -> None:
         "%oc_prompt --steer hello",
     ],
 )
-def test_what_1x_has_not_is_told_in_a_sentence(shell: Shell, line: str) -> None:
+def test_features_that_1x_lacks_raise_a_short_error(shell: Shell, line: str) -> None:
     shown = shell.fails(line)
     assert isinstance(shown.error, UnsupportedOperation)
     assert "OpenCode 1.x has no" in shown.text

@@ -61,7 +61,7 @@ def test_the_diff_of_a_session_is_merged_from_its_turns(shell: Shell, workspace:
     )
 
 
-def test_the_patch_undoes_what_was_done(shell: Shell, workspace: Path) -> None:
+def test_the_reversed_patch_restores_the_files(shell: Shell, workspace: Path) -> None:
     before = (workspace / "notes.txt").read_bytes()
     ask(shell, "#edit notes.txt hello goodbye")
     ask(shell, "#write new.txt")
@@ -71,7 +71,7 @@ def test_the_patch_undoes_what_was_done(shell: Shell, workspace: Path) -> None:
     assert not (workspace / "new.txt").exists()
 
 
-def test_a_message_gives_the_diff_of_its_turn(shell: Shell) -> None:
+def test_a_message_selects_the_diff_of_its_turn(shell: Shell) -> None:
     first = ask(shell, "#edit notes.txt hello goodbye")
     ask(shell, "#write new.txt")
     assert list(diff(shell, f"--message {first}")) == ["notes.txt"]
@@ -79,9 +79,7 @@ def test_a_message_gives_the_diff_of_its_turn(shell: Shell) -> None:
     assert list(diff(shell, f"-m {answer}")) == ["new.txt"]
 
 
-def test_a_whole_file_comes_from_the_server_and_only_what_changed_is_kept(
-    shell: Shell, workspace: Path
-) -> None:
+def test_unchanged_lines_from_the_server_are_dropped(shell: Shell, workspace: Path) -> None:
     """1.18.33 sends all lines of a changed file."""
     (workspace / "long.txt").write_text("".join(f"line {n}\n" for n in range(900)))
     ask(shell, "#edit long.txt 777 XXX")
@@ -90,7 +88,7 @@ def test_a_whole_file_comes_from_the_server_and_only_what_changed_is_kept(
     assert "778     -line 777" in look(shell)
 
 
-def test_what_commands_did_in_git_is_told_too(
+def test_changes_by_shell_commands_are_included_in_git(
     shell: Shell, workspace: Path, generation: str
 ) -> None:
     ask(shell, "#bash rm guests.txt; printf '\\0' > n.bin; : > empty.txt; printf no > 'a \"ä.txt'")
@@ -104,7 +102,8 @@ def test_what_commands_did_in_git_is_told_too(
     }
 
 
-def test_g5_01_outside_of_git_the_edit_tools_are_asked(shell: Shell, tmp_path: Path) -> None:
+def test_outside_of_git_the_diff_comes_from_the_edit_tools(shell: Shell, tmp_path: Path) -> None:
+    """Case G5-01."""
     place = tmp_path / "plain"
     place.mkdir()
     (place / "notes.txt").write_text("hello one\nline two\n")
@@ -113,10 +112,11 @@ def test_g5_01_outside_of_git_the_edit_tools_are_asked(shell: Shell, tmp_path: P
     ask(shell, "#write new.txt")
     assert (list(diff(shell)), diff(shell).source) == (["notes.txt", "new.txt"], "tools")
     first = look(shell).split("\n")[0]
-    assert "as the edit tools tell it: the server lists no changes" in first
+    assert "from the edit tools only: the server lists no changes" in first
 
 
-def test_g5_01_a_session_without_edits_says_that_there_are_no_changes(shell: Shell) -> None:
+def test_a_session_without_edits_says_that_there_are_no_changes(shell: Shell) -> None:
+    """Case G5-01."""
     ask(shell, "#text 3")
     assert not diff(shell)
     assert look(shell) == "The server lists no changes"
@@ -138,7 +138,7 @@ def test_a_reverted_turn_is_not_in_the_diff(
     assert list(diff(shell)) == ["new.txt"]
 
 
-def test_another_session_is_named_by_its_title(shell: Shell) -> None:
+def test_the_diff_of_another_session_leaves_the_current_one(shell: Shell) -> None:
     ask(shell, "#edit notes.txt hello goodbye")
     session = shell.run("%oc_session").value
     shell.run("%oc_new something else")
@@ -147,19 +147,19 @@ def test_another_session_is_named_by_its_title(shell: Shell) -> None:
     assert shell.run("%oc_session").value.title == "something else"
 
 
-def test_it_is_shown_side_by_side_where_that_is_wanted(shell: Shell) -> None:
+def test_a_diff_is_shown_side_by_side_on_request(shell: Shell) -> None:
     ask(shell, "#edit notes.txt hello goodbye")
     assert "<table" not in look(shell, kind="text/html")
     assert "<table" in look(shell, "--side-by-side", "text/html")
 
 
-def test_a_message_that_is_not_there_is_told_in_a_sentence(shell: Shell) -> None:
+def test_an_unknown_message_raises_a_short_error(shell: Shell) -> None:
     failed = shell.fails("%oc_diff --message msg_nope")
     assert isinstance(failed.error, NotFoundError)
     assert is_short_error(failed)
 
 
-def test_without_a_session_it_says_what_to_do(shell: Shell) -> None:
+def test_without_a_session_the_error_says_what_to_do(shell: Shell) -> None:
     shell.run("%oc_connect;")
     failed = shell.fails("%oc_diff")
     assert isinstance(failed.error, UsageError)

@@ -33,7 +33,7 @@ MAGICS = {
 }
 _WITHOUT = (
     r"is no address of a server|^OpenCode is not|no current session|prompt was sent|not_found|"
-    r"No server of"
+    r"This notebook runs no server"
 )
 _BLOCK = re.compile(r"^Examples?::\n((?:\n|[ ]+.*\n?)+)", re.MULTILINE)
 

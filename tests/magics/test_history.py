@@ -85,7 +85,7 @@ def test_sessions_are_named_by_id_or_title(shell: Shell) -> None:
     assert len(shell.run("%oc_history --everywhere").value) >= len(everything)
 
 
-def test_what_comes_from_the_cache_is_said_and_refreshed(shell: Shell) -> None:
+def test_cached_sessions_are_reported_and_refreshed(shell: Shell) -> None:
     shell.run("%oc_prompt #text 3")
     shell.run("%oc_history")
     shown = shell.run("%oc_history")
@@ -96,11 +96,11 @@ def test_what_comes_from_the_cache_is_said_and_refreshed(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("line", ["--tools --parts", "--all some title", "ses_nope"])
-def test_what_can_not_be_meant_is_said(shell: Shell, line: str) -> None:
+def test_invalid_history_lines_raise_a_short_error(shell: Shell, line: str) -> None:
     assert shell.fails(f"%oc_history {line}").text.count("\n") <= 3
 
 
-def test_usage_is_added_up_as_asked(shell: Shell) -> None:
+def test_usage_is_grouped_by_the_requested_keys(shell: Shell) -> None:
     shell.run("%oc_prompt #text 3")
     session = current(shell)
     found = shell.run(f"%oc_usage --by agent,model --by day --session {session} --tz UTC")
@@ -116,17 +116,15 @@ def test_usage_is_added_up_as_asked(shell: Shell) -> None:
     ("line", "told"),
     [
         ("--by colour", "total, day, week, month"),
-        ("--since yesterday", "no point in time"),
+        ("--since yesterday", "is not a time"),
         ("--tz Mars/Base", "Europe/Berlin"),
     ],
 )
-def test_what_usage_cannot_do_is_answered_with_what_it_can(
-    shell: Shell, line: str, told: str
-) -> None:
+def test_an_invalid_usage_option_lists_the_valid_values(shell: Shell, line: str, told: str) -> None:
     assert told in shell.fails(f"%oc_usage {line}").text
 
 
-def test_prices_of_the_server_give_the_cost_it_stored(shell: Shell, client: Client) -> None:
+def test_list_prices_reproduce_the_stored_cost(shell: Shell, client: Client) -> None:
     """Reasoning at the price of output, cached tokens at their own."""
     used = {"prompt_tokens": 9000, "cached_tokens": 8000, "completion_tokens": 900}
     shell.run(f"%oc_prompt #usage {json.dumps(used | {'reasoning_tokens': 600})}")
@@ -179,7 +177,7 @@ def test_forks_of_a_real_server_are_found(shell: Shell, client: Client, http: ht
 
 
 @both_generations
-def test_a_fork_costs_what_was_done_in_it(shell: Shell, client: Client, generation: str) -> None:
+def test_a_fork_costs_only_its_own_calls(shell: Shell, client: Client, generation: str) -> None:
     """Whether or not the session tells the cost of the copies as its own."""
     shell.run("%oc_prompt #text 3")
     original = current(shell)
@@ -213,7 +211,9 @@ def poisoned(shell: Shell, http: httpx.Client) -> str:
     return session
 
 
-def test_a_fork_that_cannot_be_looked_for_is_said(shell: Shell, http: httpx.Client) -> None:
+def test_a_session_that_cannot_be_searched_for_forks_is_reported(
+    shell: Shell, http: httpx.Client
+) -> None:
     poisoned(shell, http)
     shell.run("%oc_new poisoned (fork #1)")
     shown = shell.run("%oc_sessions --forks")
@@ -221,7 +221,7 @@ def test_a_fork_that_cannot_be_looked_for_is_said(shell: Shell, http: httpx.Clie
     assert any("could not be read" in w for w in shown.value.attrs["warnings"])
 
 
-def test_a_session_that_answers_400_for_ever(shell: Shell, http: httpx.Client) -> None:
+def test_an_unreadable_session_is_reported(shell: Shell, http: httpx.Client) -> None:
     session = poisoned(shell, http)
     shown = shell.run("%oc_history")
     assert len(shown.value) == 0
@@ -244,7 +244,7 @@ def as_stored(turn: Turn) -> Turn:
     return replace(turn, log=log, settled_requests=())
 
 
-def test_an_old_conversation_looks_as_its_turns_did(shell: Shell, workspace: Path) -> None:
+def test_a_transcript_shows_turns_as_they_looked(shell: Shell, workspace: Path) -> None:
     shell.run("%oc_prompt #edit notes.txt hello goodbye")
     first = shell.run("%oc_turn").value
     shell.run("%oc_prompt #task #text 3")
@@ -260,7 +260,7 @@ def test_an_old_conversation_looks_as_its_turns_did(shell: Shell, workspace: Pat
     assert "-hello one" in shown["text/plain"]
 
 
-def test_only_the_last_turns_are_shown_if_asked(shell: Shell) -> None:
+def test_last_limits_the_turns_of_a_transcript(shell: Shell) -> None:
     for n in range(3):
         shell.run(f"%oc_prompt #text {n + 1}")
     told, shown = plain(shell, "--last 2")
@@ -270,13 +270,13 @@ def test_only_the_last_turns_are_shown_if_asked(shell: Shell) -> None:
     assert isinstance(shell.fails("%oc_show --last 0").error, UsageError)
 
 
-def test_a_session_without_a_prompt_is_shown_as_it_is(shell: Shell) -> None:
+def test_a_session_without_a_prompt_has_an_empty_transcript(shell: Shell) -> None:
     told, shown = plain(shell, "")
     assert told.turns == ()
     assert "history" in shown["text/plain"]
 
 
-def test_hostile_prompts_are_shown_and_do_nothing(shell: Shell) -> None:
+def test_hostile_prompts_are_shown_as_text(shell: Shell) -> None:
     shell.run("%%oc_prompt\n<img src=x onerror=alert(1)> #text 1")
     _, shown = plain(shell, "")
     assert "<img" not in shown["text/html"]
@@ -308,7 +308,7 @@ def filled(opencode: Path) -> Iterator[tuple[Client, Path]]:
 
 @pytest.mark.parametrize("copies", [False, True], ids=["forks excluded", "forks included"])
 @pytest.mark.parametrize("by", ["session", "model", "day"])
-def test_sums_are_those_of_the_database_to_the_last_micro_dollar(
+def test_sums_match_the_database_to_the_micro_dollar(
     filled: tuple[Client, Path], by: str, copies: bool
 ) -> None:
     client, database = filled
@@ -319,7 +319,7 @@ def test_sums_are_those_of_the_database_to_the_last_micro_dollar(
     assert sum(found["cost"] > 0) >= 3
 
 
-def test_a_period_cuts_through_sessions_exactly(filled: tuple[Client, Path]) -> None:
+def test_a_period_splits_sessions_exactly(filled: tuple[Client, Path]) -> None:
     client, database = filled
     calls = sorted(
         (time, cost) for _, _, time, cost, copied in synthetic_history.calls(database) if not copied

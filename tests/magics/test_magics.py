@@ -54,7 +54,7 @@ def new(shell: Shell, title: str = "a test") -> Session:
 # -- connecting ------------------------------------------------------------------------------------
 
 
-def test_connect_takes_the_server_of_the_environment_and_shows_the_directory(
+def test_connect_uses_the_server_of_the_environment_and_shows_the_directory(
     shell: Shell, world: World
 ) -> None:
     shown = shell.run("%oc_connect")
@@ -63,7 +63,7 @@ def test_connect_takes_the_server_of_the_environment_and_shows_the_directory(
     assert f"directory {world.directory}" in shown.text
 
 
-def test_connect_shows_once_what_it_returns(shell: Shell) -> None:
+def test_connect_shows_its_result_once(shell: Shell) -> None:
     assert len(shell.run("%oc_connect").lines) == 1
     assert shell.run("client = %oc_connect").text == ""
     assert isinstance(shell.user_ns["client"], Client)
@@ -80,12 +80,12 @@ def test_connect_takes_an_address_and_a_directory(
         assert shell.run(f"%oc_connect {line}").value.directory == str(folder)
 
 
-def test_the_configured_directory_is_taken(shell: Shell, tmp_path: Path) -> None:
+def test_the_configured_directory_is_used(shell: Shell, tmp_path: Path) -> None:
     shell.run(f"%config OpenCodeMagics.directory = {str(tmp_path)!r}")
     assert shell.run("%oc_connect").value.directory == str(tmp_path)
 
 
-def test_a_directory_that_does_not_exist_is_told(shell: Shell, tmp_path: Path) -> None:
+def test_a_missing_directory_raises_a_short_error(shell: Shell, tmp_path: Path) -> None:
     for magic in ("oc_connect", "oc_new"):
         shown = shell.fails(f"%{magic} --directory '{tmp_path}/no where'")
         assert f"No such directory: {tmp_path}/no where" in shown.text
@@ -102,14 +102,14 @@ def test_the_first_magic_that_needs_a_server_connects_and_says_so(
     assert bare.run("df = %oc_models").text == ""
 
 
-def test_another_connection_lets_go_of_the_session(shell: Shell) -> None:
+def test_reconnecting_deselects_the_session(shell: Shell) -> None:
     new(shell)
     shell.run("%oc_connect;")
     assert "no current session" in shell.fails("%oc_session").text
 
 
 @pytest.mark.parametrize("wrong", ["", "not it"])
-def test_a_wrong_password_is_told_in_one_line(
+def test_a_wrong_password_raises_a_short_error(
     shell: Shell, wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENCODE_SERVER_PASSWORD", wrong)
@@ -151,7 +151,7 @@ get_ipython().find_line_magic("oc_turn").__self__.state.__dict__
 """
 
 
-def test_the_password_is_on_no_screen(
+def test_the_password_is_never_shown(
     shell: Shell, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even among the variables that a verbose traceback lists."""
@@ -190,7 +190,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", port), Server).serve_forever()
 """
 
 
-def test_nor_is_it_when_a_start_is_interrupted(
+def test_the_password_is_not_shown_when_a_start_is_interrupted(
     alone: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "opencode"
@@ -202,11 +202,11 @@ def test_nor_is_it_when_a_start_is_interrupted(
     alone.run("%xmode Context")
     assert isinstance(shown.error, KeyboardInterrupt)
     assert "KeyboardInterrupt" in shown.text
-    password = state_of(alone).own.password
+    password = state_of(alone).own_server.password
     assert len(password) > 20
     assert password not in shown.text
     assert b64encode(f"opencode:{password}".encode()).decode() not in shown.text
-    assert alone.run("%oc_stop").lines == ["The server is stopped."]
+    assert alone.run("%oc_stop").lines == ["The server stopped."]
 
 
 # -- a server of our own ---------------------------------------------------------------------------
@@ -240,16 +240,16 @@ def test_a_server_is_started_used_and_stopped(on_path: Shell, practice: Practice
     assert client.directory == str(practice.directory)
     assert "Starting OpenCode" in shown.text
     assert answers(client.url)
-    assert "runs already" in on_path.fails("%oc_start").text
+    assert "already runs a server" in on_path.fails("%oc_start").text
     assert ask(on_path, "--title own").outcome == "succeeded"
-    assert on_path.run("%oc_stop").lines == ["The server is stopped."]
+    assert on_path.run("%oc_stop").lines == ["The server stopped."]
     assert not answers(client.url)
     assert is_short_error(on_path.fails("%oc_stop"))
 
 
-def test_what_a_server_leaves_that_ended_by_itself_is_put_away(on_path: Shell) -> None:
+def test_the_record_of_a_server_that_died_is_removed(on_path: Shell) -> None:
     on_path.run("%oc_start --keep")
-    first = state_of(on_path).own
+    first = state_of(on_path).own_server
     first._signal(signal.SIGKILL)
     first._process.wait()
     on_path.run("%oc_start")
@@ -261,7 +261,7 @@ def test_what_a_server_leaves_that_ended_by_itself_is_put_away(on_path: Shell) -
 def test_a_server_that_is_kept_outlives_the_extension(on_path: Shell) -> None:
     shown = on_path.run("client = %oc_start --keep")
     client: Client = on_path.user_ns["client"]
-    server = state_of(on_path).own
+    server = state_of(on_path).own_server
     try:
         assert f"%oc_connect {client.url}" in shown.text
         on_path.run("%reload_ext opencode_magics")
@@ -280,7 +280,7 @@ def test_unloading_stops_a_server_that_is_not_kept(
     assert not answers(on_path.user_ns["client"].url)
 
 
-def test_a_missing_program_says_how_to_install_it(
+def test_the_error_for_a_missing_program_says_how_to_install_it(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
@@ -297,7 +297,8 @@ def state_of(shell: Shell) -> Any:
 # -- sessions --------------------------------------------------------------------------------------
 
 
-def test_g3_14_a_frame_is_shown_once_or_kept_or_hidden(shell: Shell) -> None:
+def test_a_frame_is_shown_once_or_assigned_or_hidden(shell: Shell) -> None:
+    """Case G3-14."""
     shown = shell.run("df = %oc_sessions")
     assert (shown.text, shown.outputs) == ("", [])
     assert isinstance(shell.user_ns["df"], pd.DataFrame)
@@ -323,7 +324,7 @@ def test_frames_have_the_same_columns_and_dtypes_when_they_are_empty(shell: Shel
     }
 
 
-def test_sessions_show_what_they_used(shell: Shell, generation: str) -> None:
+def test_sessions_show_their_usage(shell: Shell, generation: str) -> None:
     turn = ask(shell, "--title costly")
     row = until(lambda: used(shell, turn.session))
     assert turn.usage is not None
@@ -339,7 +340,7 @@ def used(shell: Shell, session: str) -> Any:
     return row if row["cost"] > 0 else None
 
 
-def test_roots_leaves_subagents_out(shell: Shell) -> None:
+def test_roots_excludes_subagents(shell: Shell) -> None:
     turn = ask(shell, "--title root", "#task #text 2")
     child = turn.subagents[0].id
     frame = shell.run("%oc_sessions").value.set_index("id")
@@ -398,7 +399,7 @@ def test_no_session_is_left_out_silently(
     assert not set(made) & set(shell.run("%oc_sessions").value["id"])
 
 
-def test_a_directory_is_named_as_the_kernel_knows_it(
+def test_directories_are_resolved_by_the_kernel(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server takes `~` literally, and a relative path from where it runs (1.18.33)."""
@@ -421,7 +422,7 @@ def test_a_session_is_chosen_by_id_by_prefix_and_by_title(shell: Shell) -> None:
         assert shell.run("%oc_session").value.id == session.id
 
 
-def test_an_unknown_session_is_told_with_what_was_perhaps_meant(shell: Shell) -> None:
+def test_an_unknown_session_fails_with_a_suggestion(shell: Shell) -> None:
     new(shell, "refactor the parser")
     shown = shell.fails("%oc_session refactor the passer")
     assert isinstance(shown.error, UnknownNameError)
@@ -429,7 +430,7 @@ def test_an_unknown_session_is_told_with_what_was_perhaps_meant(shell: Shell) ->
     assert is_short_error(shown)
 
 
-def test_an_ambiguous_prefix_is_told_with_what_it_could_be(shell: Shell) -> None:
+def test_an_ambiguous_prefix_fails_with_the_candidates(shell: Shell) -> None:
     _, other = new(shell), new(shell)
     shown = shell.fails("%oc_session ses_")
     assert isinstance(shown.error, UnknownNameError)
@@ -438,7 +439,7 @@ def test_an_ambiguous_prefix_is_told_with_what_it_could_be(shell: Shell) -> None
     assert shell.run("%oc_session").value.id == other.id
 
 
-def test_without_a_session_it_is_said_how_to_make_one(shell: Shell) -> None:
+def test_without_a_session_the_error_says_how_to_create_one(shell: Shell) -> None:
     shown = shell.fails("%oc_session")
     assert "%oc_new" in shown.text
     assert is_short_error(shown)
@@ -489,8 +490,11 @@ BODIES = [
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_g3_01_the_body_is_sent_exactly_as_typed(shell: Shell, client: Client, body: str) -> None:
-    """Only the newline that ends the cell may go. IPython 9.18 takes `>>> ` out of other cells."""
+def test_the_body_is_sent_exactly_as_typed(shell: Shell, client: Client, body: str) -> None:
+    """Only the newline that ends the cell may go. IPython 9.18 takes `>>> ` out of other cells.
+
+    Case G3-01.
+    """
     shell.user_ns.update(name=1, names=[], x=2, price=42)
     assert stored(shell, client, f"%%oc_prompt --no-wait --title x\n{body}") in (body, body[:-1])
 
@@ -515,39 +519,44 @@ def stored(shell: Shell, client: Client, cell: str) -> str:
         "%oc_prompt is what I typed, why?",
     ],
 )
-def test_g3_02_a_line_is_sent_as_typed(shell: Shell, client: Client, text: str) -> None:
-    """IPython expands `{}` and `$`, and takes a question mark at the end for a call for help."""
+def test_a_line_is_sent_as_typed(shell: Shell, client: Client, text: str) -> None:
+    """IPython expands `{}` and `$`, and takes a question mark at the end for a call for help.
+
+    Case G3-02.
+    """
     shell.user_ns["price"] = 42
     sent = stored(shell, client, f"%oc_prompt --no-wait --title x {text}")
     assert sent == text.rstrip()
 
 
-def test_g3_02_nor_is_the_first_line_of_a_cell_expanded(shell: Shell, client: Client) -> None:
+def test_the_first_line_of_a_cell_is_not_expanded(shell: Shell, client: Client) -> None:
+    """Case G3-02."""
     shell.user_ns["price"] = 42
     turn = ask(shell, '--title "why is {12} and $price, $HOME" -o kept')
     assert client.session(turn.session).title == "why is {12} and $price, $HOME"
 
 
-def test_g3_06_a_title_may_have_an_apostrophe_and_a_quote(shell: Shell, client: Client) -> None:
+def test_a_title_may_have_an_apostrophe_and_a_quote(shell: Shell, client: Client) -> None:
+    """Case G3-06."""
     turn = ask(shell, "--title don't --agent build")
     assert client.session(turn.session).title == "don't"
     turn = ask(shell, "--title 'a 5\" disk'")
     assert client.session(turn.session).title == 'a 5" disk'
 
 
-def test_help_is_still_asked_for_with_a_question_mark(shell: Shell) -> None:
+def test_a_question_mark_after_the_name_still_shows_help(shell: Shell) -> None:
     for cell in ("%oc_prompt?", "%%oc_prompt?", "%oc_sessions?"):
         assert "Example::" in shell.run(cell).text or shell.run(cell).outputs
 
 
-def test_expand_fills_in_names_of_the_notebook(shell: Shell, client: Client) -> None:
+def test_expand_fills_in_variables_of_the_notebook(shell: Shell, client: Client) -> None:
     shell.user_ns.update(path="greet.py", n=3)
     body = "Explain {{path}} in {{ n }} lines, but not {path} or {{a.b}}"
     sent = stored(shell, client, f"%%oc_prompt --no-wait --expand --title x\n{body}")
     assert sent == "Explain greet.py in 3 lines, but not {path} or {{a.b}}"
 
 
-def test_expand_wants_every_name_to_be_known(shell: Shell, client: Client) -> None:
+def test_expand_refuses_unknown_names(shell: Shell, client: Client) -> None:
     session = new(shell)
     shown = shell.fails("%%oc_prompt --expand\nExplain {{pth}}")
     assert isinstance(shown.error, UsageError)
@@ -555,7 +564,7 @@ def test_expand_wants_every_name_to_be_known(shell: Shell, client: Client) -> No
     assert client.messages(session) == ()
 
 
-def test_a_prompt_is_sent_to_the_session_that_is_named(shell: Shell, client: Client) -> None:
+def test_a_prompt_is_sent_to_the_named_session(shell: Shell, client: Client) -> None:
     session = new(shell, "the named one")
     current = new(shell, "the current one")
     for name in (session.id, session.id[:-3], '"the named one"'):
@@ -572,19 +581,19 @@ def test_a_new_session_becomes_the_current_one(shell: Shell, client: Client) -> 
         assert shell.run("%oc_session").value.id == turn.session
 
 
-def test_the_first_prompt_makes_a_session(shell: Shell) -> None:
+def test_the_first_prompt_creates_a_session(shell: Shell) -> None:
     first, second = ask(shell, ""), ask(shell, "")
     assert first.session == second.session
 
 
-def test_model_variant_and_agent_are_what_was_asked_for(shell: Shell) -> None:
+def test_the_requested_model_variant_and_agent_answer(shell: Shell) -> None:
     turn = ask(shell, "-m practice/scripted --variant high --agent plan --title x")
     assert (str(turn.model), turn.model and turn.model.variant) == ("practice/scripted", "high")
     assert turn.agent == "plan"
     assert str(ask(shell, "--model frugal").model) == "practice/frugal"
 
 
-def test_the_configured_model_and_agent_are_taken(shell: Shell) -> None:
+def test_the_configured_model_and_agent_are_used(shell: Shell) -> None:
     shell.run("%config OpenCodeMagics.model = 'practice/frugal'")
     shell.run("%config OpenCodeMagics.agent = 'plan'")
     turn = ask(shell, "--title x")
@@ -592,8 +601,8 @@ def test_the_configured_model_and_agent_are_taken(shell: Shell) -> None:
     assert ask(shell, "--agent build").agent == "build"
 
 
-def test_g1_33_a_session_keeps_its_agent(shell: Shell, practice: Practice) -> None:
-    """A prompt without an agent would be answered by "build" (1.18.33)."""
+def test_a_session_keeps_its_agent(shell: Shell, practice: Practice) -> None:
+    """A prompt without an agent would be answered by "build" (1.18.33). Case G1-33."""
     made = httpx.post(
         f"{practice.url}/session",
         params={"directory": str(practice.directory)},
@@ -610,7 +619,7 @@ PNG = b64decode(
 )
 
 
-def test_files_go_along_with_their_content(
+def test_files_are_attached_with_their_content(
     shell: Shell, client: Client, tmp_path: Path, generation: str
 ) -> None:
     (tmp_path / "with space.md").write_text("# The secret word is abracadabra\n", encoding="utf-8")
@@ -628,7 +637,7 @@ def test_files_go_along_with_their_content(
         assert "abracadabra" in prompt.text
 
 
-def test_a_file_is_found_from_the_kernels_directory(shell: Shell) -> None:
+def test_a_relative_file_is_found_in_the_kernels_directory(shell: Shell) -> None:
     assert ask(shell, "--file notes.txt --title x").outcome == "succeeded"
 
 
@@ -644,7 +653,7 @@ def test_a_file_is_found_from_the_kernels_directory(shell: Shell) -> None:
         ("huge.txt", b" " * 20_000_001, "20,000,001 bytes"),
     ],
 )
-def test_a_file_that_cannot_go_along_is_told_and_nothing_is_sent(
+def test_an_unusable_file_fails_before_anything_is_sent(
     shell: Shell, client: Client, name: str, content: bytes | None, said: str
 ) -> None:
     """1.18.33 takes any file, and then every later prompt of the session fails."""
@@ -668,7 +677,7 @@ def test_a_file_that_cannot_go_along_is_told_and_nothing_is_sent(
         ("--model practice/small --variant high", "has no variant 'high'"),
     ],
 )
-def test_unknown_names_are_told_before_anything_is_sent(
+def test_unknown_names_fail_before_anything_is_sent(
     shell: Shell, client: Client, option: str, said: str
 ) -> None:
     """1.18.33 takes them, and answers with 204 and silence."""
@@ -702,17 +711,18 @@ def test_unknown_names_are_told_before_anything_is_sent(
         ("%oc_prompt --nope hi", "has no option --nope"),
         ("%oc_sessions --nope", "has no option --nope"),
         ("%oc_sessions --limit ten", "invalid int value: 'ten'"),
-        ("%oc_sessions --limit 0", "--limit takes a number from 1 on"),
+        ("%oc_sessions --limit 0", "--limit takes a number of at least 1"),
         ("%oc_sessions --limit", "--limit needs a value"),
-        ("%oc_sessions --all --directory /x", "give one of them"),
+        ("%oc_sessions --all --directory /x", "Give either --all or --directory"),
         ("%oc_sessions x", "unrecognized arguments: x"),
         ("%oc_connect one two", "unrecognized arguments: two"),
         ("%oc_models x", "unrecognized arguments: x"),
     ],
 )
-def test_g3_13_g3_16_bad_arguments_are_told_in_one_line_and_nothing_is_sent(
+def test_bad_arguments_fail_in_one_line_and_nothing_is_sent(
     alone: Shell, cell: str, said: str
 ) -> None:
+    """Cases G3-13 and G3-16."""
     shown = alone.fails(cell)
     assert isinstance(shown.error, UsageError)
     assert said in shown.text
@@ -722,13 +732,15 @@ def test_g3_13_g3_16_bad_arguments_are_told_in_one_line_and_nothing_is_sent(
 
 @pytest.mark.parametrize("name", sorted({n for t in TOPICS for n in t.magics["line"]}))
 @pytest.mark.parametrize("option", ["-h", "--help"])
-def test_g3_13_help_is_shown_and_nothing_is_sent(alone: Shell, name: str, option: str) -> None:
+def test_help_is_shown_and_nothing_is_sent(alone: Shell, name: str, option: str) -> None:
+    """Case G3-13."""
     shown = alone.run(f"%{name} {option}")
     assert "Example::" in shown.text
     assert shown.value is None
 
 
-def test_g3_21_a_comment_above_the_magic_sends_nothing(alone: Shell) -> None:
+def test_a_comment_above_the_magic_sends_nothing(alone: Shell) -> None:
+    """Case G3-21."""
     assert isinstance(alone.fails("# why\n%%oc_prompt\nhello\n").error, UsageError)
 
 
@@ -752,9 +764,8 @@ def test_a_turn_reads_the_same_when_it_is_shown_again(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("text", ["/etc/hostname", "http://example.invalid/x"])
-def test_g4_05_an_answer_that_is_a_path_or_an_address_is_shown_as_text(
-    shell: Shell, text: str
-) -> None:
+def test_an_answer_that_is_a_path_or_an_address_is_shown_as_text(shell: Shell, text: str) -> None:
+    """Case G4-05."""
     shown = shell.run(f'%%oc_prompt\n#plan [{{"text": "{text}"}}]')
     assert shown.lines[0] == text
 
@@ -775,7 +786,7 @@ def test_these_turns_raise_nothing(shell: Shell, option: str, script: str, outco
     assert ask(shell, option, script).outcome == outcome
 
 
-def test_who_decided_is_said(shell: Shell) -> None:
+def test_the_cell_shows_who_decided(shell: Shell) -> None:
     assert "reject (nobody can answer here)" in shell.run("%%oc_prompt\n#bash echo hi").text
     shell.run("%config OpenCodeMagics.noninteractive = 'once'")
     assert "once (nobody can answer here)" in shell.run("%%oc_prompt\n#bash echo hi").text
@@ -817,7 +828,7 @@ def test_a_persons_answers_reach_the_agent(shell: Shell) -> None:
     assert "S, L" in turn.tools[0].output
 
 
-def test_a_subagents_permission_is_asked_with_its_name(shell: Shell, workspace: Path) -> None:
+def test_a_permission_request_names_its_subagent(shell: Shell, workspace: Path) -> None:
     shell.types("1")
     shown = shell.run("%%oc_prompt -o turn\n#task #bash mkdir made")
     assert "Permission for subagent do sub work" in shown.text
@@ -825,7 +836,7 @@ def test_a_subagents_permission_is_asked_with_its_name(shell: Shell, workspace: 
     assert shell.user_ns["turn"].outcome == "succeeded"
 
 
-def test_a_person_who_goes_away_leaves_it_to_the_policy(shell: Shell) -> None:
+def test_the_policy_decides_when_the_input_ends(shell: Shell) -> None:
     """The end of the input is not an answer."""
     shell.types()
     assert "reject (nobody can answer here)" in shell.run("%%oc_prompt\n#bash echo hi").text
@@ -834,9 +845,8 @@ def test_a_person_who_goes_away_leaves_it_to_the_policy(shell: Shell) -> None:
 # -- a turn that the cell does not wait for --------------------------------------------------------
 
 
-def test_g1_04_the_turn_goes_on_when_the_time_of_its_cell_is_over(
-    shell: Shell, client: Client
-) -> None:
+def test_the_turn_continues_after_the_timeout_of_its_cell(shell: Shell, client: Client) -> None:
+    """Case G1-04."""
     session = new(shell)
     shown = shell.run("%%oc_prompt --timeout 4 -o turn\n#slow 400 .1")
     assert f"Still running on the server, in session {session.id}" in shown.text
@@ -847,7 +857,7 @@ def test_g1_04_the_turn_goes_on_when_the_time_of_its_cell_is_over(
     client.abort(session)
 
 
-def test_a_prompt_to_a_busy_session_is_refused_or_lines_up(shell: Shell, client: Client) -> None:
+def test_a_prompt_to_a_busy_session_is_refused_or_queued(shell: Shell, client: Client) -> None:
     session = new(shell)
     shown = shell.run("%%oc_prompt --no-wait -o first\n#slow 25 .2")
     assert f"Sent to session {session.id}; the turn runs on the server." in shown.text
@@ -914,7 +924,8 @@ def test_unloading_leaves_nothing_behind(
     assert traces(bare) == before
 
 
-def test_g3_09_reloading_doubles_nothing_and_says_which_session_is_let_go(shell: Shell) -> None:
+def test_reloading_duplicates_nothing_and_names_the_deselected_session(shell: Shell) -> None:
+    """Case G3-09."""
     session = new(shell)
     before, at_exit = traces(shell), atexit._ncallbacks()
     shown = shell.run("%reload_ext opencode_magics")
@@ -926,7 +937,7 @@ def test_g3_09_reloading_doubles_nothing_and_says_which_session_is_let_go(shell:
     assert shell.run("%%oc_prompt\n#text 2").text.count("word0 word1") == 1
 
 
-def test_loading_twice_by_hand_doubles_nothing(shell: Shell) -> None:
+def test_loading_twice_duplicates_nothing(shell: Shell) -> None:
     before = traces(shell)
     load(shell)
     assert traces(shell) == before
@@ -941,7 +952,7 @@ def test_two_shells_do_not_share_their_sessions(shell: Shell) -> None:
     assert state_of(shell).session is not None
 
 
-def test_options_are_listed_with_help_and_kept_over_a_reload(shell: Shell) -> None:
+def test_options_are_listed_with_help_and_survive_a_reload(shell: Shell) -> None:
     listed = shell.run("%config OpenCodeMagics").text
     for option in ("directory", "model", "agent", "permission", "noninteractive"):
         assert f"OpenCodeMagics.{option}" in listed
@@ -950,7 +961,7 @@ def test_options_are_listed_with_help_and_kept_over_a_reload(shell: Shell) -> No
     assert "'reject'" in shell.run("%config OpenCodeMagics.permission").text
 
 
-def test_an_option_with_a_value_that_does_not_exist_changes_nothing(
+def test_an_invalid_option_value_changes_nothing(
     shell: Shell, caplog: pytest.LogCaptureFixture
 ) -> None:
     shell.run("%config OpenCodeMagics.permission = 'maybe'")
@@ -969,7 +980,7 @@ def test_a_turn_that_was_left_running_is_read_again(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("cut", ["\u2028", "\u2029", "\x0b", "\x0c", "\x85"])
-def test_what_looks_like_a_line_end_to_python_is_part_of_the_prompt(shell: Shell, cut: str) -> None:
+def test_unusual_line_separators_are_part_of_the_prompt(shell: Shell, cut: str) -> None:
     new(shell)
     shell.run(f"%oc_prompt #text 1 {cut}this_would_run = 1\nafter = 2")
     assert shell.run("%oc_turn").value.question_text == f"#text 1 {cut}this_would_run = 1"

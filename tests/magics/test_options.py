@@ -46,8 +46,11 @@ def said(line: str) -> tuple[Namespace, str]:
 
 
 @pytest.mark.parametrize("line", ['--title "a b"', '--title="a b"', "-t 'a b'", "--title='a b'"])
-def test_g3_05_quotes_hold_a_value_together_and_are_not_part_of_it(line: str) -> None:
-    """`magic_arguments` keeps the quotes and splits `--title="a b"` in two (IPython 9.18)."""
+def test_quotes_group_a_value_and_are_removed(line: str) -> None:
+    """`magic_arguments` keeps the quotes and splits `--title="a b"` in two (IPython 9.18).
+
+    Case G3-05.
+    """
     found = options(f"{line} rest")
     assert (found.title, found.words) == ("a b", ["rest"])
 
@@ -69,7 +72,7 @@ def test_g3_05_quotes_hold_a_value_together_and_are_not_part_of_it(line: str) ->
         "-7d",
     ],
 )
-def test_a_value_without_blanks_needs_no_quotes(value: str) -> None:
+def test_a_value_without_spaces_needs_no_quotes(value: str) -> None:
     assert options(f"--title {value} --new").title == value
     assert options(f"--title={value} --new").title == value
 
@@ -86,30 +89,30 @@ def test_a_value_without_blanks_needs_no_quotes(value: str) -> None:
         ('--title "--new"', "--new"),
     ],
 )
-def test_a_quoted_value_arrives_without_its_quotes_only(line: str, title: str) -> None:
+def test_only_the_quotes_of_a_quoted_value_are_removed(line: str, title: str) -> None:
     found = options(line)
     assert (found.title, found.new, found.words) == (title, False, [])
 
 
-def test_options_may_stand_before_between_and_behind_words() -> None:
+def test_options_may_come_before_between_and_after_words() -> None:
     found = options("one --title x two -n three --file a --file 'b c'")
     assert found.words == ["one", "two", "three"]
     assert (found.title, found.new, found.file) == ("x", True, ["a", "b c"])
 
 
-def test_words_after_two_dashes_are_no_options() -> None:
+def test_words_after_two_dashes_are_not_options() -> None:
     found = options("--new -- --title -x 'a b'")
     assert (found.new, found.title, found.words) == (True, None, ["--title", "-x", "a b"])
 
 
-def test_a_word_in_quotes_is_no_option() -> None:
+def test_a_quoted_word_is_not_an_option() -> None:
     assert options('"--new" "-h"').words == ["--new", "-h"]
 
 
 @pytest.mark.parametrize(
     "line", ["--title", "-t", "--new --title", "--title --new x", "-t --file x"]
 )
-def test_a_missing_value_is_told(line: str) -> None:
+def test_a_missing_value_is_an_error(line: str) -> None:
     """Else `-o --no-wait` would keep the turn in a variable of that name."""
     with pytest.raises(UsageError, match=r"^(--title|-t) needs a value \(see %listing -h\)$"):
         options(line)
@@ -122,7 +125,7 @@ def test_a_switch_takes_no_value(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["--nope", "--ti x", "-x", "--title-x=3", "-nt x", "---"])
-def test_an_unknown_option_is_told_with_those_that_exist(line: str) -> None:
+def test_the_error_for_an_unknown_option_lists_all_options(line: str) -> None:
     """No abbreviations either: they would change their meaning with the next version."""
     name = line.split("=")[0].split()[0]
     with pytest.raises(UsageError) as caught:
@@ -131,12 +134,12 @@ def test_an_unknown_option_is_told_with_those_that_exist(line: str) -> None:
     assert "It has: --file, --limit, --new, --title." in str(caught.value)
 
 
-def test_a_slip_is_told_with_what_was_meant() -> None:
+def test_the_error_for_a_misspelled_option_has_a_suggestion() -> None:
     with pytest.raises(UsageError, match="Did you mean --title"):
         options("--titel x")
 
 
-def test_a_value_of_the_wrong_kind_is_told() -> None:
+def test_a_value_of_the_wrong_type_is_an_error() -> None:
     with pytest.raises(UsageError, match="--limit: invalid int value: 'ten'"):
         options("--limit ten")
 
@@ -147,15 +150,16 @@ def bare(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["word", "-- word", "'-x'"])
-def test_a_word_too_many_is_told(line: str) -> None:
+def test_an_extra_word_is_an_error(line: str) -> None:
     with pytest.raises(UsageError, match=r"unrecognized arguments: .*(word|-x)"):
         parse(bare, line)
 
 
 @pytest.mark.parametrize("line", ["-h", "--help", "--new -h", "word --help"])
-def test_g3_13_help_is_printed_and_nothing_else_happens(
+def test_help_is_printed_and_nothing_else_happens(
     line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Case G3-13."""
     assert parse(listing, line) is None
     printed = capsys.readouterr().out
     assert "List things." in printed
@@ -192,8 +196,8 @@ def test_sessions_are_named_one_by_one_or_by_one_title(line: str, names: list[st
         "-- 'Fix the login' -x",
     ],
 )
-def test_a_title_with_quotes_in_it_is_not_taken_for_several(line: str) -> None:
-    with pytest.raises(UsageError, match="isn't clear which"):
+def test_a_title_that_contains_quotes_is_not_split(line: str) -> None:
+    with pytest.raises(UsageError, match="Ambiguous session list"):
         session_names(options(line).words)
 
 
@@ -231,7 +235,7 @@ def of_seconds(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["--timeout -1", "--timeout nan", "--seconds=nan"])
-def test_no_time_is_negative_or_never_over(line: str) -> None:
+def test_durations_are_not_negative_or_nan(line: str) -> None:
     with pytest.raises(UsageError, match="a number of seconds"):
         parse(of_seconds, line)
 
@@ -254,7 +258,8 @@ def test_no_time_is_negative_or_never_over(line: str) -> None:
         "C:\\new \\",
     ],
 )
-def test_g3_06_text_is_taken_as_typed(text: str) -> None:
+def test_text_is_taken_as_typed(text: str) -> None:
+    """Case G3-06."""
     found, arrived = said(f"--title 'a b' -n {text}")
     assert arrived == text
     assert (found.title, found.new) == ("a b", True)
@@ -262,7 +267,7 @@ def test_g3_06_text_is_taken_as_typed(text: str) -> None:
 
 def test_text_that_begins_with_a_dash_goes_after_two_dashes() -> None:
     assert said("-n -- -5 is a number")[1] == "-5 is a number"
-    with pytest.raises(UsageError, match="Text that begins with a dash goes after --"):
+    with pytest.raises(UsageError, match="Put text that begins with a dash after --"):
         said("-5 is a number")
 
 

@@ -43,9 +43,7 @@ def attached(shell: Shell, options: str = "") -> Turn:
     return turn
 
 
-def test_a_permission_is_listed_and_allowed_by_a_line(
-    shell: Shell, workspace: Path, generation: str
-) -> None:
+def test_a_permission_is_listed_and_allowed(shell: Shell, workspace: Path, generation: str) -> None:
     (bash,) = tool_names(generation, "bash")
     (row,) = waiting(shell, "#bash touch made").itertuples()
     assert (row.kind, row.action, row.asks, row.always) == (
@@ -61,7 +59,7 @@ def test_a_permission_is_listed_and_allowed_by_a_line(
     assert (workspace / "made").exists()
 
 
-def test_a_rejection_with_a_message_lets_the_turn_go_on(shell: Shell, workspace: Path) -> None:
+def test_a_rejection_with_a_message_lets_the_turn_continue(shell: Shell, workspace: Path) -> None:
     waiting(shell, "#bash touch made")
     shell.run("%oc_reply per_ reject it's not the time")
     turn = attached(shell)
@@ -69,7 +67,7 @@ def test_a_rejection_with_a_message_lets_the_turn_go_on(shell: Shell, workspace:
     assert "it's not the time" in (turn.tools[0].error or "")
 
 
-def test_a_question_is_answered_by_a_line(shell: Shell) -> None:
+def test_a_question_is_answered_with_oc_reply(shell: Shell) -> None:
     (row,) = waiting(shell, "#question").itertuples()
     assert row.kind == "question"
     assert "Red" in row.options
@@ -82,13 +80,13 @@ def test_a_question_is_answered_by_a_line(shell: Shell) -> None:
     assert "my own words" in turn.tools[0].output
 
 
-def test_a_question_is_dismissed_by_a_line(shell: Shell) -> None:
+def test_a_question_is_dismissed_with_oc_reply(shell: Shell) -> None:
     (row,) = waiting(shell, "#question").itertuples()
     shell.run(f"%oc_reply {row.id[:6]} dismiss")
     assert attached(shell).outcome == "rejected"
 
 
-def test_what_a_subagent_asks_is_listed_with_who_asks(shell: Shell) -> None:
+def test_a_request_of_a_subagent_is_listed_with_its_session(shell: Shell) -> None:
     (row,) = waiting(shell, "#task #bash touch made").itertuples()
     assert row.session != shell.run("%oc_session").value.id
     assert "do sub work" in row.title
@@ -96,7 +94,7 @@ def test_what_a_subagent_asks_is_listed_with_who_asks(shell: Shell) -> None:
     assert attached(shell).outcome == "succeeded"
 
 
-def test_attaching_answers_what_was_asked_before(shell: Shell, workspace: Path) -> None:
+def test_attaching_answers_earlier_requests(shell: Shell, workspace: Path) -> None:
     """G1-14: a request that waited before we listened."""
     waiting(shell, "#bash touch made")
     turn = attached(shell, "--permission once")
@@ -136,28 +134,28 @@ def test_a_session_without_a_prompt_cannot_be_attached_to(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("line", ["%oc_reply per_nothing once", "%oc_reply nonsense reject no"])
-def test_a_request_that_does_not_wait_is_told(shell: Shell, line: str) -> None:
+def test_a_request_that_is_not_pending_is_an_error(shell: Shell, line: str) -> None:
     shown = shell.fails(line)
     assert isinstance(shown.error, UnknownNameError)
-    assert "answered, has expired" in shown.text
+    assert "answered, expired, or never sent" in shown.text
     shell.run("%oc_prompt #text 1")
 
 
 @pytest.mark.parametrize("reply", ["", "maybe", "once please", "--answer yes"])
-def test_a_permission_takes_no_other_reply(shell: Shell, reply: str) -> None:
+def test_an_invalid_reply_to_a_permission_is_refused(shell: Shell, reply: str) -> None:
     waiting(shell, "#bash touch made")
     with pytest.raises(UsageError):
         shell.run(f"%oc_reply per_ {reply}")
 
 
-def test_nothing_waits_in_a_frame_with_the_same_columns(shell: Shell) -> None:
+def test_a_frame_without_requests_has_the_same_columns(shell: Shell) -> None:
     empty = shell.run("%oc_permissions").value
     full = waiting(shell, "#bash touch made")
     assert list(empty.columns) == list(full.columns)
     assert list(map(str, empty.dtypes)) == list(map(str, full.dtypes))
 
 
-def test_an_empty_id_names_no_request_and_a_whole_one_just_that(alone: Shell) -> None:
+def test_an_empty_id_is_refused_and_a_full_id_matches_only_itself(alone: Shell) -> None:
     asks = [
         {"id": key, "sessionID": "ses_root01", "permission": "bash", "patterns": ["x"]}
         for key in ("per_1", "per_10")

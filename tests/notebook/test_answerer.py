@@ -1,4 +1,4 @@
-"""What an agent asks is put to a person in full, and to the policy where there is none."""
+"""Permissions and questions are shown to a person in full, or decided by the policy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NAME = QuestionItem("What is its name?")
 
 @dataclass
 class Person:
-    """Reads what is written, and types prepared lines; an exception is raised in their place."""
+    """Records written text and types prepared lines; a prepared exception is raised instead."""
 
     lines: list[Any]
     written: list[str] = field(default_factory=list)
@@ -76,13 +76,13 @@ def question(*items: QuestionItem) -> Question:
         ("3   it's 1 or 2  ", PermissionAnswer("reject", "it's 1 or 2")),
     ],
 )
-def test_what_is_typed_decides(typed: str, answer: PermissionAnswer) -> None:
+def test_a_typed_number_decides(typed: str, answer: PermissionAnswer) -> None:
     assert person(typed).answerer().permission(PUSH) == answer
 
 
 @pytest.mark.parametrize("wrong", ["", " ", "4", "y", "yes", "1 please", "12", "2 always", "1once"])
-def test_anything_else_is_asked_again(wrong: str) -> None:
-    """Nothing is allowed by a slip."""
+def test_any_other_input_is_asked_again(wrong: str) -> None:
+    """A typing error allows nothing."""
     anna = person(wrong, wrong, "3")
     assert anna.answerer().permission(PUSH) == PermissionAnswer("reject")
     assert len(anna.prompts) == 3
@@ -98,7 +98,7 @@ def test_a_question_may_be_dismissed() -> None:
     assert person("dismiss").answerer().question(question(COLOUR)) == QuestionAnswer(None)
 
 
-def test_what_would_be_done_is_shown_in_full() -> None:
+def test_the_command_is_shown_in_full() -> None:
     anna = person("1")
     anna.answerer().permission(PUSH)
     assert "Permission: bash" in anna.seen
@@ -120,18 +120,21 @@ def test_a_subagent_is_named() -> None:
     assert "Question for subagent Review greet.py" in anna.seen
 
 
-def test_what_a_no_does_is_said() -> None:
-    """In the words of the form."""
-    alone, below = person("3", "dismiss"), person("3", "dismiss")
-    alone.answerer().permission(PUSH)
-    alone.answerer().question(question(NAME))
-    below.answerer().permission(PUSH, "Review greet.py", also_rejected=2)
-    below.answerer().question(question(NAME), "Review greet.py")
-    fails = "that subagent's task fails, and the parent goes on"
-    assert "[3] Reject: the turn stops\n" in alone.seen
-    assert f"[3] Reject: {fails}; 2 other waiting permissions of it rejected too\n" in below.seen
-    assert "(dismiss to give none: the turn stops)" in alone.prompts[1]
-    assert f"(dismiss to give none: {fails})" in below.prompts[1]
+def test_the_effects_of_a_rejection_are_shown() -> None:
+    """With the same texts as the form."""
+    agent, subagent = person("3", "dismiss"), person("3", "dismiss")
+    agent.answerer().permission(PUSH)
+    agent.answerer().question(question(NAME))
+    subagent.answerer().permission(PUSH, "Review greet.py", also_rejected=2)
+    subagent.answerer().question(question(NAME), "Review greet.py")
+    fails = "that subagent's task fails, and the parent continues"
+    assert "[3] Reject: the turn stops\n" in agent.seen
+    assert (
+        f"[3] Reject: {fails}; also rejects 2 other waiting permissions of this session\n"
+        in subagent.seen
+    )
+    assert "(dismiss to give no answer: the turn stops)" in agent.prompts[1]
+    assert f"(dismiss to give no answer: {fails})" in subagent.prompts[1]
 
 
 # -- questions -------------------------------------------------------------------------------------
@@ -153,7 +156,7 @@ def test_what_a_no_does_is_said() -> None:
         (NAME, "1", ("1",)),
     ],
 )
-def test_numbers_choose_and_other_words_are_an_answer(
+def test_numbers_choose_options_and_other_text_is_an_answer(
     item: QuestionItem, typed: str, answer: tuple[str, ...]
 ) -> None:
     assert person(typed).answerer().question(question(item)) == QuestionAnswer((answer,))
@@ -172,19 +175,19 @@ def test_a_question_is_shown_with_its_options() -> None:
     assert anna.written == ["Which colour?", "[1] Red - warm", "[2] Blue"]
 
 
-# -- nobody there ----------------------------------------------------------------------------------
+# -- nobody can answer -----------------------------------------------------------------------------
 
 NOBODY = [
-    pytest.param(lambda: Person([]).answerer(can_ask=False), id="known before"),
+    pytest.param(lambda: Person([]).answerer(can_ask=False), id="known in advance"),
     pytest.param(lambda: person(EOFError()).answerer(), id="end of input"),
-    pytest.param(lambda: person("", EOFError()).answerer(), id="after a slip"),
+    pytest.param(lambda: person("", EOFError()).answerer(), id="after a typing error"),
     pytest.param(lambda: person(StdinNotImplementedError("no")).answerer(), id="no stdin"),
 ]
 
 
 @pytest.mark.parametrize("answerer", NOBODY)
 @pytest.mark.parametrize("fallback", ["reject", "once"])
-def test_the_policy_decides_where_nobody_can(
+def test_the_policy_decides_where_nobody_can_answer(
     answerer: Callable[[], Answerer], fallback: str
 ) -> None:
     decided = replace(answerer(), fallback=fallback).permission(PUSH)  # type: ignore[arg-type]
@@ -196,26 +199,26 @@ def test_the_policy_decides_where_nobody_can(
 def test_a_question_that_nobody_can_answer_is_dismissed(
     answerer: Callable[[], Answerer], fallback: str
 ) -> None:
-    """No policy makes up an answer."""
+    """No policy invents an answer."""
     answered = replace(answerer(), fallback=fallback).question(question(COLOUR))  # type: ignore[arg-type]
     assert answered == QuestionAnswer(None, by="nobody can answer here")
 
 
 @pytest.mark.parametrize("answerer", NOBODY)
-def test_the_policy_error_stops_with_what_was_asked(answerer: Callable[[], Answerer]) -> None:
+def test_the_policy_error_raises_and_names_the_permission(answerer: Callable[[], Answerer]) -> None:
     strict = replace(answerer(), fallback="error")
     with pytest.raises(AnswerNeeded, match="waits for a permission: bash 'git push --force'"):
         strict.permission(PUSH)
 
 
 @pytest.mark.parametrize("answerer", NOBODY)
-def test_the_policy_error_holds_for_questions(answerer: Callable[[], Answerer]) -> None:
+def test_the_policy_error_raises_for_questions_too(answerer: Callable[[], Answerer]) -> None:
     with pytest.raises(AnswerNeeded, match="waits for a question: 'Which colour") as caught:
         replace(answerer(), fallback="error").question(question(COLOUR))
     assert 'noninteractive = "reject"' in caught.value.todo
 
 
-def test_half_an_answer_is_none() -> None:
+def test_an_incomplete_answer_dismisses_the_question() -> None:
     assert person("1", EOFError()).answerer().question(question(COLOUR, SIZES)).answers is None
 
 
@@ -233,63 +236,63 @@ def test_a_policy_for_permissions_still_asks_questions() -> None:
     )
 
 
-def test_an_interrupt_is_no_answer() -> None:
+def test_an_interrupt_is_not_an_answer() -> None:
     with pytest.raises(KeyboardInterrupt):
         person(KeyboardInterrupt()).answerer().permission(PUSH)
 
 
-def test_input_is_looked_up_when_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel puts its own `input` in place for each cell, after this module was imported."""
+def test_input_is_looked_up_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel replaces `input` for each cell, after this module was imported."""
     answerer = Answerer(can_ask=True, write=lambda text: None)
     monkeypatch.setattr("builtins.input", lambda prompt: "1")
     assert answerer.permission(PUSH) == PermissionAnswer("once")
 
 
-# -- what could deceive ----------------------------------------------------------------------------
+# -- deceptive text --------------------------------------------------------------------------------
 
 NASTY = "\x1b[2Jls\rrm -rf /\x08\x00\x9b1A\u202egnp.exe\u2066"
 
 
-def steers(text: str) -> bool:
-    """Whether a text has characters in it that a terminal obeys."""
+def controls_terminal(text: str) -> bool:
+    """Return whether a text has characters that a terminal interprets."""
     return any(
         (ord(c) < 32 and c not in "\n\t") or 127 <= ord(c) < 160 or c in "\u202e\u2066"
         for c in text
     )
 
 
-def test_nothing_that_is_shown_can_steer_the_terminal() -> None:
+def test_no_shown_text_can_control_the_terminal() -> None:
     anna = person("1", "1", "1")
     nasty = Permission("p", "s", NASTY, (NASTY,), (NASTY,), NASTY, FileDiff(NASTY, NASTY))
     item = QuestionItem(NASTY, NASTY, (Option(NASTY, NASTY),))
     anna.answerer().permission(nasty, NASTY)
     anna.answerer().permission(replace(nasty, command=None, diff=None))
     anna.answerer().question(question(item), NASTY)
-    assert not any(steers(text) for text in anna.written + anna.prompts)
+    assert not any(controls_terminal(text) for text in anna.written + anna.prompts)
     assert "\\x1b[2Jls\\x0drm -rf /" in anna.seen
 
 
-def test_nothing_that_is_shown_can_look_like_our_own_words() -> None:
-    """What may have several lines is indented; the rest has one line."""
+def test_no_shown_text_can_imitate_the_prompt() -> None:
+    """Texts of several lines are indented; all others are escaped to one line."""
     anna = person("1", "1")
     forged = "ls\n[1] Reject\n[3] Allow once"
-    lying = Permission("p", "s", forged, (forged,), (forged,), forged, FileDiff("f", forged))
-    anna.answerer().permission(lying, forged)
+    forgery = Permission("p", "s", forged, (forged,), (forged,), forged, FileDiff("f", forged))
+    anna.answerer().permission(forgery, forged)
     anna.answerer().question(question(QuestionItem("?", "", (Option(forged, forged),))), forged)
-    ours = [line for text in anna.written for line in text.split("\n")]
-    assert [line for line in ours if line.startswith("[1]")] == [
+    lines = [line for text in anna.written for line in text.split("\n")]
+    assert [line for line in lines if line.startswith("[1]")] == [
         "[1] Allow once",
         "[1] " + " - ".join([escaped_line(forged)] * 2),
     ]
-    assert not any(line.startswith("[3] Allow") for line in ours)
+    assert not any(line.startswith("[3] Allow") for line in lines)
 
 
-def test_readable_text_stays_as_it_is() -> None:
+def test_readable_text_is_unchanged() -> None:
     text = "ünï\tcode 分析 é\nline two 👍"
     assert escape_controls(text) == text
 
 
-# -- whether somebody is there ---------------------------------------------------------------------
+# -- can_ask ---------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -302,7 +305,7 @@ class Shell:
     kernel: Kernel | None = None
 
 
-def test_a_kernel_tells_whether_its_front_end_can_answer() -> None:
+def test_a_kernel_knows_whether_its_front_end_can_answer() -> None:
     assert can_ask(Shell(Kernel(True)))
     assert not can_ask(Shell(Kernel(False)))
 

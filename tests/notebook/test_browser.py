@@ -1,7 +1,7 @@
 """Buttons, output and safety in a real browser: JupyterLab and Notebook 7, two kernels each.
 
-A page with a kernel is opened once for each of them; every test puts its own cells into it and
-runs them. What a click did is looked at on the server and in its workspace.
+A page is opened once for each combination; every test puts its own cells into it and runs them.
+The effect of a click is checked on the server and in its workspace.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ pytestmark = pytest.mark.skipif(bool(browser.missing()), reason=browser.missing(
 
 OLD, NEW = "6.31.0", kernels.OURS
 MAIN = ("lab", NEW)
-FACES = [MAIN, ("lab", OLD), ("notebook", NEW), ("notebook", OLD)]
-# What "always" allows stays allowed on the server: each face has a command of its own for it.
-ALWAYS = dict(zip(FACES, ("expr 1 + 1", "factor 12", "seq 3", "basename a/b"), strict=True))
+COMBINATIONS = [MAIN, ("lab", OLD), ("notebook", NEW), ("notebook", OLD)]
+# What "always" allows stays allowed on the server, so each combination has its own command.
+ALWAYS = dict(zip(COMBINATIONS, ("expr 1 + 1", "factor 12", "seq 3", "basename a/b"), strict=True))
 
 NEW_PROMPT = "%%oc_prompt --new\n"
 ONCE, REJECT = "Allow once", "Reject"
@@ -65,18 +65,18 @@ def chrome() -> Iterator[Browser]:
 
 @dataclass(frozen=True)
 class Window:
-    """A page with a notebook, and what it did that it should not."""
+    """A page with a notebook, and a log of its unwanted requests and scripts."""
 
-    face: tuple[str, str]
+    combination: tuple[str, str]
     notebook: Notebook
     watch: PageLog
 
 
-@pytest.fixture(scope="module", params=FACES, ids="-".join)
+@pytest.fixture(scope="module", params=COMBINATIONS, ids="-".join)
 def window(
     request: pytest.FixtureRequest, chrome: Browser, server: Jupyter, practice: Practice
 ) -> Iterator[Window]:
-    """A notebook that is connected to the practice server, in one of the faces."""
+    """A notebook that is connected to the practice server, for each app and kernel."""
     app, kernel = request.param
     page = chrome.new_context(viewport={"width": 1100, "height": 1400}).new_page()
     watch = browser.watch(page, server.url)
@@ -84,8 +84,8 @@ def window(
     notebook.run_through(
         "%load_ext opencode_magics\n"
         f"%oc_connect -d {practice.directory}\n"
-        "from opencode_magics.notebook import desk\n"
-        "desk.READY_TIMEOUT = 60.0  # the machine may be busy",
+        "from opencode_magics.notebook import prompter\n"
+        "prompter.READY_TIMEOUT = 60.0  # the machine may be busy",
         "import ipykernel; ipykernel.__version__",
     )
     expect(notebook.outputs(1)).to_contain_text(kernel)
@@ -95,7 +95,7 @@ def window(
 
 @pytest.fixture
 def notebook(window: Window, workspace: Path) -> Iterator[Notebook]:
-    """The notebook of a page, ready for cells; nothing of the last test goes on in it."""
+    """The notebook of a page, idle and ready for cells."""
     yield window.notebook
     window.notebook.settle()
     assert window.watch.seen == []
@@ -107,7 +107,7 @@ both_apps = pytest.mark.parametrize(
 )
 
 
-# -- what a person does and sees -------------------------------------------------------------------
+# -- actions and checks ----------------------------------------------------------------------------
 
 
 def press(notebook: Notebook, name: str) -> None:
@@ -115,25 +115,25 @@ def press(notebook: Notebook, name: str) -> None:
 
 
 def asks(notebook: Notebook, *texts: str) -> None:
-    """Wait until the form asks about these."""
+    """Wait until the form contains these texts."""
     for text in texts:
         expect(notebook.form).to_contain_text(text)
 
 
 def ends(notebook: Notebook, cell: int, outcome: str) -> None:
-    """Wait until a cell is done, and its turn has come to this outcome."""
+    """Wait until a cell is done, and its output contains the outcome."""
     notebook.done(cell)
     expect(notebook.outputs(cell).filter(has_text=outcome).first).to_be_visible()
     expect(notebook.form).to_have_count(0)
 
 
 def shows(notebook: Notebook, cell: int) -> list[str]:
-    """What can be read in the outputs of a cell."""
+    """Return the visible texts of a cell's outputs."""
     return [text for text in notebook.outputs(cell).all_inner_texts() if text.strip()]
 
 
 def waits(notebook: Notebook, *cells: int) -> None:
-    """These cells are in the queue and have not begun."""
+    """Check that these cells are queued and have not started."""
     for cell in cells:
         expect(notebook.prompt(cell)).to_have_text("[*]:")
         expect(notebook.outputs(cell)).to_have_count(0)
@@ -142,7 +142,7 @@ def waits(notebook: Notebook, *cells: int) -> None:
 # -- permissions -----------------------------------------------------------------------------------
 
 
-def test_run_all_keeps_its_order_while_clicks_are_waited_for(
+def test_run_all_keeps_its_order_while_cells_wait_for_clicks(
     notebook: Notebook, workspace: Path
 ) -> None:
     """Allow once, reject, and reject with a message, in one Run All."""
@@ -169,7 +169,7 @@ def test_run_all_keeps_its_order_while_clicks_are_waited_for(
     expect(notebook.outputs(1).first).to_contain_text("rejected · build")
     waits(notebook, 3)
     notebook.form.get_by_label(MESSAGE).fill("Use a branch")
-    asks(notebook, "Reject with this message: the agent reads it and goes on.")
+    asks(notebook, "Reject with this message: the agent reads it and continues.")
     press(notebook, REJECT)
 
     ends(notebook, 3, "the last cell")
@@ -181,7 +181,7 @@ def test_run_all_keeps_its_order_while_clicks_are_waited_for(
 
 
 def test_always_is_not_asked_again(notebook: Notebook, window: Window) -> None:
-    command = ALWAYS[window.face]
+    command = ALWAYS[window.combination]
     notebook.run(f"{NEW_PROMPT}#bash {command}", f"{NEW_PROMPT}#bash {command} ")
     asks(notebook, command, f"Always allow: {command.split()[0]} * for every session")
     press(notebook, "Always allow")
@@ -190,13 +190,16 @@ def test_always_is_not_asked_again(notebook: Notebook, window: Window) -> None:
     assert "Permission" not in shows(notebook, 1)[-1]
 
 
-def test_of_two_requests_of_a_subagent_both_can_be_answered(
-    notebook: Notebook, client: Client
-) -> None:
+def test_both_requests_of_a_subagent_can_be_answered(notebook: Notebook, client: Client) -> None:
     notebook.run(f"{NEW_PROMPT}#task #two")
-    asks(notebook, "echo one", "for subagent 'do sub work'", "1 other waiting permission of it")
+    asks(
+        notebook,
+        "echo one",
+        "for subagent 'do sub work'",
+        "1 other waiting permission of this session",
+    )
     press(notebook, ONCE)
-    asks(notebook, "echo two", "that subagent's task fails, and the parent goes on")
+    asks(notebook, "echo two", "that subagent's task fails, and the parent continues")
     press(notebook, REJECT)
     ends(notebook, 0, "succeeded")
     (text,) = shows(notebook, 0)
@@ -211,8 +214,8 @@ AT_ONCE = """(form) => new MutationObserver(() => {
 
 
 @only_main
-def test_a_click_is_no_answer_to_what_nobody_has_read(notebook: Notebook) -> None:
-    """The second click of a double click finds the next request where the first one was."""
+def test_a_click_does_not_answer_an_unread_request(notebook: Notebook) -> None:
+    """The second click of a double click hits the next request at the same place."""
     notebook.run(f"{NEW_PROMPT}#two")
     asks(notebook, "echo one")
     notebook.form.evaluate(AT_ONCE)
@@ -226,15 +229,15 @@ def test_a_click_is_no_answer_to_what_nobody_has_read(notebook: Notebook) -> Non
 
 
 @only_main
-def test_an_edit_is_asked_for_with_all_its_lines(notebook: Notebook, workspace: Path) -> None:
-    """As many of one kind as fill a screen or two are one element: a browser is slow with each."""
+def test_an_edit_permission_shows_all_lines(notebook: Notebook, workspace: Path) -> None:
+    """Consecutive lines of one kind share an element: a browser is slow with one per line."""
     lines = [f"line {n}" for n in range(3_000)]
     call = ["write", {"filePath": "long.txt", "content": "\n".join([*lines, ""])}]
     notebook.run(f"{NEW_PROMPT}#plan {json.dumps([{'calls': [call]}, {'text': 'Done.'}])}")
     asks(notebook, "long.txt")
     shown = notebook.form.locator(".oc-ask-diff")
-    said = shown.inner_text().splitlines()
-    assert [line for line in said if line.startswith("+")] == [f"+{line}" for line in lines]
+    texts = shown.inner_text().splitlines()
+    assert [line for line in texts if line.startswith("+")] == [f"+{line}" for line in lines]
     assert shown.locator("span").count() < 10
     press(notebook, REJECT)
     ends(notebook, 0, "rejected")
@@ -243,7 +246,7 @@ def test_an_edit_is_asked_for_with_all_its_lines(notebook: Notebook, workspace: 
 # -- questions -------------------------------------------------------------------------------------
 
 
-def test_a_question_is_answered_with_choices_and_in_own_words(notebook: Notebook) -> None:
+def test_a_question_is_answered_with_options_and_free_text(notebook: Notebook) -> None:
     notebook.run(f"{NEW_PROMPT}#question")
     asks(notebook, "Which colour?", "Which sizes?")
     colour, sizes = (notebook.form.get_by_role("group", name=n) for n in ("Colour", "Sizes"))
@@ -275,10 +278,10 @@ FIELDS: list[dict[str, Any]] = [
 ]
 
 
-def test_a_form_of_2x_shows_what_counts_and_says_what_is_wrong(
+def test_a_2x_form_shows_applicable_fields_and_errors(
     chrome: Browser, server: Jupyter, simulator: Simulator
 ) -> None:
-    """On the simulated 2.x: a permission that says what it would save, then a form of a client."""
+    """On the simulated 2.x: a permission with its saved pattern, then a form of another client."""
     page = chrome.new_context(viewport={"width": 1100, "height": 1400}).new_page()
     watch = browser.watch(page, server.url)
     notebook = Notebook.open(page, server, "lab", NEW, name="second.ipynb")
@@ -293,7 +296,7 @@ def test_a_form_of_2x_shows_what_counts_and_says_what_is_wrong(
     access = {"password": simulator.password, "directory": str(simulator.directory)}
     with Client(simulator.url, **access) as client:
         session = next(s for s in client.sessions() if s.title == "A form")
-        client.run(_posted(session.id))
+        client.run(_post_form(session.id))
         (form,) = [f for f in client.questions() if f.session == session.id]
         held = simulator.backend.forms[form.id]
 
@@ -318,7 +321,7 @@ def test_a_form_of_2x_shows_what_counts_and_says_what_is_wrong(
     parts["Sure"].get_by_label("Yes").check()
     expect(parts["Why not"]).to_be_hidden()
     press(notebook, "Answer")
-    asks(notebook, "Name: at least 2 characters, not 1")  # that is what the kernel says
+    asks(notebook, "Name: at least 2 characters, not 1")  # an error from the kernel
     assert not held.settled.is_set()
     parts["Name"].get_by_label("Your answer").fill("Ada")
     press(notebook, "Answer")
@@ -331,7 +334,7 @@ def test_a_form_of_2x_shows_what_counts_and_says_what_is_wrong(
     page.context.close()
 
 
-def _posted(session: str) -> Any:
+def _post_form(session: str) -> Any:
     body = {"title": "About you", "fields": FIELDS}
     return (yield Request("POST", f"/api/session/{session}/form", {}, body))
 
@@ -361,7 +364,7 @@ def test_an_interrupt_with_a_form_open_stops_the_turn_and_the_queue(
 def test_after_a_reload_the_form_is_there_and_answers(
     notebook: Notebook, window: Window, workspace: Path
 ) -> None:
-    """If the notebook was saved meanwhile. The page doesn't show what comes later: %oc_attach."""
+    """If the notebook was saved meanwhile. The page misses later output, which %oc_attach shows."""
     notebook.run(f"{NEW_PROMPT}#bash touch reloaded", "done = 'the next cell ran'")
     asks(notebook, "touch reloaded")
     notebook.save()
@@ -369,7 +372,7 @@ def test_after_a_reload_the_form_is_there_and_answers(
     asks(notebook, "touch reloaded")
     press(notebook, ONCE)
     expect(notebook.form).to_have_count(0)
-    # A click makes the kernel say "idle" while the cell is at work: what runs next waits for it.
+    # A click makes the kernel publish "idle" while the cell still runs: wait for the kernel first.
     notebook.wait_for_kernel()
     notebook.run_through("print(done)", "%oc_attach")
     assert (workspace / "reloaded").exists()
@@ -378,7 +381,7 @@ def test_after_a_reload_the_form_is_there_and_answers(
 
 
 @only_main
-def test_a_form_that_is_lost_can_be_had_in_another_notebook(
+def test_a_lost_form_can_be_reopened_in_another_notebook(
     notebook: Notebook, server: Jupyter, practice: Practice, workspace: Path
 ) -> None:
     """The page was reloaded and the notebook had not been saved; the cell still waits."""
@@ -406,7 +409,7 @@ def test_a_form_that_is_lost_can_be_had_in_another_notebook(
 
 @only_main
 def test_a_cell_far_out_of_sight_can_be_answered(notebook: Notebook) -> None:
-    """Run All leaves one at the last cell; the form is drawn all the same."""
+    """Run All scrolls to the last cell; the form is drawn anyway."""
     lines = "\n".join(f"print({n})" for n in range(12))
     notebook.run(f"{NEW_PROMPT}#bash echo far", *[lines] * 30)
     asks(notebook, "echo far")
@@ -458,11 +461,11 @@ def test_an_interrupt_stops_a_replay_and_the_queue(notebook: Notebook, tmp_path:
     notebook.run(f"%oc_replay {path} --step", "print('second')")
     asks(notebook, "Replay, 0.0 of")
     notebook.interrupt()
-    ends(notebook, 0, "The replay is stopped; nothing was running.")
+    ends(notebook, 0, "The replay was stopped; no turn was running.")
     expect(notebook.prompt(1)).to_have_text("[ ]:")
 
 
-# -- keys, screen readers, colours -----------------------------------------------------------------
+# -- keys, screen readers, colors ------------------------------------------------------------------
 
 
 @only_main
@@ -475,7 +478,7 @@ def test_everything_can_be_done_with_keys(notebook: Notebook) -> None:
     tab_to(notebook, "button", ONCE)
     keys.press("Enter")
     asks(notebook, "echo two")
-    tab_to(notebook, "button", REJECT, most=3)  # the focus is at the form already
+    tab_to(notebook, "button", REJECT, most=3)  # the form already has the focus
     keys.press("Tab")
     keys.type("Say three instead")
     keys.press("Enter")
@@ -495,18 +498,18 @@ def test_everything_can_be_done_with_keys(notebook: Notebook) -> None:
 
 
 def tab_to(notebook: Notebook, role: Any, name: str, most: int = 12) -> None:
-    """Press Tab until something has the focus."""
+    """Press Tab until a control has the focus."""
     wanted = notebook.form.get_by_role(role, name=name, exact=True)
     expect(wanted).to_be_enabled()
     for _ in range(most):
         notebook.page.keyboard.press("Tab")
         if wanted.evaluate("(node) => node === document.activeElement"):
             return
-    raise AssertionError(f"{most} times Tab did not reach {name}")
+    raise AssertionError(f"Tab did not reach {name} in {most} presses")
 
 
 @both_apps
-def test_what_is_typed_into_the_form_is_no_shortcut_of_the_notebook(notebook: Notebook) -> None:
+def test_keys_typed_into_the_form_trigger_no_notebook_shortcut(notebook: Notebook) -> None:
     notebook.run(f"{NEW_PROMPT}#bash echo typed", "1 + 1")
     asks(notebook, "echo typed")
     box = notebook.form.get_by_label(MESSAGE)
@@ -525,7 +528,7 @@ def test_what_is_typed_into_the_form_is_no_shortcut_of_the_notebook(notebook: No
 
 
 @only_main
-def test_a_screen_reader_can_tell_what_is_asked(notebook: Notebook) -> None:
+def test_a_screen_reader_can_read_the_request(notebook: Notebook) -> None:
     page = notebook.page
     notebook.run(f"{NEW_PROMPT}#bash echo read", f"{NEW_PROMPT}#question")
     form = page.get_by_role("group", name="Permission: bash 'echo read'")
@@ -588,7 +591,7 @@ CONTRAST = """(root) => {
 def test_the_form_can_be_read_in_both_themes(
     notebook: Notebook, theme: str, tmp_path: Path
 ) -> None:
-    """Every text of it has the contrast of 4.5 that WCAG asks for. The pictures are for people."""
+    """All its texts have the contrast of 4.5 that WCAG requires. The screenshots are for people."""
     notebook.theme(f"JupyterLab {theme}")
     try:
         for name, prompt in (("edit", "#edit notes.txt hello goodbye"), ("question", "#question")):
@@ -596,22 +599,22 @@ def test_the_form_can_be_read_in_both_themes(
             asks(notebook, "Allow once" if name == "edit" else "Which colour?")
             expect(notebook.form.get_by_role("button").last).to_be_enabled()
             notebook.cell(0).screenshot(path=tmp_path / f"{name}-{theme}.png")
-            found = notebook.form.evaluate(CONTRAST)
-            assert len(found) > 8
-            assert [text for contrast, text in found if contrast < 4.5] == []
+            contrasts = notebook.form.evaluate(CONTRAST)
+            assert len(contrasts) > 8
+            assert [text for contrast, text in contrasts if contrast < 4.5] == []
             notebook.settle()
     finally:
         notebook.theme("JupyterLab Light")
 
 
-# -- the form by itself ----------------------------------------------------------------------------
+# -- the form alone --------------------------------------------------------------------------------
 
 BY_HAND = """
 from opencode_magics.notebook.form import Form
 from opencode_magics.notebook.pump import Pump
 
 def ask(form, *specs):
-    "Show one after the other, each until there is a click."
+    "Show the specs one by one, each until there is a click."
     with Pump(get_ipython().kernel) as pump:
         for spec in specs:
             form.show(spec)
@@ -622,7 +625,7 @@ def ask(form, *specs):
 
 
 @only_main
-def test_an_answer_that_did_not_arrive_can_be_given_again_as_it_was(notebook: Notebook) -> None:
+def test_an_answer_that_did_not_arrive_can_be_sent_again_unchanged(notebook: Notebook) -> None:
     notebook.run(
         BY_HAND,
         "from opencode_magics.notebook.form import permission_spec\n"
@@ -635,8 +638,8 @@ def test_an_answer_that_did_not_arrive_can_be_given_again_as_it_was(notebook: No
     box = notebook.form.get_by_label(MESSAGE)
     box.fill("not now")
     press(notebook, REJECT)
-    for told in ("It did not arrive.", "Not again."):
-        asks(notebook, told)
+    for note in ("It did not arrive.", "Not again."):
+        asks(notebook, note)
         expect(box).to_have_value("not now")
         press(notebook, REJECT)
     notebook.done(1)
@@ -645,7 +648,7 @@ def test_an_answer_that_did_not_arrive_can_be_given_again_as_it_was(notebook: No
 
 
 @only_main
-def test_every_field_has_its_own_input_and_says_what_is_wrong(notebook: Notebook) -> None:
+def test_every_field_has_its_own_input_and_errors(notebook: Notebook) -> None:
     notebook.run(
         BY_HAND,
         "from opencode_magics.notebook.form import question_spec\n"
@@ -677,10 +680,8 @@ def test_every_field_has_its_own_input_and_says_what_is_wrong(notebook: Notebook
 
 
 @only_main
-def test_what_was_typed_is_still_there_when_the_form_moves(
-    notebook: Notebook, workspace: Path
-) -> None:
-    """The turn shows more, while a person types: below that stands another view of the form."""
+def test_typed_text_survives_when_the_form_moves(notebook: Notebook, workspace: Path) -> None:
+    """While a person types, the turn shows more, and another view of the form is created below."""
     go = workspace / "go"
     notebook.run(
         BY_HAND,
@@ -710,8 +711,8 @@ def test_what_was_typed_is_still_there_when_the_form_moves(
 
 
 @only_main
-def test_after_a_click_nothing_can_be_clicked_until_it_was_heard(notebook: Notebook) -> None:
-    """The kernel is too busy to hear the first click, and the form doesn't send another."""
+def test_after_a_click_all_buttons_are_disabled_until_it_is_received(notebook: Notebook) -> None:
+    """The kernel is too busy to receive the first click, and the form doesn't send another."""
     notebook.run(
         BY_HAND,
         "import time\n"
@@ -730,11 +731,11 @@ def test_after_a_click_nothing_can_be_clicked_until_it_was_heard(notebook: Noteb
     asks(notebook, "Sending the answer.")
     for name in ("Answer", "Dismiss"):
         expect(notebook.form.get_by_role("button", name=name)).to_be_disabled()
-    asks(notebook, "Nothing has heard the answer yet.", "%oc_attach")
+    asks(notebook, "The cell has not received the answer yet.", "%oc_attach")
 
 
 @only_main
-def test_with_text_only_one_types_in_the_cell(notebook: Notebook) -> None:
+def test_with_ui_text_the_answer_is_typed_in_the_cell(notebook: Notebook) -> None:
     notebook.run(
         '%config OpenCodeMagics.ui = "text"',
         f"{NEW_PROMPT}#bash echo typed",
@@ -752,14 +753,14 @@ def test_with_text_only_one_types_in_the_cell(notebook: Notebook) -> None:
 
 @pytest.fixture(scope="module")
 def reader(chrome: Browser, server: Jupyter) -> Iterator[tuple[Page, PageLog]]:
-    """A page to read notebooks with that have no kernel."""
+    """A page that shows notebooks without a kernel."""
     page = chrome.new_context(viewport={"width": 1100, "height": 1400}).new_page()
     yield page, browser.watch(page, server.url)
     page.context.close()
 
 
 def reopen(page: Page, server: Jupyter, notebook: nbformat.NotebookNode, name: str) -> Notebook:
-    """Show a notebook in JupyterLab as one that has no such kernel, and wants none."""
+    """Show a notebook in JupyterLab without a kernel."""
     notebook.metadata.kernelspec.name = "gone"
     nbformat.write(notebook, server.root / name)
     page.goto(server.address("lab", name) + "?reset")
@@ -772,7 +773,7 @@ def reopen(page: Page, server: Jupyter, notebook: nbformat.NotebookNode, name: s
 
 
 def html(notebook: nbformat.NotebookNode, file: Path) -> str:
-    """What `nbconvert --to html` makes of a notebook; its address."""
+    """Convert a notebook like `nbconvert --to html`; return the file's URL."""
     from nbconvert import HTMLExporter
 
     body, _ = HTMLExporter().from_notebook_node(notebook)
@@ -817,11 +818,11 @@ def test_a_saved_notebook_reads_the_same_without_a_kernel_and_as_html(
     page.close()
 
 
-def picture(what: Locator) -> str:
+def picture(locator: Locator) -> str:
     from base64 import b64encode
 
-    what.page.mouse.move(0, 0)
-    return b64encode(what.screenshot(animations="disabled")).decode()
+    locator.page.mouse.move(0, 0)
+    return b64encode(locator.screenshot(animations="disabled")).decode()
 
 
 DIFFERENCE = """async ([one, other]) => {
@@ -841,7 +842,7 @@ DIFFERENCE = """async ([one, other]) => {
 
 
 def difference(page: Page, one: str, other: str) -> float:
-    """How much of two pictures is not the same, from 0 to 1."""
+    """Return the share of color values that differ between two pictures, from 0 to 1."""
     different: float = page.evaluate(DIFFERENCE, [one, other])
     return different
 
@@ -850,7 +851,7 @@ def difference(page: Page, one: str, other: str) -> float:
 def test_a_long_turn_with_many_permissions_has_at_most_45_outputs(
     notebook: Notebook, client: Client
 ) -> None:
-    """Twelve permissions, each after as much text as fills an output."""
+    """Twelve permissions, each after enough text to fill an output."""
     prose = "word " * 2_000
     steps: list[dict[str, Any]] = [
         {"text": prose, "calls": [["bash", {"command": f"echo {n}", "description": "x"}]]}
@@ -863,7 +864,7 @@ def test_a_long_turn_with_many_permissions_has_at_most_45_outputs(
         press(notebook, ONCE)
     ends(notebook, 0, "succeeded")
     (cell,) = notebook.save().cells
-    assert 8 < len(cell.outputs) <= 45  # the form has stood below as many
+    assert 8 < len(cell.outputs) <= 45  # the form was below this many
     assert all(output.data["text/plain"] for output in cell.outputs[:-1])
 
 
@@ -874,7 +875,7 @@ FORBIDDEN = """(roots) => {
     + "video,audio,source,input,button,textarea,select,marquee,picture,mjx-container,title,x-y";
   const found = [];
   for (const root of roots) {
-    // Controls of the form; formulas in frames, which pandas and JupyterLab set without harm.
+    // Controls of the form, and formulas in DataFrames, which pandas and JupyterLab render safely.
     const fine = (node) => node.matches("input, button, form, mjx-container, mjx-container *")
       && node.closest(".oc-ask, table.dataframe");
     for (const node of root.querySelectorAll(tags)) if (!fine(node)) found.push(node.outerHTML);
@@ -894,56 +895,66 @@ FORBIDDEN = """(roots) => {
 
 
 def shown_with(name: str) -> str:
-    """A cell that draws a turn in which every text is one of these payloads."""
+    """Return a cell that draws a turn in which every text is one of these payloads."""
     return (
-        f"said = list(payloads.{name}.values())\n"
-        "turn, cell = hostile_payloads.turn(said), LiveCell()\n"
-        "cell.show(turn, ' '.join(said))\n"
-        "cell.close(turn, ' '.join(said))"
+        f"texts = list(hostile_payloads.{name}.values())\n"
+        "turn, cell = hostile_payloads.turn(texts), LiveCell()\n"
+        "cell.show(turn, ' '.join(texts))\n"
+        "cell.close(turn, ' '.join(texts))"
     )
 
 
 HOSTILE = [
-    "import pandas, payloads; from IPython.display import display\n"
+    "import pandas; from IPython.display import display\n"
+    "from support import hostile_payloads\n"
     "from opencode_magics.errors import TurnError\n"
     "from opencode_magics.notebook.live import LiveCell\n"
     "show = pandas.options.display\n"
     "show.max_rows = show.max_columns = None; show.max_colwidth = 200\n"
-    "texts = list(hostile_payloads.ALL.values())",
+    "payloads = list(hostile_payloads.ALL.values())",
     *map(shown_with, ("RUNS", "LOADS", "LINKS", "SPOOFS")),
     *[
-        f"for text in texts[{n}:{n + 40}]:\n"
-        "    looks = map(get_ipython().display_formatter.format, hostile_payloads.values(text))\n"
-        "    display({'text/html': ''.join(data['text/html'] for data, _ in looks)}, raw=True)"
+        f"for text in payloads[{n}:{n + 40}]:\n"
+        "    format = get_ipython().display_formatter.format\n"
+        "    formatted = map(format, hostile_payloads.values(text))\n"
+        "    display({'text/html': ''.join(data['text/html'] for data, _ in formatted)}, raw=True)"
         for n in range(0, len(hostile_payloads.ALL), 40)
     ],
-    # Half a pair can't be sent at all.
-    "whole = [t for name, t in hostile_payloads.ALL.items() if name != 'half-pair']\n"
-    "for frame in hostile_payloads.frames(whole): display(frame)",
-    "get_ipython().showtraceback((TurnError, TurnError(' '.join(texts)), None))",
+    # A lone surrogate can't be sent at all.
+    "sendable = [t for name, t in hostile_payloads.ALL.items() if name != 'half-pair']\n"
+    "for frame in hostile_payloads.frames(sendable): display(frame)",
+    "get_ipython().showtraceback((TurnError, TurnError(' '.join(payloads)), None))",
 ]
 FORMS = (
-    f"{BY_HAND}\nimport payloads\n"
+    f"{BY_HAND}\nfrom support import hostile_payloads\n"
     "form = Form(); form.place('here')\n"
     "ask(form, *hostile_payloads.specs(hostile_payloads.ALL.values()))\n"
     "form.close('here')"
 )
-SAID = "\n\n".join(
+HOSTILE_TEXT = "\n\n".join(
     (hostile_payloads.RUNS | hostile_payloads.LOADS | hostile_payloads.LINKS).values()
 ).replace("\x00", "")
 NAME = "<img src=x onerror=fired('name')>"
 
 
 def hostile_turn() -> str:
-    """A prompt for a turn that says and asks hostile things, through a real server."""
-    item = {"header": NAME, "question": SAID, "options": [{"label": NAME, "description": SAID}]}
+    """Return a prompt for a turn with hostile texts and requests, through a real server."""
+    item = {
+        "header": NAME,
+        "question": HOSTILE_TEXT,
+        "options": [{"label": NAME, "description": HOSTILE_TEXT}],
+    }
     steps = [
         {
-            "text": SAID,
-            "reasoning": SAID,
-            "calls": [["bash", {"command": f"cat <<'E'\n{SAID}\nE", "description": NAME}]],
+            "text": HOSTILE_TEXT,
+            "reasoning": HOSTILE_TEXT,
+            "calls": [["bash", {"command": f"cat <<'E'\n{HOSTILE_TEXT}\nE", "description": NAME}]],
         },
-        {"calls": [["write", {"filePath": f"{NAME}.md".replace("/", ""), "content": SAID}]]},
+        {
+            "calls": [
+                ["write", {"filePath": f"{NAME}.md".replace("/", ""), "content": HOSTILE_TEXT}]
+            ]
+        },
         {"calls": [["question", {"questions": [item]}]]},
         {
             "calls": [
@@ -954,29 +965,29 @@ def hostile_turn() -> str:
                 ["task", {"description": NAME, "prompt": "#text 1", "subagent_type": NAME}],
             ]
         },
-        {"text": SAID},
+        {"text": HOSTILE_TEXT},
     ]
     return f"#plan {json.dumps(steps)}".replace("<", "\\u003c")
 
 
 def forbidden(page: Page) -> list[str]:
-    """What must not be in the outputs of a page, and is."""
-    found: list[str] = page.locator(".jp-OutputArea-output").evaluate_all(FORBIDDEN)
-    return [f[:200] for f in found]
+    """Return the forbidden tags and attributes in the outputs of a page."""
+    matches: list[str] = page.locator(".jp-OutputArea-output").evaluate_all(FORBIDDEN)
+    return [match[:200] for match in matches]
 
 
 @dataclass(frozen=True)
 class Hostile:
-    """A notebook full of hostile text, and what came of it while it ran."""
+    """A notebook full of hostile text, and the violations seen while it ran."""
 
     saved: nbformat.NotebookNode
-    found: list[str]
+    violations: list[str]
     seen: list[str]
 
 
 @pytest.fixture(scope="module")
 def hostile(chrome: Browser, server: Jupyter, practice: Practice) -> Iterator[Hostile]:
-    """All that there is to show, in one notebook: values of every kind, then a real turn."""
+    """One notebook with a real turn and with values of every kind."""
     page = chrome.new_context(viewport={"width": 1100, "height": 1400}).new_page()
     watch = browser.watch(page, server.url)
     notebook = Notebook.open(page, server, "lab", NEW, name="hostile.ipynb")
@@ -989,51 +1000,51 @@ def hostile(chrome: Browser, server: Jupyter, practice: Practice) -> Iterator[Ho
         "%oc_sessions --limit 3",
         "%oc_diff",
     )
-    found = []
+    violations = []
     for button in ("Reject", "Reject", "Dismiss", ONCE, ONCE, "Answer", ONCE):
         expect(notebook.form.get_by_role("button", name=button)).to_be_enabled()
         if button == "Answer":
             notebook.form.get_by_role("checkbox").or_(notebook.form.get_by_role("radio")).check()
-        found += forbidden(page)
+        violations += forbidden(page)
         shown = notebook.form.get_attribute("aria-labelledby")
         press(notebook, button)
         expect(notebook.page.locator(f"[aria-labelledby='{shown}']:visible")).to_have_count(0)
     notebook.done(5)
     notebook.run_more(*HOSTILE)
-    found += forbidden(page)
-    yield Hostile(notebook.save(), found, watch.seen)
+    violations += forbidden(page)
+    yield Hostile(notebook.save(), violations, watch.seen)
     page.context.close()
 
 
-def test_the_payloads_bite_where_nobody_cares(chrome: Browser) -> None:
-    """Else the tests below would prove nothing."""
+def test_the_payloads_run_without_protection(chrome: Browser) -> None:
+    """Otherwise the tests below would prove nothing."""
     page = chrome.new_page()
     watch = browser.watch(page)
     page.goto("about:blank")
     fill = "(html) => document.body.appendChild(document.createElement('div')).innerHTML = html"
     for name, payload in (hostile_payloads.RUNS | hostile_payloads.LOADS).items():
-        if name not in ("base", "meta-refresh"):  # they would take the page away
+        if name not in ("base", "meta-refresh"):  # they would navigate away
             page.evaluate(fill, payload)
     page.wait_for_function("() => document.readyState === 'complete'")
-    bite = lambda: len(set(watch.fired)) >= 15 and len(set(watch.requests)) >= 5  # noqa: E731
-    until(page, bite)
+    run = lambda: len(set(watch.fired)) >= 15 and len(set(watch.requests)) >= 5  # noqa: E731
+    until(page, run)
     page.close()
 
 
 def until(page: Page, true: Callable[[], bool]) -> None:
-    """Let the page go on until something is true here."""
+    """Let the page run until a condition is true."""
     for _ in range(1_200):
         if true():
             return
         page.wait_for_timeout(50)
-    raise AssertionError("it did not come")
+    raise AssertionError("the condition did not become true")
 
 
 def test_hostile_text_does_nothing_in_a_running_notebook(hostile: Hostile) -> None:
-    assert hostile.found == []
+    assert hostile.violations == []
     assert hostile.seen == []
-    told = json.dumps(hostile.saved)
-    assert all(name in told for name in hostile_payloads.RUNS)
+    saved = json.dumps(hostile.saved)
+    assert all(name in saved for name in hostile_payloads.RUNS)
     assert "succeeded" in "".join(o.data["text/plain"] for o in hostile.saved.cells[2].outputs)
 
 
@@ -1041,7 +1052,7 @@ def test_hostile_text_does_nothing_in_a_running_notebook(hostile: Hostile) -> No
 def test_hostile_text_does_nothing_in_a_reopened_notebook(
     hostile: Hostile, reader: tuple[Page, PageLog], server: Jupyter, trusted: bool
 ) -> None:
-    """Jupyter trusts what it has signed: a copy with something else in it isn't trusted."""
+    """Jupyter trusts notebooks that it has signed; a changed copy isn't trusted."""
     page, watch = reader
     if trusted:
         page.goto(server.address("lab", "hostile.ipynb") + "?reset")
@@ -1073,7 +1084,7 @@ def test_hostile_text_does_nothing_in_html_from_nbconvert(
 
 
 def scroll_through(page: Page, panel: str) -> None:
-    """Look at it here and there, down to the end."""
+    """Scroll to the end in steps of ten screens."""
     end = "node => { node.scrollTop += 10 * node.clientHeight; return node.scrollTop; }"
     before = -1
     while (now := page.locator(panel).first.evaluate(end)) != before:

@@ -1,4 +1,4 @@
-"""A click that comes while its cell waits, in real kernels: it is heard, and the turn goes on."""
+"""A click while its cell waits, in real kernels: it is received, and the turn continues."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from opencode_magics.practice.simulator.server import Simulator
 from opencode_magics.practice.world import Practice
 
 BOTH_GENERATIONS = True
-HEARD_WITHIN = 30.0  # seconds; what isn't heard while the cell waits is never heard
+RECEIVED_WITHIN = 30.0  # seconds; a click that isn't received while the cell waits is lost
 
 
 @pytest.mark.parametrize("version", ["6.31.0", kernels.OURS])
-def test_g4_01_a_click_is_passed_on_while_the_cell_waits(
+def test_g4_01_a_click_is_sent_while_the_cell_waits(
     version: str,
     client: Client,
     world: Practice | Simulator,
@@ -32,27 +32,27 @@ def test_g4_01_a_click_is_passed_on_while_the_cell_waits(
         front.run('%config OpenCodeMagics.ui = "widgets"')
         cell = front.start("%oc_prompt #bash touch clicked", stdin=True)
         following = front.start("print('the next cell')")
-        found: list[tuple[str, Any]] = []
+        forms: list[tuple[str, Any]] = []
 
-        def asked() -> bool:
+        def form_is_shown() -> bool:
             specs = ((key, w.get("spec") or {}) for key, w in front.widgets.items())
-            found[:] = [(key, spec) for key, spec in specs if spec.get("title")]
-            return bool(found)
+            forms[:] = [(key, spec) for key, spec in specs if spec.get("title")]
+            return bool(forms)
 
-        front.until(asked, cell)
-        ((comm, spec),) = found
+        front.until(form_is_shown, cell)
+        ((comm, spec),) = forms
         assert "touch clicked" in spec["title"]
-        tell(front, comm, kind="ready")
-        tell(front, comm, kind="answer", id=spec["id"], reply="once")
+        send_from_page(front, comm, kind="ready")
+        send_from_page(front, comm, kind="answer", id=spec["id"], reply="once")
         clicked = time.monotonic()
         while any(p.id == spec["id"] for p in client.permissions()):
-            assert time.monotonic() - clicked < HEARD_WITHIN
+            assert time.monotonic() - clicked < RECEIVED_WITHIN
         front.finish(cell, following)
         assert front.order[-2:] == [cell, following]
         assert (cell.status, following.text) == ("ok", "the next cell\n")
     assert (workspace / "clicked").exists()
 
 
-def tell(front: kernels.KernelClient, comm: str, **content: Any) -> None:
-    """What the page of a widget sends."""
+def send_from_page(front: kernels.KernelClient, comm: str, **content: Any) -> None:
+    """Send a message like the widget's page."""
     front.send("comm_msg", {"comm_id": comm, "data": {"method": "custom", "content": content}})

@@ -1,4 +1,4 @@
-"""The form of a running cell: what it says, and that a click is heard once."""
+"""The form of a running cell: its content and its clicks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opencode_magics.core.model import FileDiff, Option, Permission, Question, Q
 from opencode_magics.notebook.form import AskWidget, Click, Form, permission_spec, question_spec
 
 PUSH = Permission("per_1", "ses_1", "bash", ("git push",), ("git *",), "git push --force")
-MEANS = "for every session in this directory, until the server restarts"
+SCOPE = "for every session in this directory, until the server restarts"
 SPEC = {"id": "per_1", "title": "Permission", "choices": []}
 
 
@@ -32,90 +32,90 @@ def effects(spec: dict[str, Any], key: str = "effect") -> dict[str, str]:
     return {c["value"]: c[key] for c in spec["choices"] if key in c}
 
 
-# -- what it says of a permission ------------------------------------------------------------------
+# -- permissions -----------------------------------------------------------------------------------
 
 
 def test_a_command_is_shown_in_full() -> None:
     command = "echo " + "x" * 5_000 + "\nrm -rf /"
-    asked = Permission("per_1", "ses_1", "bash", ("echo *",), ("echo *",), command)
-    spec = permission_spec(asked, "", MEANS, 0)
+    permission = Permission("per_1", "ses_1", "bash", ("echo *",), ("echo *",), command)
+    spec = permission_spec(permission, "", SCOPE, 0)
     assert spec["subject"] == command
     assert spec["title"].startswith("Permission: bash 'echo xx")
 
 
-def test_it_says_what_each_answer_does() -> None:
-    spec = permission_spec(PUSH, "", MEANS, 0)
+def test_it_shows_the_effect_of_each_answer() -> None:
+    spec = permission_spec(PUSH, "", SCOPE, 0)
     assert effects(spec) == {
         "once": "Allow once: only this time.",
-        "always": f"Always allow: git * {MEANS}.",
+        "always": f"Always allow: git * {SCOPE}.",
         "reject": "Reject without a message: the turn stops.",
     }
     assert effects(spec, "with_message") == {
-        "reject": "Reject with this message: the agent reads it and goes on."
+        "reject": "Reject with this message: the agent reads it and continues."
     }
 
 
-def test_of_a_subagent_it_says_whose_and_that_the_parent_goes_on() -> None:
-    spec = permission_spec(PUSH, "Run the tests", MEANS, 2)
+def test_a_subagents_permission_names_it_and_says_that_the_parent_continues() -> None:
+    spec = permission_spec(PUSH, "Run the tests", SCOPE, 2)
     assert spec["title"] == "Permission for subagent 'Run the tests': bash 'git push --force'"
     assert effects(spec)["reject"] == (
-        "Reject without a message: that subagent's task fails, and the parent goes on; "
-        "2 other waiting permissions of it rejected too."
+        "Reject without a message: that subagent's task fails, and the parent continues; "
+        "also rejects 2 other waiting permissions of this session."
     )
     assert "2 other waiting permissions" in effects(spec, "with_message")["reject"]
 
 
-def test_an_edit_is_shown_with_all_that_is_in_its_lines() -> None:
+def test_an_edit_is_shown_with_its_full_lines() -> None:
     hidden = "x = 1" + " " * 5_000 + "; evil()"
-    spec = permission_spec(edit(f"--- a\n+++ a\n@@ -1 +1 @@\n-x\n+{hidden}\n"), "", MEANS, 0)
+    spec = permission_spec(edit(f"--- a\n+++ a\n@@ -1 +1 @@\n-x\n+{hidden}\n"), "", SCOPE, 0)
     assert spec["diff"] == [("@", "@@ -1 +1 @@"), ("-", "-x"), ("+", f"+{hidden}")]
     assert spec["subject"] == ""
 
 
 def test_an_edit_of_several_files_names_each() -> None:
-    one = "--- {0}\n+++ {0}\n@@ -1 +1 @@\n-x\n+y\n"
-    spec = permission_spec(edit(one.format("a.py") + one.format("b.py")), "", MEANS, 0)
+    patch = "--- {0}\n+++ {0}\n@@ -1 +1 @@\n-x\n+y\n"
+    spec = permission_spec(edit(patch.format("a.py") + patch.format("b.py")), "", SCOPE, 0)
     headings = [text for kind, text in spec["diff"] if kind == "@"]
     assert headings == ["a.py", "@@ -1 +1 @@", "b.py", "@@ -1 +1 @@"]
 
 
-def test_an_edit_of_line_ends_says_so() -> None:
-    spec = permission_spec(edit("--- a\n+++ a\n@@ -1 +1 @@\n-x\r\n+x\n"), "", MEANS, 0)
+def test_an_edit_of_line_endings_is_noted() -> None:
+    spec = permission_spec(edit("--- a\n+++ a\n@@ -1 +1 @@\n-x\r\n+x\n"), "", SCOPE, 0)
     assert "CRLF → LF" in spec["diff"][0][1]
     assert spec["diff"][2:] == [("-", "-x␍"), ("+", "+x")]
 
 
 @pytest.mark.parametrize("patch", ["nonsense\nof two lines", "old mode 100644\nnew mode 100755"])
-def test_a_patch_that_has_no_lines_for_a_reader_is_shown_raw(patch: str) -> None:
-    spec = permission_spec(edit(patch), "", MEANS, 0)
+def test_a_patch_that_does_not_parse_is_shown_raw(patch: str) -> None:
+    spec = permission_spec(edit(patch), "", SCOPE, 0)
     assert "\n".join(text for _, text in spec["diff"]) == patch
 
 
 def test_an_edit_without_a_patch_shows_at_least_its_files() -> None:
-    spec = permission_spec(edit(""), "", MEANS, 0)
+    spec = permission_spec(edit(""), "", SCOPE, 0)
     assert (spec["diff"], spec["subject"]) == ([], "a.py")
 
 
-def test_line_ends_that_do_not_change_are_not_shown() -> None:
-    spec = permission_spec(edit("--- a\n+++ a\n@@ -1 +1 @@\n-x\r\n+y\r\n"), "", MEANS, 0)
+def test_unchanged_line_endings_are_not_shown() -> None:
+    spec = permission_spec(edit("--- a\n+++ a\n@@ -1 +1 @@\n-x\r\n+y\r\n"), "", SCOPE, 0)
     assert spec["diff"][1:] == [("-", "-x"), ("+", "+y")]
 
 
-def test_characters_that_hide_something_are_made_visible() -> None:
-    asked = Permission("p", "s", "bash", command="ls\u202e\x1b[8m\u200b")
-    assert permission_spec(asked, "", MEANS, 0)["subject"] == "ls⟨U+202E⟩␛[8m⟨U+200B⟩"
+def test_invisible_characters_are_made_visible() -> None:
+    permission = Permission("p", "s", "bash", command="ls\u202e\x1b[8m\u200b")
+    assert permission_spec(permission, "", SCOPE, 0)["subject"] == "ls⟨U+202E⟩␛[8m⟨U+200B⟩"
 
 
-def test_what_is_too_long_for_a_message_is_said_to_be_left_out() -> None:
+def test_content_too_long_for_a_message_is_cut_with_a_note() -> None:
     patch = "--- a\n+++ a\n@@ -0,0 +1,9999 @@\n" + f"+{'x' * 100}\n" * 9_999
-    spec = permission_spec(edit(patch), "", MEANS, 0)
-    assert spec["diff"][-1] == ("@", "… and more, which is too long to be shown here")
+    spec = permission_spec(edit(patch), "", SCOPE, 0)
+    assert spec["diff"][-1] == ("@", "… the rest is too long to show here")
     assert sum(len(text) for _, text in spec["diff"]) < 250_000
     long = Permission("p", "s", "bash", command="x" * 1_000_000)
-    assert "characters left out" in permission_spec(long, "", MEANS, 0)["subject"]
+    assert "characters left out" in permission_spec(long, "", SCOPE, 0)["subject"]
 
 
-# -- what it says of a question --------------------------------------------------------------------
+# -- questions -------------------------------------------------------------------------------------
 
 
 def test_a_question_is_shown_in_full() -> None:
@@ -151,7 +151,7 @@ YES_OR_NO = (Option("Yes", value="true"), Option("No", value="false"))
 
 
 @pytest.mark.parametrize(
-    ("item", "told"),
+    ("item", "expected"),
     [
         (QuestionItem("?"), {"input": "text", "options": []}),
         (QuestionItem("?", kind="integer", least=1, most=5), {"least": 1, "most": 5, "step": "1"}),
@@ -168,7 +168,7 @@ YES_OR_NO = (Option("Yes", value="true"), Option("No", value="false"))
         (QuestionItem("?", required=True), {"required": True}),
         (
             QuestionItem("?", required=True, when=(("k", "eq", "v"),)),
-            {"required": True, "when": [["k", "eq", "v"]]},  # the page says whether it counts
+            {"required": True, "when": [["k", "eq", "v"]]},  # the page checks whether it applies
         ),
         (QuestionItem("?", default=("7",), kind="integer"), {"own": "7"}),
         (
@@ -178,13 +178,13 @@ YES_OR_NO = (Option("Yes", value="true"), Option("No", value="false"))
     ],
 )
 def test_every_kind_of_field_has_an_input_of_its_own(
-    item: QuestionItem, told: dict[str, Any]
+    item: QuestionItem, expected: dict[str, Any]
 ) -> None:
     (spec,) = question_spec(Question("que_1", "ses_1", (item,)), "")["items"]
-    assert {key: spec[key] for key in told} == told
+    assert {key: spec[key] for key in expected} == expected
 
 
-def test_what_counts_without_an_answer_is_chosen_already() -> None:
+def test_the_default_is_preselected() -> None:
     item = QuestionItem("?", options=YES_OR_NO, kind="boolean", custom=False, default=("false",))
     (spec,) = question_spec(Question("que_1", "ses_1", (item,)), "")["items"]
     assert [o["chosen"] for o in spec["options"]] == [False, True]
@@ -193,19 +193,19 @@ def test_what_counts_without_an_answer_is_chosen_already() -> None:
     assert (spec["options"][0]["chosen"], spec["own"]) == (True, "b")
 
 
-def test_a_question_of_a_subagent_says_so() -> None:
-    asked = Question("que_1", "ses_1", (QuestionItem("Why?"),))
-    spec = question_spec(asked, "Look around (@explore subagent)")
+def test_a_subagents_question_names_it() -> None:
+    question = Question("que_1", "ses_1", (QuestionItem("Why?"),))
+    spec = question_spec(question, "Look around (@explore subagent)")
     assert spec["title"] == "Question for subagent 'Look around'"
-    parent = "that subagent's task fails, and the parent goes on"
-    assert spec["dismissal"] == f"Dismiss: no answer, and {parent}."
-    assert question_spec(asked, "")["dismissal"] == "Dismiss: no answer, and the turn stops."
+    effect = "that subagent's task fails, and the parent continues"
+    assert spec["dismissal"] == f"Dismiss: no answer, and {effect}."
+    assert question_spec(question, "")["dismissal"] == "Dismiss: no answer, and the turn stops."
 
 
 # -- clicks ----------------------------------------------------------------------------------------
 
 
-def test_a_click_is_heard_once(front: FrontEnd) -> None:
+def test_only_the_first_click_counts(front: FrontEnd) -> None:
     form = Form()
     form.place("here")
     form.show(SPEC)
@@ -216,7 +216,7 @@ def test_a_click_is_heard_once(front: FrontEnd) -> None:
 
 
 class SlowId(str):
-    """An id that takes its time to be looked up, so that another thread comes in between."""
+    """An id whose lookup is slow, so that another thread runs in between."""
 
     __slots__ = ()
 
@@ -225,14 +225,14 @@ class SlowId(str):
         return super().__hash__()
 
 
-def test_g4_03_two_clicks_at_the_same_moment_are_one(front: FrontEnd) -> None:
+def test_g4_03_two_simultaneous_clicks_count_once(front: FrontEnd) -> None:
     form = Form()
     for n in range(5):
         form.show({"id": f"per_{n}", "title": ""})
-        at_once = threading.Barrier(2)
+        barrier = threading.Barrier(2)
 
-        def press(reply: str, n: int = n, at_once: threading.Barrier = at_once) -> None:
-            at_once.wait()
+        def press(reply: str, n: int = n, barrier: threading.Barrier = barrier) -> None:
+            barrier.wait()
             front.click(reply, id=SlowId(f"per_{n}"))
 
         threads = [threading.Thread(target=press, args=(r,)) for r in ("once", "reject")]
@@ -255,7 +255,7 @@ def test_g4_03_two_clicks_at_the_same_moment_are_one(front: FrontEnd) -> None:
         {"kind": "answer", "id": "per_1", "reply": "answer", "answers": "Red"},
     ],
 )
-def test_what_is_no_click_is_not_heard(front: FrontEnd, content: dict[str, Any]) -> None:
+def test_other_messages_are_ignored(front: FrontEnd, content: dict[str, Any]) -> None:
     form = Form()
     form.show(SPEC)
     front.form.hear(**content)
@@ -263,7 +263,7 @@ def test_what_is_no_click_is_not_heard(front: FrontEnd, content: dict[str, Any])
     assert not form.ready
 
 
-def test_answers_are_kept_as_they_were_given(front: FrontEnd) -> None:
+def test_answers_are_returned_unchanged(front: FrontEnd) -> None:
     form = Form()
     form.show(SPEC)
     front.click("answer", answers=[["Red"], ["S", "my own"]])
@@ -271,17 +271,17 @@ def test_answers_are_kept_as_they_were_given(front: FrontEnd) -> None:
 
 
 def test_a_request_that_is_shown_again_can_be_answered_again(front: FrontEnd) -> None:
-    """And the page hears of it, although nothing in it is new."""
+    """The page gets an update, although the spec is equal."""
     form = Form()
     for _ in range(3):
-        seen = front.form.updates
+        before = front.form.updates
         form.show(SPEC)
-        assert front.form.updates == seen + 1
+        assert front.form.updates == before + 1
         front.click("once")
     assert len(clicks(form)) == 3
 
 
-def test_it_is_ready_when_the_page_says_so_and_not_before(front: FrontEnd) -> None:
+def test_it_is_ready_only_after_the_pages_message(front: FrontEnd) -> None:
     front.draws = False
     form = Form()
     form.place("here")
@@ -290,10 +290,10 @@ def test_it_is_ready_when_the_page_says_so_and_not_before(front: FrontEnd) -> No
     assert form.ready
 
 
-# -- where it stands -------------------------------------------------------------------------------
+# -- outputs ---------------------------------------------------------------------------------------
 
 
-def test_it_stands_in_the_output_that_it_is_put_into(front: FrontEnd) -> None:
+def test_it_is_displayed_in_the_given_output(front: FrontEnd) -> None:
     form = Form()
     front.publish({"text/plain": "something else"})
     form.place("here")
@@ -301,7 +301,7 @@ def test_it_stands_in_the_output_that_it_is_put_into(front: FrontEnd) -> None:
     assert front.forms == [1]
 
 
-def test_hidden_it_asks_nothing(front: FrontEnd) -> None:
+def test_a_hidden_form_asks_nothing(front: FrontEnd) -> None:
     form = Form()
     form.place("here")
     form.show(SPEC)
@@ -309,7 +309,7 @@ def test_hidden_it_asks_nothing(front: FrontEnd) -> None:
     assert front.asks == {}
 
 
-def test_closed_it_leaves_nothing(front: FrontEnd) -> None:
+def test_a_closed_form_leaves_nothing(front: FrontEnd) -> None:
     form = Form()
     form.place("here")
     form.close("here")
@@ -321,24 +321,24 @@ def test_closed_it_leaves_nothing(front: FrontEnd) -> None:
 
 
 @pytest.mark.parametrize("payload", hostile_payloads.ALL.values(), ids=hostile_payloads.ALL)
-def test_whatever_is_asked_can_be_sent(front: FrontEnd, payload: str) -> None:
-    """A half of a surrogate pair would stop the message, and the cell with it."""
-    asked = Permission("p", "s", payload, (payload,), (payload,), payload)
+def test_any_request_can_be_sent_to_the_page(front: FrontEnd, payload: str) -> None:
+    """A lone surrogate would make sending fail, and with it the cell."""
+    permission = Permission("p", "s", payload, (payload,), (payload,), payload)
     patch = f"--- {payload}\n+++ {payload}\n@@ -1 +1 @@\n-x\n+{payload}\n"
     item = QuestionItem(payload, payload, (Option(payload, payload),))
     form = Form()
     for spec in (
-        permission_spec(asked, payload, MEANS, 0),
-        permission_spec(edit(patch), payload, MEANS, 0),
+        permission_spec(permission, payload, SCOPE, 0),
+        permission_spec(edit(patch), payload, SCOPE, 0),
         question_spec(Question("q", "s", (item,)), payload),
     ):
         form.show(spec | {"note": "?"})
         assert front.asks["id"] == spec["id"]
 
 
-@pytest.mark.parametrize("way", ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write"])
-def test_the_form_makes_no_markup(way: str) -> None:
-    """All that it shows goes through `textContent`; the browser tests see what comes of it."""
-    assert way not in Path(str(sys.modules[AskWidget.__module__].__file__)).with_name(
+@pytest.mark.parametrize("api", ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write"])
+def test_the_form_creates_no_markup_from_text(api: str) -> None:
+    """All its texts go through `textContent`; the browser tests check the effect."""
+    assert api not in Path(str(sys.modules[AskWidget.__module__].__file__)).with_name(
         "ask.js"
     ).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""How IPython shows our values, before and after."""
+"""IPython's display of our values, with and without the formatters."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ VALUES = [
 ]
 
 
-ODD = Session("ses_1", "<b>Fix</b> the cart", "/ws")
+HOSTILE = Session("ses_1", "<b>Fix</b> the cart", "/ws")
 RESULTS = [
-    EndResult("ses_1", ODD.title, "unconfirmed", "delete", rejected=("per_1",), todo="<i>again"),
-    StopResult(ODD, "stopped", kept="kept 3 characters"),
-    EditResult(ODD, "renamed to <b>", confirmed=False, undo="%oc_rename <b>"),
+    EndResult(
+        "ses_1", HOSTILE.title, "unconfirmed", "delete", rejected=("per_1",), todo="<i>again"
+    ),
+    StopResult(HOSTILE, "stopped", kept="kept 3 characters"),
+    EditResult(HOSTILE, "renamed to <b>", confirmed=False, undo="%oc_rename <b>"),
     CommandReceipt("cmd_1", "explain", "ses_1", "ambiguous", evidence=("msg_1 (<b>)",)),
 ]
 
 
 @pytest.fixture
 def shell() -> Iterator[InteractiveShell]:
-    """A shell with our formatters, and without them afterwards."""
+    """A shell with our formatters; they are unregistered afterwards."""
     shell = InteractiveShell(config=Config({"HistoryManager": {"enabled": False}}))
     formatters.register(shell)
     yield shell
@@ -59,9 +61,7 @@ def test_values_have_html_and_plain_text(shell: InteractiveShell, value: object)
 
 
 @pytest.mark.parametrize("value", RESULTS, ids=lambda v: type(v).__name__)
-def test_results_have_a_small_look_and_their_repr_as_text(
-    shell: InteractiveShell, value: object
-) -> None:
+def test_results_have_html_and_their_repr_as_text(shell: InteractiveShell, value: object) -> None:
     data = shown(shell, value)
     assert data["text/plain"] == repr(value)
     assert data["text/html"].startswith("<div")
@@ -69,17 +69,17 @@ def test_results_have_a_small_look_and_their_repr_as_text(
     assert not {"<b>", "<i>"} & set(re.findall(r"<\w+>", data["text/html"]))
 
 
-def test_a_turn_shows_whole(shell: InteractiveShell) -> None:
+def test_a_turn_is_shown_in_full(shell: InteractiveShell) -> None:
     turn = says("Hello")
     assert shown(shell, turn) == {"text/html": html.turn(turn), "text/plain": text.render(turn)}
 
 
-def test_inside_of_a_list_a_turn_is_its_repr(shell: InteractiveShell) -> None:
+def test_inside_a_list_a_turn_is_its_repr(shell: InteractiveShell) -> None:
     assert shown(shell, [says("Hello")]) == {"text/plain": f"[{says('Hello')!r}]"}
 
 
 @pytest.mark.parametrize("value", [*VALUES, *RESULTS], ids=lambda v: type(v).__name__)
-def test_without_them_values_are_as_python_shows_them(
+def test_after_unregister_values_are_shown_as_plain_text(
     shell: InteractiveShell, value: object
 ) -> None:
     shown(shell, value)

@@ -1,4 +1,4 @@
-"""A turn as HTML: what it shows, and that nothing in it can act."""
+"""A turn as HTML: its content, and that nothing in it is active."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ VOID = {"br", "hr"}
 
 
 class Page(HTMLParser):
-    """What a browser would make of it: tags that are open, attributes, visible text."""
+    """A parsed page: open tags, all tags, attributes, links, visible text."""
 
     def __init__(self, source: str) -> None:
         super().__init__()
@@ -67,9 +67,9 @@ class Page(HTMLParser):
 
 
 def page(turn: Turn) -> Page:
-    read = Page(html.turn(turn))
-    assert not read.open
-    return read
+    parsed = Page(html.turn(turn))
+    assert not parsed.open
+    return parsed
 
 
 # -- safety ----------------------------------------------------------------------------------------
@@ -77,20 +77,20 @@ def page(turn: Turn) -> Page:
 HOSTILE = "<img src=x onerror=alert(1)> <script>alert(2)</script> [x](javascript:alert(3)) \"'><b>"
 
 
-@pytest.mark.parametrize("over", [False, True])
-def test_g4_04_hostile_text_is_shown_as_text_everywhere(over: bool) -> None:
+@pytest.mark.parametrize("ended", [False, True])
+def test_g4_04_hostile_text_is_shown_as_text_everywhere(ended: bool) -> None:
     shown = everything_hostile(HOSTILE)
-    read = page(replace(shown, verdict="failed") if over else shown)
-    assert read.tags <= {
+    parsed = page(replace(shown, verdict="failed") if ended else shown)
+    assert parsed.tags <= {
         *("div", "details", "summary", "span", "b", "i", "p", "pre", "code", "ul", "li"),
     }
-    assert read.attributes <= {"class", "style", "open"}
-    assert read.text.count("<img src=x onerror=alert(1)>") > 20
-    assert read.text.count("<script>alert(2)</script>") > 20
-    assert not read.links
+    assert parsed.attributes <= {"class", "style", "open"}
+    assert parsed.text.count("<img src=x onerror=alert(1)>") > 20
+    assert parsed.text.count("<script>alert(2)</script>") > 20
+    assert not parsed.links
 
 
-def test_g4_04_small_cards_show_hostile_text_as_text_too() -> None:
+def test_g4_04_cards_show_hostile_text_as_text_too() -> None:
     session = Session(HOSTILE, HOSTILE, HOSTILE, agent=HOSTILE, model=ModelRef(HOSTILE, HOSTILE))
     cards = [
         html.session(session),
@@ -105,14 +105,14 @@ def test_g4_04_small_cards_show_hostile_text_as_text_too() -> None:
         assert HOSTILE.split(" [")[0] in Page(card).text
 
 
-@pytest.mark.parametrize("said", ["/etc/hostname", "http://example.invalid/x"])
-def test_g4_05_a_reply_that_is_a_path_or_an_address_is_shown(said: str) -> None:
+@pytest.mark.parametrize("reply", ["/etc/hostname", "http://example.invalid/x"])
+def test_g4_05_a_path_or_url_as_a_reply_is_shown_as_text(reply: str) -> None:
     """`IPython.display.HTML` would read the file or fetch the page."""
-    assert said in page(says(said)).text
+    assert reply in page(says(reply)).text
 
 
 def test_g3_20_nothing_becomes_a_formula() -> None:
-    """The class is what MathJax 3 leaves alone, the other what MathJax 2 does."""
+    """MathJax 3 ignores the first class, MathJax 2 the second."""
     drawn = html.turn(says("costs $5, later $6"))
     assert drawn.startswith('<div class="mathjax_ignore tex2jax_ignore"')
     assert "costs $5, later $6" in drawn
@@ -129,7 +129,7 @@ def test_every_recorded_turn_is_well_formed(name: str) -> None:
     assert state.outcome in page(state).text
 
 
-# -- what is shown ---------------------------------------------------------------------------------
+# -- content ---------------------------------------------------------------------------------------
 
 
 def test_reasoning_is_folded_away() -> None:
@@ -151,7 +151,7 @@ def test_other_inputs_are_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "line"),
+    ("changes", "line"),
     [
         ({"exit": 3}, "! bash git push · exit 3 · 400 ms"),
         ({"status": "error", "error": "No such\nfile"}, "✗ bash git push No such … · 400 ms"),
@@ -159,31 +159,31 @@ def test_other_inputs_are_json() -> None:
         ({"status": "running", "end": None}, "? bash git push · not finished"),
     ],
 )
-def test_a_tool_call_that_did_not_go_well_shows_it(told: dict[str, object], line: str) -> None:
-    assert line in page(turn(answer(tool(**told)))).text
+def test_an_unsuccessful_tool_call_shows_its_state(changes: dict[str, object], line: str) -> None:
+    assert line in page(turn(answer(tool(**changes)))).text
 
 
-def test_long_output_is_cut_and_says_by_how_much() -> None:
+def test_long_output_is_cut_with_a_count() -> None:
     drawn = html.turn(turn(answer(tool(output="x" * 100_000))))
     assert "… 80,000 characters left out …" in drawn
     assert len(drawn) < 25_000
 
 
 def test_a_running_tool_shows_the_end_of_its_output() -> None:
-    """A long build sends all of its output again with each line."""
+    """A long build sends its whole output again with each line."""
     drawn = html.turn(running(tool(status="running", output="x" * 100_000 + "the end")))
-    assert "… 98,007 characters before …" in drawn
+    assert "… 98,007 earlier characters …" in drawn
     assert "the end" in drawn
     assert len(drawn) < 5_000
 
 
-def test_colours_of_a_terminal_do_not_show() -> None:
+def test_terminal_colors_are_removed() -> None:
     drawn = page(turn(answer(tool(output="\x1b[32mgreen\x1b[0m\r\nline")))).text
     assert "green\nline" in drawn
 
 
 def test_an_edit_shows_its_diff_with_signs() -> None:
-    """Where styles are stripped, as on GitHub, the signs are all that is left."""
+    """Without styles, as on GitHub, only the signs show what changed."""
     drawn = html.turn(turn(answer(tool("edit", title="app.py", input={}, diffs=(EDIT,)))))
     assert "✓ edit app.py +1 -1 · 400 ms" in Page(drawn).text
     assert "@@ -1,2 +1,2 @@\n-old\n+new\n same\n" in Page(drawn).text
@@ -208,22 +208,22 @@ def test_errors_and_retries_are_visible_and_not_folded() -> None:
     assert "APIError: bad key (status 401)" in visible
 
 
-def test_what_waits_is_shown_in_full() -> None:
-    """Nobody should have to allow what can't be seen."""
-    asked = permission(command="git push\nrm -rf /")
-    assert "$ git push\nrm -rf /" in Page(html.request(asked)).text
+def test_a_waiting_request_is_shown_in_full() -> None:
+    """A person must see all that they allow."""
+    command = permission(command="git push\nrm -rf /")
+    assert "$ git push\nrm -rf /" in Page(html.request(command)).text
     edit = permission(action="edit", command=None, patterns=("app.py",), diff=EDIT)
     assert "-old\n+new" in Page(html.request(edit)).text
 
 
-def test_what_waits_is_one_line_of_its_turn() -> None:
-    """The form, or who asks by typing, shows all of it."""
+def test_a_waiting_request_is_one_line_in_its_turn() -> None:
+    """The form or the typed prompt shows all of it."""
     drawn = page(running(permissions=(permission(command="git push"),))).text
     assert drawn.count("git push") == 1
 
 
-def test_nothing_of_a_command_is_hidden() -> None:
-    """A terminal shows `ls` for the first and the second; a shell would run all of it."""
+def test_no_part_of_a_command_is_hidden() -> None:
+    """A terminal shows only `ls` for the first two; a shell would run all of it."""
     for command in ("ls\x1b]0;; rm -rf /\x07", "rm -rf /\rls        ", "l\u202es"):
         drawn = Page(html.request(permission(command=command))).text
         assert (
@@ -236,7 +236,7 @@ def test_nothing_of_a_command_is_hidden() -> None:
         )
 
 
-def test_very_many_files_in_one_call_are_not_shown_whole() -> None:
+def test_very_many_files_in_one_call_are_cut() -> None:
     lines = "".join(f"+{n}\n" for n in range(300))
     diffs = [FileDiff(f"f{n}", f"--- a\n+++ a\n@@ -0,0 +1,300 @@\n{lines}") for n in range(200)]
     drawn = html.turn(turn(answer(tool("patch", diffs=tuple(diffs)))))
@@ -252,19 +252,19 @@ def test_a_question_shows_its_options() -> None:
     assert "Red · warm" in Page(html.request(shown.questions[0])).text
 
 
-def test_a_note_stands_above_the_last_line() -> None:
+def test_a_note_is_above_the_last_line() -> None:
     drawn = Page(html.turn(running(), "Connection lost; trying again.")).text
     assert drawn.index("Connection lost") < drawn.index("● running")
 
 
-def test_the_last_line_is_the_same_in_both_faces() -> None:
+def test_the_last_line_is_the_same_in_html_and_text() -> None:
     shown = says("Hi")
     last = text.render(shown).split("\n")[-1]
     drawn = page(shown).text.strip()
     assert drawn.replace("\N{NO-BREAK SPACE}", " ").endswith(f"✓ {last}")
 
 
-def test_no_line_parts_a_number_from_what_it_counts() -> None:
+def test_no_line_break_separates_a_number_from_its_unit() -> None:
     drawn = Page(html.last_line(turn(answer(Reasoning("a", "thought", 0, 3_100))))).text
     assert drawn.endswith(" · 3.2\N{NO-BREAK SPACE}s")
     assert not re.search(r"\d (?!·)", drawn)
@@ -277,6 +277,6 @@ def test_a_session_is_a_small_card() -> None:
     )
 
 
-def test_half_a_character_breaks_nothing() -> None:
+def test_a_lone_surrogate_breaks_nothing() -> None:
     message = Message("msg_1", SESSION, "assistant", 1, 2, "msg_0", parts=(Text("t", "a\ud83d b"),))
     html.turn(turn(message)).encode()

@@ -1,4 +1,4 @@
-"""A real kernel that is interrupted, and one whose front-end has somebody who types."""
+"""Interrupts of a real kernel, and typed answers to its prompts."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from opencode_magics.core.model import Session
 from opencode_magics.practice.simulator.server import Simulator
 from opencode_magics.practice.world import Practice
 
-PATIENCE = 120.0  # seconds; nothing here takes more than a few
+PATIENCE = 120.0  # seconds; every step normally takes only a few
 
 BOTH_GENERATIONS = True
 World = Practice | Simulator
 
 
 class Kernel:
-    """A kernel with a front-end that shows nothing and types what it is told to."""
+    """A kernel with a front-end that records outputs and types given answers."""
 
     def __init__(self, world: World, home: Path) -> None:
         env = {k: v for k, v in os.environ.items() if not k.startswith(("OPENCODE_", "JUPYTER"))}
@@ -45,7 +45,7 @@ class Kernel:
         self.channels = self.manager.client()
         self.channels.start_channels()
         self.channels.wait_for_ready(timeout=PATIENCE)
-        self._heard: dict[str, list[Any]] = defaultdict(list)
+        self._outputs: dict[str, list[Any]] = defaultdict(list)
         self._replies: dict[str, Any] = {}
 
     def stop(self) -> None:
@@ -53,14 +53,14 @@ class Kernel:
         self.manager.shutdown_kernel(now=True)
 
     def send(self, cell: str, stdin: bool = False) -> str:
-        """Have a cell run; the id of the request."""
+        """Start a cell and return the id of the request."""
         request: str = self.channels.execute(cell, allow_stdin=stdin)
         return request
 
     def run(self, cell: str) -> str:
-        """Run a cell that has to work; what it shows as plain text.
+        """Run a cell that must succeed and return its output as plain text.
 
-        One that comes too soon after an interrupt is aborted with those that were in the queue.
+        A cell sent too soon after an interrupt is aborted like the queued ones, and sent again.
         """
         request = self.send(cell)
         reply = self.reply(request)
@@ -70,7 +70,7 @@ class Kernel:
         return self.text(request).strip()
 
     def reply(self, request: str) -> Any:
-        """What the kernel replies to a request, once everything that it shows is here."""
+        """Return the kernel's reply to a request, once all its output has arrived."""
         until(lambda: self._listen() or request in self._replies)
         until(lambda: self._listen() or self._idle(request))
         return self._replies[request]
@@ -80,15 +80,15 @@ class Kernel:
         until(lambda: self._listen() or text in self.text(request))
 
     def text(self, request: str) -> str:
-        """What a cell has shown so far, as plain text or, while it runs, as HTML."""
-        return "\n".join(t for m in self._heard[request] for t in texts(m["content"]))
+        """Return the output of a cell so far, as plain text and as HTML."""
+        return "\n".join(t for m in self._outputs[request] for t in texts(m["content"]))
 
     def errors(self, request: str) -> list[Any]:
-        """The errors that a cell has shown."""
-        return [m["content"] for m in self._heard[request] if m["msg_type"] == "error"]
+        """Return the errors that a cell has shown."""
+        return [m["content"] for m in self._outputs[request] if m["msg_type"] == "error"]
 
     def asks(self) -> Any:
-        """Wait until the kernel asks for input; what it asks."""
+        """Wait until the kernel asks for input and return the input request."""
         question: Any = self.channels.get_stdin_msg(timeout=PATIENCE)["content"]
         return question
 
@@ -97,36 +97,36 @@ class Kernel:
         self.manager.interrupt_kernel()
 
     def _listen(self) -> None:
-        for get, keep in (
-            (self.channels.get_iopub_msg, lambda p, m: self._heard[p].append(m)),
+        for get, record in (
+            (self.channels.get_iopub_msg, lambda p, m: self._outputs[p].append(m)),
             (self.channels.get_shell_msg, lambda p, m: self._replies.update({p: m["content"]})),
         ):
             try:
                 while True:
                     message = get(timeout=0.05)
-                    keep(message["parent_header"].get("msg_id"), message)
+                    record(message["parent_header"].get("msg_id"), message)
             except Empty:
                 pass
 
     def _idle(self, request: str) -> bool:
-        return any(m["content"].get("execution_state") == "idle" for m in self._heard[request])
+        return any(m["content"].get("execution_state") == "idle" for m in self._outputs[request])
 
 
 def texts(content: Any) -> list[str]:
-    """What one message from a kernel shows."""
+    """Return the texts in a message of a kernel."""
     return [str(text) for text in (content.get("text"), *content.get("data", {}).values()) if text]
 
 
-def until(true: Callable[[], Any]) -> None:
+def until(condition: Callable[[], Any]) -> None:
     deadline = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < deadline, "it never came true"
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never became true"
         time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
 def kernels() -> Iterator[dict[str, Kernel]]:
-    """One kernel a generation for all tests: after an interrupt it has to be as good as new."""
+    """One kernel per generation for all tests: it must work normally after an interrupt."""
     kernels: dict[str, Kernel] = {}
     yield kernels
     for kernel in kernels.values():
@@ -142,7 +142,7 @@ def kernel(
     session: Session,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Kernel:
-    """The kernel, connected to the practice world and in a session of the test's own."""
+    """The kernel, connected to the practice server, with a session for this test."""
     if generation not in kernels:
         kernels[generation] = Kernel(world, tmp_path_factory.mktemp("ipython"))
         kernels[generation].run("%load_ext opencode_magics")
@@ -157,7 +157,7 @@ def kernel(
 def test_g3_03_an_interrupt_stops_the_turn_on_the_server(
     kernel: Kernel, client: Client, session: Session
 ) -> None:
-    """What was said stays, one quiet line says what happened, and queued cells don't run."""
+    """The text so far stays, one line reports the stop, and queued cells don't run."""
     prompt = kernel.send("%%oc_prompt -o turn\n#slow 400 .1")
     queued = [kernel.send("print('went on')"), kernel.send("%oc_prompt #text 3")]
     kernel.shows(prompt, "slow3")
@@ -170,14 +170,14 @@ def test_g3_03_an_interrupt_stops_the_turn_on_the_server(
     ]
     assert [kernel.reply(request)["status"] for request in queued] == ["aborted", "aborted"]
     assert session.id not in client.statuses()
-    asked, answer = (m for m in client.messages(session) if m.role != "system")
-    assert answer.parent == asked.id
+    prompted, answer = (m for m in client.messages(session) if m.role != "system")
+    assert answer.parent == prompted.id
     assert answer.error is not None
     assert answer.error.aborted
     assert "slow0 slow1 slow2 slow3" in kernel.text(prompt)
     assert "aborted · build" in kernel.text(prompt)
-    told = kernel.run("print(turn.outcome, turn.text.startswith('slow0 slow1 slow2 slow3'))")
-    assert told == "aborted True"
+    printed = kernel.run("print(turn.outcome, turn.text.startswith('slow0 slow1 slow2 slow3'))")
+    assert printed == "aborted True"
 
 
 def test_an_interrupt_of_a_map_keeps_the_rows_that_are_done(
@@ -195,11 +195,10 @@ def test_an_interrupt_of_a_map_keeps_the_rows_that_are_done(
         "Stopped; what is done is in out.",
     )
     assert client.statuses().keys() <= others
-    told = kernel.run("print(*out['outcome'])")
-    assert told == "succeeded aborted not_sent"
+    assert kernel.run("print(*out['outcome'])") == "succeeded aborted not_sent"
 
 
-def test_an_interrupt_before_the_first_word_stops_the_turn(
+def test_an_interrupt_before_the_first_text_stops_the_turn(
     kernel: Kernel, client: Client, session: Session
 ) -> None:
     """An abort right after the prompt can be lost (1.18.33)."""
@@ -227,7 +226,7 @@ def test_an_interrupt_stops_subagents_as_well(
 
 
 @pytest.mark.parametrize("script", ["#bash touch made", "#task #bash touch made", "#question"])
-def test_an_interrupt_while_something_is_asked_leaves_nothing_waiting(
+def test_an_interrupt_during_a_request_leaves_nothing_waiting(
     kernel: Kernel, client: Client, session: Session, workspace: Path, script: str
 ) -> None:
     prompt = kernel.send(f"%%oc_prompt -o turn\n{script}", stdin=True)
@@ -241,8 +240,8 @@ def test_an_interrupt_while_something_is_asked_leaves_nothing_waiting(
     assert kernel.run("print(turn.outcome)") == "aborted"
 
 
-def test_a_second_interrupt_does_not_wait_for_the_proof(kernel: Kernel) -> None:
-    """A server that goes on working in spite of the abort would keep the cell for 30 s."""
+def test_a_second_interrupt_does_not_wait_for_confirmation(kernel: Kernel) -> None:
+    """A server that continues despite the abort would otherwise block the cell for 30 s."""
     busy = v1_routes(status={"ses_root01": {"type": "busy"}}, prompt=ACCEPTED)
     with FakeServer(busy) as fake:
         kernel.run(f"%oc_connect {fake.url};")
@@ -256,12 +255,12 @@ def test_a_second_interrupt_does_not_wait_for_the_proof(kernel: Kernel) -> None:
         assert time.monotonic() - pressed < 20
     (error,) = kernel.errors(prompt)
     assert error["traceback"] == [
-        "Stopped here; whether session ses_root01 still works on the server is not known."
+        "The cell is stopped; session ses_root01 may still be running on the server."
     ]
     assert kernel.run("print(turn.outcome)") == "unknown"
 
 
-def test_a_second_interrupt_takes_the_proof_if_it_was_there_first(
+def test_a_second_interrupt_accepts_an_earlier_confirmation(
     kernel: Kernel, client: Client, session: Session
 ) -> None:
     prompt = kernel.send("%%oc_prompt -o turn\n#slow 400 .1")
@@ -274,10 +273,10 @@ def test_a_second_interrupt_takes_the_proof_if_it_was_there_first(
     client.abort(session)
 
 
-# -- somebody who types ----------------------------------------------------------------------------
+# -- typed answers ---------------------------------------------------------------------------------
 
 
-def test_a_permission_is_given_by_typing(
+def test_a_permission_is_answered_by_typing(
     kernel: Kernel, session: Session, workspace: Path, bash: str
 ) -> None:
     prompt = kernel.send("%%oc_prompt -o turn\n#bash touch made", stdin=True)
@@ -314,7 +313,7 @@ def test_a_question_is_answered_by_typing(kernel: Kernel, session: Session) -> N
     assert "S, and a very large one" in output
 
 
-def test_a_password_is_typed_unseen(kernel: Kernel, world: World) -> None:
+def test_a_password_is_typed_without_echo(kernel: Kernel, world: World) -> None:
     kernel.run("import os; password = os.environ.pop('OPENCODE_SERVER_PASSWORD')")
     connect = kernel.send("%oc_connect", stdin=True)
     assert kernel.asks()["password"] is True

@@ -1,4 +1,4 @@
-"""A turn in a cell as it goes on: what is sent, how often, and what a saved notebook keeps."""
+"""A live turn in a cell: the outputs, how often they are sent, and the saved notebook."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONG = "\n\n".join(f"Paragraph {n}. " + "word " * 60 for n in range(600))
 
 
 class Screen:
-    """A front-end: keeps the outputs of a cell, and every message."""
+    """A front-end that records the outputs of a cell and every message."""
 
     def __init__(self) -> None:
         self.outputs: dict[str, dict[str, str]] = {}
@@ -43,21 +43,21 @@ class Screen:
         return "\n".join(bundle[mime] for bundle in self.outputs.values())
 
 
-def cell(**told: float) -> tuple[LiveCell, Screen]:
-    """A cell that draws every state, unless told otherwise."""
+def cell(**options: float) -> tuple[LiveCell, Screen]:
+    """Return a cell, which draws every state by default, and its screen."""
     screen = Screen()
-    return LiveCell(screen, **{"min_interval": 0.0, **told}), screen
+    return LiveCell(screen, **{"min_interval": 0.0, **options}), screen
 
 
-def growing(whole: str, steps: int) -> list[Turn]:
-    """States of a turn whose text grows."""
-    ends = [len(whole) * n // steps for n in range(1, steps + 1)]
-    return [running(Text("t", whole[:end], 0)) for end in ends]
+def growing(text: str, steps: int) -> list[Turn]:
+    """Return states of a turn whose text grows."""
+    ends = [len(text) * n // steps for n in range(1, steps + 1)]
+    return [running(Text("t", text[:end], 0)) for end in ends]
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Time that passes when it is told to."""
+    """A function that advances the clock, which otherwise stands still."""
     now = [100.0]
     monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
 
@@ -81,14 +81,14 @@ def test_a_short_turn_is_one_output() -> None:
     assert output["text/plain"] == text.render(says("Hello you"))
 
 
-def test_a_state_that_shows_nothing_new_is_not_sent() -> None:
+def test_an_unchanged_state_is_not_sent() -> None:
     live_cell, screen = cell()
     live_cell.show(running(Text("a", "Hi")))
     live_cell.show(running(Text("a", "Hi")))
     assert len(screen.messages) == 1
 
 
-def test_an_open_output_has_a_short_plain_text_and_a_closed_one_the_whole() -> None:
+def test_an_open_output_has_short_plain_text_and_a_closed_one_all() -> None:
     live_cell, screen = cell()
     live_cell.show(running(Text("a", "Hello")))
     assert screen.all("text/plain").startswith("running · build")
@@ -109,8 +109,8 @@ def test_g4_10_a_saved_notebook_has_answer_cost_and_changes_in_both_formats() ->
         assert "button" not in content
 
 
-def test_an_interrupt_comes_when_a_drawing_is_sent() -> None:
-    """One that is torn would be taken for sent: all that followed would update what isn't there."""
+def test_an_interrupt_is_deferred_until_a_drawing_is_sent() -> None:
+    """An interrupted one would count as sent, and later updates would have no output."""
     sent: list[bool] = []
 
     def display(bundle: dict[str, str], display_id: str, update: bool) -> None:
@@ -149,7 +149,7 @@ def test_g3_10_a_fast_stream_is_drawn_at_most_ten_times_a_second(
     assert text.render(says(LONG[:30_000])).split() == screen.all("text/plain").split()
 
 
-def test_what_a_person_is_asked_or_told_is_drawn_at_once(clock: Callable[[float], None]) -> None:
+def test_requests_and_notes_are_drawn_at_once(clock: Callable[[float], None]) -> None:
     live_cell, screen = cell(min_interval=0.1)
     live_cell.show(running(tool(status="running")))
     live_cell.show(running(tool(status="running"), permissions=(permission(),)))
@@ -159,10 +159,10 @@ def test_what_a_person_is_asked_or_told_is_drawn_at_once(clock: Callable[[float]
 
 
 def test_a_large_output_is_drawn_less_often(clock: Callable[[float], None]) -> None:
-    """However long the answer, about 150 kB go to the browser in a second."""
+    """However long the answer, about 150 kB per second go to the browser."""
     live_cell, screen = cell(min_interval=0.1)
-    one_line = "word " * 100_000
-    for state in growing(one_line, 1_000):
+    long_line = "word " * 100_000
+    for state in growing(long_line, 1_000):
         live_cell.show(state)
         clock(0.01)
     assert screen.sent < 10 * live.RATE * 1.5
@@ -171,19 +171,19 @@ def test_a_large_output_is_drawn_less_often(clock: Callable[[float], None]) -> N
 # -- many outputs ----------------------------------------------------------------------------------
 
 
-def test_a_long_answer_is_divided_and_only_the_open_output_is_sent_again() -> None:
+def test_a_long_answer_is_split_and_only_the_last_output_is_resent() -> None:
     live_cell, screen = cell()
     for state in growing(LONG[:60_000], 300):
         live_cell.show(state)
     live_cell.close(says(LONG[:60_000]))
     order = [display_id for display_id, _ in screen.messages]
     assert 7 <= len(screen.outputs) <= 9
-    assert order == sorted(order), "an output that is full was sent again"
+    assert order == sorted(order), "a full output was sent again"
     html = re.sub(r"<[^>]+>", " ", screen.all("text/html"))
     assert LONG[:60_000].split() == html.split("●")[0].split("✓")[0].split()
 
 
-def test_outputs_hold_8_kb_and_twice_as_much_every_three_after_the_eighth() -> None:
+def test_outputs_hold_8_kb_and_double_every_three_after_the_eighth() -> None:
     live_cell, screen = cell()
     live_cell.close(says(LONG))
     sizes = [len(bundle["text/plain"]) for bundle in screen.outputs.values()]
@@ -206,30 +206,30 @@ def test_very_many_tool_calls_stay_below_45_outputs() -> None:
     assert 10 < len(screen.outputs) < 45
 
 
-def test_g4_16_a_megabyte_in_20000_deltas_is_neither_much_to_send_nor_to_compute(
+def test_g4_16_a_megabyte_in_20000_deltas_is_cheap_to_send_and_compute(
     clock: Callable[[float], None],
 ) -> None:
-    whole = "\n\n".join("word " * 40 for _ in range(5_000))
-    step = len(whole) // 20_000
+    full_text = "\n\n".join("word " * 40 for _ in range(5_000))
+    step = len(full_text) // 20_000
     live_cell, screen = cell(min_interval=0.1)
     start = running(Text("t", "", 0))
-    began = time.process_time()
+    started = time.process_time()
     state = start
-    for n in range(0, len(whole), step * 100):
+    for n in range(0, len(full_text), step * 100):
         deltas = [
-            PartDelta("ses_1", "msg_1", "t", whole[i : i + step])
-            for i in range(n, min(n + step * 100, len(whole)), step)
+            PartDelta("ses_1", "msg_1", "t", full_text[i : i + step])
+            for i in range(n, min(n + step * 100, len(full_text)), step)
         ]
         state = advance_all(state, deltas)
         live_cell.show(state)
         clock(0.06)
-    live_cell.close(says(whole))
-    assert time.process_time() - began < 10
+    live_cell.close(says(full_text))
+    assert time.process_time() - started < 10
     assert screen.sent < 10_000_000
     assert len(screen.outputs) < 45
 
 
-def test_a_fence_that_is_cut_is_code_on_both_sides() -> None:
+def test_a_split_fence_is_code_on_both_sides() -> None:
     code = "".join(f"line {n} <tag>\n" for n in range(2_000))
     live_cell, screen = cell()
     for state in growing(f"```python\n{code}```\n\nDone.", 50):
@@ -238,21 +238,21 @@ def test_a_fence_that_is_cut_is_code_on_both_sides() -> None:
     blocks = re.findall(r"<pre[^>]*><code[^>]*>(.*?)</code>", screen.all("text/html"), re.DOTALL)
     assert len(blocks) >= 3
     assert "".join(blocks) == code.replace("<", "&lt;").replace(">", "&gt;")
-    twins = [bundle["text/plain"] for bundle in screen.outputs.values()]
-    assert all(twin.count("```") == 2 for twin in twins[:-1])
+    plain_texts = [bundle["text/plain"] for bundle in screen.outputs.values()]
+    assert all(plain.count("```") == 2 for plain in plain_texts[:-1])
 
 
-def test_long_reasoning_goes_on_folded() -> None:
+def test_long_reasoning_continues_folded() -> None:
     live_cell, screen = cell()
     live_cell.close(turn(answer(Reasoning("a", LONG[:20_000], 0, 1), Text("b", "Hi", 1, 2))))
     assert screen.all("text/html").count(">Reasoning</i>") == len(screen.outputs)
     assert "· continued" in screen.all("text/html")
 
 
-# -- what changes later ----------------------------------------------------------------------------
+# -- later changes ---------------------------------------------------------------------------------
 
 
-def test_a_tool_that_ends_late_changes_its_own_output_only(
+def test_a_tool_that_ends_late_updates_only_its_output(
     clock: Callable[[float], None],
 ) -> None:
     live_cell, screen = cell()
@@ -275,8 +275,8 @@ def test_a_permission_line_stays_with_its_tool(clock: Callable[[float], None]) -
     assert "Next" in second
 
 
-def test_after_stepping_aside_what_is_new_stands_below(clock: Callable[[float], None]) -> None:
-    """A question that was typed in the cell stands between."""
+def test_after_step_aside_new_blocks_are_below(clock: Callable[[float], None]) -> None:
+    """A prompt that was answered by typing is between them."""
     live_cell, screen = cell()
     live_cell.show(running(tool(status="running"), permissions=(permission(),)))
     live_cell.step_aside()
@@ -292,7 +292,7 @@ def test_after_stepping_aside_what_is_new_stands_below(clock: Callable[[float], 
     assert "running" not in first
 
 
-def test_an_attempt_that_is_given_up_goes_away() -> None:
+def test_an_abandoned_attempt_disappears() -> None:
     live_cell, screen = cell()
     live_cell.show(running(Text("a", LONG[:20_000], 0)))
     live_cell.close(turn(answer(Text("a", "", 0), Text("b", "Again, shorter.", 1, 2))))
@@ -300,7 +300,7 @@ def test_an_attempt_that_is_given_up_goes_away() -> None:
     assert "Again, shorter." in screen.all("text/html")
 
 
-def test_a_final_text_that_differs_from_the_streamed_one_wins() -> None:
+def test_the_final_text_replaces_a_different_streamed_one() -> None:
     live_cell, screen = cell()
     live_cell.show(running(Text("a", LONG[:20_000], 0)))
     live_cell.close(says("Other " + LONG[:20_000]))
@@ -310,7 +310,7 @@ def test_a_final_text_that_differs_from_the_streamed_one_wins() -> None:
 
 
 @pytest.mark.parametrize("name", V1_FLOWS)
-def test_a_recorded_turn_drawn_state_by_state_ends_as_if_drawn_once(name: str) -> None:
+def test_a_recorded_turn_drawn_by_states_equals_one_drawn_once(name: str) -> None:
     recorded = flow(name)
     live_cell, screen = cell()
     state = recorded.start
@@ -327,7 +327,7 @@ def test_a_recorded_turn_drawn_state_by_state_ends_as_if_drawn_once(name: str) -
 # -- which view ------------------------------------------------------------------------------------
 
 
-def test_a_shell_with_a_kernel_gets_live_outputs_and_a_terminal_text() -> None:
+def test_a_kernel_gets_live_outputs_and_a_terminal_gets_text() -> None:
     class Terminal:
         pass
 
@@ -340,22 +340,22 @@ def test_a_shell_with_a_kernel_gets_live_outputs_and_a_terminal_text() -> None:
 
 @pytest.fixture
 def shell() -> Iterator[InteractiveShell]:
-    """The shell that `display` goes to."""
+    """The shell that `display` uses."""
     yield InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
     InteractiveShell.clear_instance()
 
 
-def test_by_default_ipython_shows_it(
+def test_by_default_ipython_displays_the_outputs(
     shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Raw bundles under one display id, without text/markdown: raw HTML in it would be live."""
+    """Raw bundles under one display id, without text/markdown, whose raw HTML would be active."""
     published: list[tuple[dict[str, str], dict[str, object]]] = []
     monkeypatch.setattr(
-        shell.display_pub, "publish", lambda data, **more: published.append((data, more))
+        shell.display_pub, "publish", lambda data, **options: published.append((data, options))
     )
     live_cell = LiveCell(min_interval=0)
     live_cell.show(running(Text("a", "Hel")))
     live_cell.close(says("Hello"))
     assert [sorted(data) for data, _ in published] == [["text/html", "text/plain"]] * 2
     assert published[0][1]["transient"] == published[1][1]["transient"]
-    assert [bool(more.get("update")) for _, more in published] == [False, True]
+    assert [bool(options.get("update")) for _, options in published] == [False, True]

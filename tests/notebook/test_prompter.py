@@ -1,4 +1,4 @@
-"""Where a running turn's requests are answered: buttons, typing, policy, and what may go wrong."""
+"""Prompts for a running turn's requests: buttons, typing, policy, and failures."""
 
 from __future__ import annotations
 
@@ -56,42 +56,42 @@ def reply_to(request: str, kind: str = "permission/per") -> str:
 
 @dataclass
 class Cell:
-    """A running cell whose turn asks something, and the page and the server on either side."""
+    """A running cell whose turn has requests, with its page and its server."""
 
     run: Run
     view: View
-    desk: Prompter
+    prompter: Prompter
     front: FrontEnd
     server: FakeServer
     written: list[str]
 
-    def waits(self, *requests: Permission | Question, **told: Any) -> None:
-        """Let the turn have come to where just these wait."""
+    def waits(self, *requests: Permission | Question, **changes: Any) -> None:
+        """Set the turn's waiting requests to exactly these."""
         permissions = tuple(r for r in requests if isinstance(r, Permission))
         questions = tuple(r for r in requests if isinstance(r, Question))
-        asked = {"permissions": permissions, "questions": questions}
-        self.run._progress.turn = replace(self.run.turn, **asked, **told)
+        waiting = {"permissions": permissions, "questions": questions}
+        self.run._progress.turn = replace(self.run.turn, **waiting, **changes)
 
     def step(self) -> None:
-        """What a cell does again and again."""
+        """Do what a cell does repeatedly."""
         self.view.show(self.run.turn)
-        self.desk.handle_requests()
+        self.prompter.handle_requests()
 
     def says(self, text: str) -> None:
-        """Let the agent say more."""
-        said = Message(
+        """Set the text of the agent's answer."""
+        answer = Message(
             "msg_a1", ROOT.id, "assistant", 1, parent="msg_u1", parts=(Text("p1", text),)
         )
-        self.run._progress.turn = replace(self.run.turn, log=(said,))
+        self.run._progress.turn = replace(self.run.turn, log=(answer,))
 
     @property
     def sent(self) -> list[tuple[str, Any]]:
-        """The answers that the server got."""
+        """The answers that the server received."""
         return [(s.path, s.body) for s in self.server.seen if s.path.endswith(("reply", "reject"))]
 
     @property
     def replies(self) -> list[str]:
-        """How the turn's requests were settled."""
+        """The replies that settled the turn's requests."""
         return [s.reply for s in self.run.turn.settled_requests]
 
 
@@ -102,9 +102,9 @@ def cell(
     typed: list[str] | None = None,
     answerer: dict[str, Any] | None = None,
     view: View | None = None,
-    **told: Any,
+    **options: Any,
 ) -> Iterator[Cell]:
-    """A cell of a server where every answer arrives, unless `routes` say something else."""
+    """A cell with a server that accepts every answer, unless `routes` say otherwise."""
     answers = {reply_to(f"{n}"): True for n in range(1, 101)}
     answers |= {reply_to(f"{n}", "question/que"): True for n in range(1, 101)}
     answers |= {"POST /question/que_1/reject": True}
@@ -118,12 +118,12 @@ def cell(
         run = Run(client, ROOT, Prompt("msg_u1", "hi"))
         run._progress.turn = Turn(ROOT.id, "msg_u1")
         view = view or LiveCell(min_interval=0.0)
-        desk = Prompter(run, view, person, **told)
-        yield Cell(run, view, desk, front, server, written)
-        desk.close()
+        prompter = Prompter(run, view, person, **options)
+        yield Cell(run, view, prompter, front, server, written)
+        prompter.close()
 
 
-# -- a click ---------------------------------------------------------------------------------------
+# -- clicks ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -151,24 +151,24 @@ def test_a_click_on_a_permission_sends_one_reply(
         assert front.asks == {}
 
 
-def test_a_turn_that_is_one_of_many_asks_with_buttons_too(front: FrontEnd) -> None:
-    said: list[str] = []
+def test_a_quiet_view_asks_with_buttons_too(front: FrontEnd) -> None:
+    lines: list[str] = []
     shell = SimpleNamespace(kernel=object())
-    with cell(front, view=QuietView(shell, said.append)) as running:
+    with cell(front, view=QuietView(shell, lines.append)) as running:
         running.waits(push())
         running.step()
         front.click("once")
         running.step()
         running.step()
         assert running.replies == ["once"]
-        assert said == ["Permission: bash 'git push 1' → once"]
+        assert lines == ["Permission: bash 'git push 1' → once"]
         running.waits(push(2))
         running.step()
         assert len(front.forms) == 1
         front.click("reject")
         running.step()
         running.step()
-        assert said[1:] == ["Permission: bash 'git push 2' → reject"]
+        assert lines[1:] == ["Permission: bash 'git push 2' → reject"]
 
 
 def test_the_answers_to_a_question_are_sent(front: FrontEnd) -> None:
@@ -202,10 +202,10 @@ def test_g4_03_two_clicks_from_two_threads_send_one_reply(front: FrontEnd) -> No
     with cell(front) as running:
         running.waits(push())
         running.step()
-        at_once = threading.Barrier(2)
+        barrier = threading.Barrier(2)
 
         def press() -> None:
-            at_once.wait()
+            barrier.wait()
             front.click("once")
 
         threads = [threading.Thread(target=press) for _ in range(2)]
@@ -218,7 +218,7 @@ def test_g4_03_two_clicks_from_two_threads_send_one_reply(front: FrontEnd) -> No
         assert len(running.sent) == 1
 
 
-def test_g4_03_allow_and_then_reject_quickly_allows(front: FrontEnd) -> None:
+def test_g4_03_the_first_of_two_quick_clicks_counts(front: FrontEnd) -> None:
     with cell(front) as running:
         running.waits(push())
         running.step()
@@ -240,7 +240,7 @@ def test_a_click_for_an_unknown_request_is_ignored(front: FrontEnd) -> None:
 
 
 @pytest.mark.parametrize(("request_", "reply"), [(ask(), "once"), (push(), "dismiss")])
-def test_an_answer_of_the_wrong_kind_answers_nothing(
+def test_an_answer_of_the_wrong_kind_is_ignored(
     front: FrontEnd, request_: Permission | Question, reply: str
 ) -> None:
     with cell(front) as running:
@@ -253,23 +253,23 @@ def test_an_answer_of_the_wrong_kind_answers_nothing(
         assert front.asks["id"] == request_.id
 
 
-# -- what may go wrong -----------------------------------------------------------------------------
+# -- failures --------------------------------------------------------------------------------------
 
 
-def test_g4_06_a_reply_that_fails_is_told_in_the_form_and_can_be_given_again(
+def test_g4_06_a_failed_reply_is_shown_in_the_form_and_can_be_repeated(
     front: FrontEnd,
 ) -> None:
-    """Twice in the same way, so that the form has nothing new to say the second time."""
+    """It fails twice in the same way, so that the form's spec is equal the second time."""
     routes = {reply_to("1"): answers_in_turn(DOWN, DOWN, True), "GET /permission": [WAITING]}
     with cell(front, routes) as running:
         running.waits(push())
         running.step()
         for _ in range(2):
-            told = front.form.updates
+            before = front.form.updates
             front.click("once")
             running.step()
             assert "did not arrive" in front.asks["note"]
-            assert front.form.updates == told + 1
+            assert front.form.updates == before + 1
         front.click("once")
         running.step()
         assert len(running.sent) == 3
@@ -277,8 +277,8 @@ def test_g4_06_a_reply_that_fails_is_told_in_the_form_and_can_be_given_again(
         assert front.asks == {}
 
 
-def test_an_answer_that_its_field_cannot_take_is_told_in_the_form(front: FrontEnd) -> None:
-    """Nothing is sent of it (2.x)."""
+def test_an_invalid_answer_is_reported_in_the_form(front: FrontEnd) -> None:
+    """It is not sent (2.x)."""
     route = "POST /api/session/ses_root01/form/frm_1/reply"
     item = QuestionItem("How many?", key="n", kind="integer")
     with cell(front, v2_routes() | {route: (204, {}, b"")}) as running:
@@ -293,7 +293,7 @@ def test_an_answer_that_its_field_cannot_take_is_told_in_the_form(front: FrontEn
         assert running.sent == [(route.partition(" ")[2], {"answer": {"n": 7}})]
 
 
-def test_g4_06_a_server_that_is_gone_is_told_in_the_form(front: FrontEnd) -> None:
+def test_g4_06_a_lost_server_is_reported_in_the_form(front: FrontEnd) -> None:
     with cell(front, {reply_to("1"): DISCONNECT, "GET /permission": [WAITING]}) as running:
         running.waits(push())
         running.step()
@@ -303,10 +303,10 @@ def test_g4_06_a_server_that_is_gone_is_told_in_the_form(front: FrontEnd) -> Non
         assert running.replies == []
 
 
-def test_what_a_server_says_of_a_failure_can_be_shown(front: FrontEnd) -> None:
-    """Half of a surrogate pair can't be sent to the page."""
-    said = b'{"name": "Bad", "data": {"message": "no \\ud800<img src=x>"}}'
-    answer = (500, {"content-type": "application/json"}, said)
+def test_a_servers_error_message_can_be_shown(front: FrontEnd) -> None:
+    """A lone surrogate can't be sent to the page."""
+    body = b'{"name": "Bad", "data": {"message": "no \\ud800<img src=x>"}}'
+    answer = (500, {"content-type": "application/json"}, body)
     with cell(front, {reply_to("1"): answer, "GET /permission": [WAITING]}) as running:
         running.waits(push())
         running.step()
@@ -315,7 +315,7 @@ def test_what_a_server_says_of_a_failure_can_be_shown(front: FrontEnd) -> None:
         assert "no \N{REPLACEMENT CHARACTER}<img src=x>" in front.asks["note"]
 
 
-def test_a_request_that_was_answered_elsewhere_puts_the_form_away(front: FrontEnd) -> None:
+def test_a_request_that_was_answered_elsewhere_hides_the_form(front: FrontEnd) -> None:
     with cell(front) as running:
         running.waits(push())
         running.step()
@@ -327,7 +327,7 @@ def test_a_request_that_was_answered_elsewhere_puts_the_form_away(front: FrontEn
         assert running.sent == []
 
 
-def test_a_click_that_comes_too_late_says_so_in_the_turn(front: FrontEnd) -> None:
+def test_a_late_click_is_reported_in_the_turn(front: FrontEnd) -> None:
     with cell(front, {reply_to("1"): GONE}) as running:
         running.waits(push())
         running.step()
@@ -337,7 +337,7 @@ def test_a_click_that_comes_too_late_says_so_in_the_turn(front: FrontEnd) -> Non
         assert front.asks == {}
 
 
-def test_a_turn_that_is_over_asks_nothing(front: FrontEnd) -> None:
+def test_a_finished_turn_asks_nothing(front: FrontEnd) -> None:
     with cell(front) as running:
         running.waits(push())
         running.step()
@@ -349,17 +349,17 @@ def test_a_turn_that_is_over_asks_nothing(front: FrontEnd) -> None:
 # -- several requests ------------------------------------------------------------------------------
 
 
-def test_g4_13_requests_that_wait_together_are_asked_one_after_the_other(front: FrontEnd) -> None:
+def test_g4_13_simultaneous_requests_are_asked_one_by_one(front: FrontEnd) -> None:
     with cell(front) as running:
         running.waits(push(1), push(2, CHILD), push(3), sessions=(CHILD,))
         running.step()
-        asked = []
+        shown = []
         for reply in ("once", "reject", "always"):
-            asked.append((front.asks["id"], front.asks["title"]))
+            shown.append((front.asks["id"], front.asks["title"]))
             front.click(reply)
             running.step()
             running.step()
-        assert asked == [
+        assert shown == [
             ("per_1", "Permission: bash 'git push 1'"),
             ("per_2", "Permission for subagent 'Run the tests': bash 'git push 2'"),
             ("per_3", "Permission: bash 'git push 3'"),
@@ -367,19 +367,19 @@ def test_g4_13_requests_that_wait_together_are_asked_one_after_the_other(front: 
         assert [body["reply"] for _, body in running.sent] == ["once", "reject", "always"]
 
 
-def test_it_says_how_many_more_a_rejection_rejects_as_they_come_and_go(front: FrontEnd) -> None:
+def test_the_number_of_also_rejected_requests_is_kept_up_to_date(front: FrontEnd) -> None:
     with cell(front) as running:
-        told = []
+        effects = []
         for waiting in ([1], [1, 2], [1, 2, 3], [1]):
             running.waits(*map(push, waiting))
             running.step()
-            told.append(front.asks["choices"][2]["effect"])
-        alone = "Reject without a message: the turn stops."
-        assert told == [
-            alone,
-            f"{alone[:-1]}; 1 other waiting permission of it rejected too.",
-            f"{alone[:-1]}; 2 other waiting permissions of it rejected too.",
-            alone,
+            effects.append(front.asks["choices"][2]["effect"])
+        effect = "Reject without a message: the turn stops"
+        assert effects == [
+            f"{effect}.",
+            f"{effect}; also rejects 1 other waiting permission of this session.",
+            f"{effect}; also rejects 2 other waiting permissions of this session.",
+            f"{effect}.",
         ]
 
 
@@ -387,10 +387,10 @@ def test_a_rejection_leaves_questions_and_other_sessions_alone(front: FrontEnd) 
     with cell(front) as running:
         running.waits(push(1), push(2), push(3, CHILD), ask(), sessions=(CHILD,))
         running.step()
-        assert "1 other waiting permission of it" in front.asks["choices"][2]["effect"]
+        assert "1 other waiting permission of this session" in front.asks["choices"][2]["effect"]
 
 
-def test_while_nothing_changes_nothing_is_sent_to_the_page(front: FrontEnd) -> None:
+def test_without_changes_nothing_is_sent_to_the_page(front: FrontEnd) -> None:
     with cell(front) as running:
         running.waits(push())
         running.step()
@@ -411,7 +411,7 @@ def test_a_hundred_questions_need_two_outputs(front: FrontEnd) -> None:
         assert len(front.outputs) == 2
 
 
-def test_the_form_stands_below_what_the_turn_shows(front: FrontEnd) -> None:
+def test_the_form_is_below_the_turns_outputs(front: FrontEnd) -> None:
     with cell(front) as running:
         for n in range(1, 6):
             running.says("A paragraph. " * 500 * n)
@@ -432,59 +432,60 @@ def test_a_very_long_turn_with_a_request_at_every_output_has_at_most_45(front: F
             assert front.forms == [len(front.outputs) - 1]
             front.click("once")
             running.step()
-        running.desk.close()
+        running.prompter.close()
         running.view.close(running.run.turn)
         assert running.view.outputs > 20
         assert len(front.outputs) <= 45
         assert all(data["text/html"] for data in list(front.outputs.values())[:-1])
 
 
-def test_an_interrupt_leaves_no_lent_place_empty(
+def test_an_interrupt_leaves_no_lent_output_empty(
     front: FrontEnd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the view would take a place that the page has never heard of."""
+    """Otherwise the view would update an output that the page never received."""
     publish = front.publish
 
-    def interrupted(data: Any, *args: Any, **told: Any) -> None:
+    def interrupted(data: Any, *args: Any, **options: Any) -> None:
         if WIDGET in data:
             signal.raise_signal(signal.SIGINT)
-        publish(data, *args, **told)
+        publish(data, *args, **options)
 
     with cell(front) as running:
         running.waits(push())
         running.view.show(running.run.turn)
         monkeypatch.setattr(front, "publish", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            running.desk.handle_requests()
+            running.prompter.handle_requests()
         running.says("A paragraph.\n\n" * 5_000)
         running.view.close(running.run.turn)
-        running.desk.close()
+        running.prompter.close()
         assert running.view.outputs == len(front.outputs)
         assert front.forms == []
 
 
-def test_what_is_typed_after_a_form_stands_below_it(front: FrontEnd, impatient: None) -> None:
-    """And what the turn shows then stands below that."""
+def test_a_typed_prompt_is_below_the_earlier_form(front: FrontEnd, impatient: None) -> None:
+    """Later blocks of the turn are below the prompt."""
     front.draws = False
-    with cell(front, typed=["1"], answerer={"write": lambda line: front.publish({"": line})}) as it:
-        it.says("first")
-        it.waits(push())
-        it.step()
-        it.step()
-        it.says("first. " * 5_000)
-        it.step()
+    publish_line = {"write": lambda line: front.publish({"": line})}
+    with cell(front, typed=["1"], answerer=publish_line) as running:
+        running.says("first")
+        running.waits(push())
+        running.step()
+        running.step()
+        running.says("first. " * 5_000)
+        running.step()
         shown = [next(iter(data.values())) for data in front.outputs.values()]
-        asked = next(n for n, text in enumerate(shown) if "1, 2, 3 or" in text or "[1]" in text)
+        prompt = next(n for n, text in enumerate(shown) if "1, 2, 3 or" in text or "[1]" in text)
         assert "first" in shown[0]
         assert "first" in shown[-1]
-        assert 0 < asked < len(shown) - 1
+        assert 0 < prompt < len(shown) - 1
 
 
-def test_in_the_end_no_widget_is_left(front: FrontEnd) -> None:
+def test_no_widget_is_left_at_the_end(front: FrontEnd) -> None:
     with cell(front) as running:
         running.waits(push())
         running.step()
-        running.desk.close()
+        running.prompter.close()
         assert not front.form.open_
         assert not any(WIDGET in data for data in front.outputs.values())
 
@@ -494,12 +495,12 @@ def test_in_the_end_no_widget_is_left(front: FrontEnd) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give a page no time at all."""
+    """Give the page no time to draw the form."""
     monkeypatch.setattr(prompters, "READY_TIMEOUT", 0.0)
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_page_that_draws_no_form_is_asked_to_type_and_told_why_once(front: FrontEnd) -> None:
+def test_without_a_drawn_form_typing_is_offered_with_one_reason(front: FrontEnd) -> None:
     front.draws = False
     with cell(front, typed=["1", "3 not now"]) as running:
         for n in (1, 2):
@@ -514,7 +515,7 @@ def test_a_page_that_draws_no_form_is_asked_to_type_and_told_why_once(front: Fro
 
 
 @pytest.mark.usefixtures("impatient")
-def test_why_there_can_be_no_buttons_is_told_where_it_is_known(front: FrontEnd) -> None:
+def test_a_known_reason_for_missing_buttons_is_shown(front: FrontEnd) -> None:
     front.draws = False
     with cell(front, typed=["1"], why_not="This kernel is a strange one.") as running:
         running.waits(push())
@@ -553,7 +554,7 @@ def test_with_text_only_there_is_no_form(front: FrontEnd) -> None:
         assert front.wires == []
 
 
-def test_where_nobody_sits_the_policy_decides_at_once(front: FrontEnd) -> None:
+def test_where_nobody_can_answer_the_policy_decides_at_once(front: FrontEnd) -> None:
     with cell(front, answerer={"can_ask": False}) as running:
         running.waits(push())
         running.step()
@@ -561,7 +562,7 @@ def test_where_nobody_sits_the_policy_decides_at_once(front: FrontEnd) -> None:
         assert front.wires == []
 
 
-def test_where_nobody_sits_and_nothing_may_be_decided_it_raises(front: FrontEnd) -> None:
+def test_where_nobody_can_answer_the_policy_error_raises(front: FrontEnd) -> None:
     with cell(front, answerer={"can_ask": False, "fallback": "error"}) as running:
         running.waits(push())
         with pytest.raises(AnswerNeeded):

@@ -1,4 +1,4 @@
-"""Clicks reach a cell that blocks its kernel, and nothing else gets out of order or lost."""
+"""Clicks reach a cell that blocks its kernel; other requests stay in order, and none is lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from opencode_magics.notebook.pump import NoPump, Pump, PumpUnavailable, pump_fo
 
 INTERRUPTS = 50
 
-# Version, and whether the kernel has subshells: 7 has, and a kernel made of it may do without.
+# (version, subshells): ipykernel 7 has subshells; a kernel can be started without them.
 SEVEN = [version for version in VERSIONS if int(version.split(".")[0]) >= 7]
 WITH_SUBSHELLS = [(version, True) for version in SEVEN]
 KERNELS = [(v, False) for v in VERSIONS if v not in SEVEN] + WITH_SUBSHELLS
@@ -31,7 +31,7 @@ from types import SimpleNamespace
 from opencode_magics.notebook.pump import Pump, pump_for
 
 kernel = get_ipython().kernel
-clicks, ran, deeds, comms = [], [], {}, []
+clicks, ran, callbacks, comms = [], [], {}, []
 
 def opened(comm, message):
     comms.append(comm)
@@ -39,7 +39,7 @@ def opened(comm, message):
     def clicked(message):
         word = message["content"]["data"]["word"]
         clicks.append(word)
-        deeds.get(word, print)(word)
+        callbacks.get(word, print)(word)
 
 def pumped(*words, tick=0.02):
     "Pump until all these words have been clicked."
@@ -67,13 +67,13 @@ def running(request: pytest.FixtureRequest) -> Iterator[KernelClient]:
 
 @pytest.fixture
 def front(running: KernelClient) -> KernelClient:
-    """A front-end as new, with a comm open to its kernel."""
+    """A fresh front-end, with a comm open to its kernel."""
     running.forget()
     prepare(running)
     return running
 
 
-# Only where the kernel has subshells.
+# Only for kernels with subshells.
 subshells_only = pytest.mark.parametrize("running", WITH_SUBSHELLS, ids=named, indirect=True)
 
 
@@ -91,12 +91,12 @@ def begin(front: KernelClient, code: str) -> Cell:
     """Start a cell and wait until it runs."""
     cell = front.start(f"print('begun', flush=True)\n{code}")
     front.until(lambda: cell.text or cell.done, cell)
-    # A cell may be aborted if it comes soon after an interrupt.
+    # A cell sent soon after an interrupt may be aborted.
     return begin(front, code) if cell.status == "aborted" else cell
 
 
 def after_begun(cell: Cell) -> list[str]:
-    """What a cell printed after it had begun."""
+    """Return the lines that a cell printed after "begun"."""
     first, *lines = cell.text.splitlines()
     assert first == "begun"
     return lines
@@ -106,8 +106,8 @@ def after_begun(cell: Cell) -> list[str]:
 
 
 def test_a_click_is_served_in_the_running_cell(front: KernelClient) -> None:
-    """In the main thread, and what its callback prints belongs to the cell."""
-    code = "deeds['where'] = lambda _: print(threading.current_thread().name)"
+    """In the main thread, and the output of its callback belongs to the cell."""
+    code = "callbacks['where'] = lambda _: print(threading.current_thread().name)"
     cell = begin(front, f"{code}\npumped('where', 'go'); print('went on')")
     click(front, "where")
     click(front, "go")
@@ -136,26 +136,26 @@ def test_a_button_of_ipywidgets_works(front: KernelClient) -> None:
 
 
 def test_a_click_is_served_within_50_ms(front: KernelClient) -> None:
-    """The median of 20 from sending it to the kernel's word that it is through with it.
+    """The median of 20 clicks, from sending to the kernel's "idle" for it.
 
-    A machine that is busy with something else gets five tries.
+    On a busy machine, the best of five medians counts.
     """
     cell = begin(front, "pumped('stop', tick=1.0)")
     medians: list[float] = []
     while len(medians) < 5 and min(medians, default=1.0) >= 0.05:
-        took = []
+        durations = []
         for n in range(20):
-            began = time.monotonic()
+            start = time.monotonic()
             front.serve(click(front, f"click {n}"))
-            took.append(time.monotonic() - began)
-        medians.append(median(took))
+            durations.append(time.monotonic() - start)
+        medians.append(median(durations))
     click(front, "stop")
     front.finish(cell)
     print(*(f"median {m * 1000:.1f} ms" for m in medians))
     assert min(medians) < 0.05
 
 
-def test_after_a_click_the_kernel_says_that_it_is_still_busy(front: KernelClient) -> None:
+def test_after_a_click_the_kernel_status_is_busy_again(front: KernelClient) -> None:
     cell = begin(front, "pumped('stop')")
     front.serve(click(front, "go"))
     front.until(lambda: front.state == ("busy", cell.id), front.state)
@@ -165,7 +165,7 @@ def test_after_a_click_the_kernel_says_that_it_is_still_busy(front: KernelClient
 
 
 def test_a_callback_that_fails_harms_nothing(front: KernelClient) -> None:
-    cell = begin(front, "deeds['bad'] = lambda _: 1 / 0\npumped('go'); print('went on')")
+    cell = begin(front, "callbacks['bad'] = lambda _: 1 / 0\npumped('go'); print('went on')")
     bad = click(front, "bad")
     click(front, "go")
     front.finish(cell)
@@ -174,21 +174,21 @@ def test_a_callback_that_fails_harms_nothing(front: KernelClient) -> None:
     assert after_begun(cell)[-1] == "went on"
 
 
-def test_what_fails_elsewhere_stands_in_the_log_of_the_kernel(front: KernelClient) -> None:
+def test_other_failures_are_in_the_kernels_log(front: KernelClient) -> None:
     code = """
     import logging
-    class Notes(logging.Handler):
+    class PrintHandler(logging.Handler):
         def emit(self, record):
             print(record.getMessage(), record.exc_info[0].__name__)
-    notes = Notes(logging.ERROR)
-    kernel.log.addHandler(notes)
-    kept = kernel.shell_handlers["comm_close"]
+    handler = PrintHandler(logging.ERROR)
+    kernel.log.addHandler(handler)
+    original = kernel.shell_handlers["comm_close"]
     kernel.shell_handlers["comm_close"] = None
     try:
         pumped("go")
     finally:
-        kernel.shell_handlers["comm_close"] = kept
-        kernel.log.removeHandler(notes)
+        kernel.shell_handlers["comm_close"] = original
+        kernel.log.removeHandler(handler)
     """
     cell = begin(front, f"if True:{code}")
     bad = front.send("comm_close", {"comm_id": "unknown", "data": {}})
@@ -198,18 +198,18 @@ def test_what_fails_elsewhere_stands_in_the_log_of_the_kernel(front: KernelClien
     assert "Exception while a running cell served a message TypeError" in after_begun(cell)
 
 
-def test_a_callback_has_no_pump_of_its_own(front: KernelClient) -> None:
-    code = "deeds['nest'] = lambda _: print(pump_for(get_ipython()).reason)"
+def test_a_callback_can_not_start_another_pump(front: KernelClient) -> None:
+    code = "callbacks['nest'] = lambda _: print(pump_for(get_ipython()).reason)"
     cell = begin(front, f"{code}\npumped('nest')")
     click(front, "nest")
     front.finish(cell)
-    assert "a part of what a button of a running cell does" in cell.text
+    assert "this code runs in the callback of another button" in cell.text
 
 
 @subshells_only
 def test_a_subshell_serves_its_clicks_itself(front: KernelClient) -> None:
     subshell = front.control("create_subshell_request")["subshell_id"]
-    code = "deeds['sub'] = lambda _: where.append(threading.current_thread().name)"
+    code = "callbacks['sub'] = lambda _: where.append(threading.current_thread().name)"
     cell = begin(front, f"where = []; {code}\npumped('mine'); print(where)")
     front.serve(click(front, "sub", subshell))
     click(front, "mine")
@@ -220,7 +220,7 @@ def test_a_subshell_serves_its_clicks_itself(front: KernelClient) -> None:
 
 @subshells_only
 def test_a_click_reaches_the_cell_wherever_the_kernel_sends_it(front: KernelClient) -> None:
-    """JupyterLab asks for a subshell; 7.4 overrules it for a comm that the main shell has used."""
+    """JupyterLab requests a subshell; 7.4 ignores that for a comm that the main shell has used."""
     subshell = front.control("create_subshell_request")["subshell_id"]
     cell = begin(front, "comms[-1].send({}); pumped('go')")
     click(front, "go", subshell)
@@ -228,11 +228,11 @@ def test_a_click_reaches_the_cell_wherever_the_kernel_sends_it(front: KernelClie
     assert front.control("delete_subshell_request", {"subshell_id": subshell})["status"] == "ok"
 
 
-# -- everything else waits -------------------------------------------------------------------------
+# -- other requests wait ---------------------------------------------------------------------------
 
 
 def test_queued_cells_run_in_order_with_their_own_output(front: KernelClient) -> None:
-    """They come before, during, between and after two pumps of one cell."""
+    """They are sent before, during, between and after two pumps of one cell."""
     code = """
     pumped("one")
     print("between", flush=True); time.sleep(0.2)
@@ -262,7 +262,7 @@ def test_queued_cells_run_in_order_with_their_own_output(front: KernelClient) ->
     assert front.run("print(ran == list(range(55)))").text == "True\n"
 
 
-def test_a_reloaded_page_gets_its_answers_while_the_cell_runs(front: KernelClient) -> None:
+def test_a_reloaded_page_gets_replies_while_the_cell_runs(front: KernelClient) -> None:
     cell = begin(front, "pumped('stop')")
     waits = front.send("complete_request", {"code": "pri", "cursor_pos": 3})
     info = front.send("kernel_info_request", {})
@@ -287,24 +287,24 @@ def test_a_shutdown_request_on_the_shell_channel_waits_and_is_not_lost(version: 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_kernel_that_pumps_can_be_shut_down(version: str) -> None:
-    """On the control channel, as Jupyter does; it would kill the kernel when its patience ends."""
+def test_a_kernel_with_an_active_pump_can_be_shut_down(version: str) -> None:
+    """On the control channel, as Jupyter does; after a timeout it would kill the kernel."""
     with kernels.running(version) as front:
         prepare(front)
         begin(front, "pumped('never')")
         front.manager.shutdown_wait_time = 120.0
-        began = time.monotonic()
+        start = time.monotonic()
         front.manager.shutdown_kernel()
-        assert time.monotonic() - began < 50  # after half of it, it would be terminated
+        assert time.monotonic() - start < 50  # the manager would terminate it after 60 s
 
 
 # -- interrupts ------------------------------------------------------------------------------------
 
 
 def test_no_request_is_lost_by_an_interrupt(front: KernelClient) -> None:
-    """Every cell is answered once, executed or aborted, in order; every message is served."""
+    """Every cell gets one reply, executed or aborted, in order; every message is served."""
     rng = random.Random(5)
-    told: Counter[str | None] = Counter()
+    statuses: Counter[str | None] = Counter()
     for round in range(INTERRUPTS):
         cell = begin(front, f"pumped('never', tick={rng.choice([0.0, 0.001, 0.02])})")
         queued, messages, hit = [], [], rng.randrange(12)
@@ -322,16 +322,16 @@ def test_no_request_is_lost_by_an_interrupt(front: KernelClient) -> None:
         front.serve(*messages)
         assert cell.status == "error"
         assert [c for c in front.order if c in (cell, *queued)] == [cell, *queued]
-        told.update(c.status for c in queued)
+        statuses.update(c.status for c in queued)
         front.forget()
     after = front.run("print(len(ran), ran == sorted(ran))")
-    print(dict(told))
-    assert told.keys() <= {"ok", "aborted"}
-    assert after.text == f"{told['ok']} True\n"
+    print(dict(statuses))
+    assert statuses.keys() <= {"ok", "aborted"}
+    assert after.text == f"{statuses['ok']} True\n"
 
 
 def test_a_callback_that_takes_long_can_be_interrupted(front: KernelClient) -> None:
-    """And the cell stops, even if the callback swallows the interrupt."""
+    """The cell stops even if the callback swallows the interrupt."""
     code = """
     def slow(_):
         print("slow", flush=True)
@@ -339,13 +339,13 @@ def test_a_callback_that_takes_long_can_be_interrupted(front: KernelClient) -> N
             time.sleep(60)
         except KeyboardInterrupt:
             print("swallowed")
-    deeds["slow"] = slow
+    callbacks["slow"] = slow
     pumped("never")
     """
     cell = begin(front, f"if True:{code}")
     id = click(front, "slow")
     front.until(lambda: "slow" in cell.text)
-    time.sleep(1.1)  # an interrupt in its first second would wait for its end
+    time.sleep(1.1)  # an interrupt in the callback's first second is deferred to its end
     front.manager.interrupt_kernel()
     front.finish(cell)
     front.serve(id)
@@ -353,11 +353,11 @@ def test_a_callback_that_takes_long_can_be_interrupted(front: KernelClient) -> N
     assert cell.status == "error"
 
 
-@pytest.mark.parametrize(("leave", "seen"), [("", "KeyboardInterrupt"), ("raise Stop", "Stop")])
-def test_an_interrupt_while_it_closes_comes_after_that(
-    front: KernelClient, leave: str, seen: str
+@pytest.mark.parametrize(("leave", "raised"), [("", "KeyboardInterrupt"), ("raise Stop", "Stop")])
+def test_an_interrupt_while_closing_is_deferred(
+    front: KernelClient, leave: str, raised: str
 ) -> None:
-    """And doesn't take the place of an interrupt that is on its way."""
+    """It doesn't replace an interrupt that is already being raised."""
     code = f"""
     import signal
     class Hit(Pump):
@@ -372,18 +372,18 @@ def test_an_interrupt_while_it_closes_comes_after_that(
                 pump.poll(0.02)
             {leave}
     except KeyboardInterrupt as interrupt:
-        print(type(interrupt).__name__, Pump._at_work)
+        print(type(interrupt).__name__, Pump._active)
     """
     cell = begin(front, f"if True:{code}")
     queued = [front.start(f"ran.append({n})") for n in range(5)]
     click(front, "go")
     front.finish(cell, *queued)
-    assert after_begun(cell) == ["go", f"{seen} None"]
+    assert after_begun(cell) == ["go", f"{raised} None"]
     assert front.order == [cell, *queued]
 
 
-def test_a_pump_that_could_not_close_is_closed_before_anything_else(front: KernelClient) -> None:
-    """As after an interrupt that hits the first line of its `__exit__`."""
+def test_a_pump_left_open_is_closed_before_anything_else(front: KernelClient) -> None:
+    """As after an interrupt in the first line of its `__exit__`."""
     code = """
     class Torn(Pump):
         def __exit__(self, *_):
@@ -404,10 +404,10 @@ def test_a_pump_that_could_not_close_is_closed_before_anything_else(front: Kerne
 
 
 @pytest.mark.parametrize("gone", ["session", "shell_handlers", "_publish_status", "log"])
-def test_a_kernel_built_in_another_way_is_refused_with_a_sentence(
+def test_a_kernel_with_unknown_internals_is_refused_with_a_reason(
     front: KernelClient, gone: str
 ) -> None:
-    """The cell works all the same."""
+    """The cell works anyway."""
     code = f"""
     class Other:
         def __getattr__(self, name):
@@ -424,7 +424,7 @@ def test_a_kernel_built_in_another_way_is_refused_with_a_sentence(
 
 
 @subshells_only
-def test_a_stream_that_another_thread_reads_is_left_alone(front: KernelClient) -> None:
+def test_a_stream_read_by_another_thread_is_refused(front: KernelClient) -> None:
     code = "known = ('shell_stream', 'shell_handlers', '_publish_status', 'log', 'session')"
     other = "SimpleNamespace(**{name: getattr(kernel, name) for name in known})"
     cell = front.run(f"{code}\nprint(pump_for(SimpleNamespace(kernel={other})).reason)")
@@ -432,12 +432,12 @@ def test_a_stream_that_another_thread_reads_is_left_alone(front: KernelClient) -
 
 
 def test_a_cell_in_another_thread_has_no_pump(front: KernelClient) -> None:
-    code = "thread = threading.Thread(target=lambda: said.append(pump_for(get_ipython()).reason))"
-    cell = front.run(f"said = []; {code}; thread.start(); thread.join(); print(said)")
+    code = "thread = threading.Thread(target=lambda: out.append(pump_for(get_ipython()).reason))"
+    cell = front.run(f"out = []; {code}; thread.start(); thread.join(); print(out)")
     assert "the cell doesn't run in the main thread" in cell.text
 
 
-def test_what_is_no_kernel_of_this_kind_has_no_pump() -> None:
+def test_an_object_without_kernel_internals_has_no_pump() -> None:
     with pytest.raises(PumpUnavailable, match=r"Buttons can't work .* \(.*\)\.$"):
         Pump(SimpleNamespace())
 
@@ -449,7 +449,7 @@ def test_a_shell_without_a_kernel_has_no_pump() -> None:
         assert pump.poll() is False
 
 
-def test_a_pump_works_inside_its_with_only(front: KernelClient) -> None:
+def test_polling_outside_the_with_block_is_an_error(front: KernelClient) -> None:
     cell = front.finish(front.start("Pump(kernel).poll()"))
     assert cell.status == "error"
 

@@ -1,4 +1,4 @@
-"""A turn as plain text, at once and as it is printed bit by bit."""
+"""A turn as plain text, in one piece and printed incrementally."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ from opencode_magics.notebook.text import TextView, render, request, session
 
 
 class Printed:
-    """A view that keeps what it printed, call by call."""
+    """A view that records what it prints, call by call."""
 
     def __init__(self, dim: bool = False) -> None:
         self.calls: list[str] = []
         self.view = TextView(self.calls.append, dim=dim)
 
     def show(self, turn: Turn, note: str = "") -> str:
-        """What one state added."""
+        """Show a state and return the text that it added."""
         before = len(self.calls)
         self.view.show(turn, note)
         return "".join(self.calls[before:])
 
 
-def test_a_whole_turn_reads_like_a_report() -> None:
+def test_a_complete_turn_as_text() -> None:
     shown = turn(
         answer(
             Reasoning("a", "Look first.\nThen run.", 0, 1),
@@ -92,7 +92,7 @@ def test_text_is_printed_as_it_grows() -> None:
     assert printed.show(running(Text("a", "Hello\nyou", 0, 1))) == "\nyou"
 
 
-def test_reasoning_has_a_rail_on_every_line() -> None:
+def test_reasoning_has_a_bar_on_every_line() -> None:
     printed = Printed()
     assert printed.show(running(Reasoning("a", "one\ntw"))) == "│ one\n│ tw"
     assert printed.show(running(Reasoning("a", "one\ntwo\nthree"))) == "o\n│ three"
@@ -104,7 +104,7 @@ def test_reasoning_is_dim_in_a_terminal() -> None:
     assert printed.show(running(Reasoning("a", "hm", 0, 1), Text("b", "Hi"))) == "\n\nHi"
 
 
-def test_a_tool_is_printed_once_and_when_it_is_done() -> None:
+def test_a_tool_is_printed_once_when_it_is_done() -> None:
     printed = Printed()
     assert printed.show(running(tool(status="pending"))) == ""
     assert printed.show(running(tool(status="running"))) == ""
@@ -122,23 +122,23 @@ def test_a_permission_is_printed_when_asked_and_when_settled() -> None:
     assert printed.show(settled) == "\n→ Permission: bash 'git push' → once"
 
 
-def test_a_request_by_itself_tells_all_that_it_asks() -> None:
-    asked = permission(command="git push\nrm -rf /")
-    assert request(asked).endswith("git push …'\n  git push\n  rm -rf /")
+def test_a_request_alone_is_printed_in_full() -> None:
+    command = permission(command="git push\nrm -rf /")
+    assert request(command).endswith("git push …'\n  git push\n  rm -rf /")
     assert "  -old\n  +new" in request(permission(action="edit", command=None, diff=EDIT))
     question = Question("q", SESSION, (QuestionItem("Which?", options=(Option("Red", "warm"),)),))
     assert request(question) == "? Waiting for an answer: Which?\n  - Red: warm"
 
 
-def test_a_text_that_goes_on_after_a_tool_was_printed_goes_on_below() -> None:
-    """On 2.x a text may end after the tool call that follows it has begun."""
+def test_a_text_that_continues_after_a_tool_is_printed_below_it() -> None:
+    """On 2.x a text may end after the next tool call has started."""
     printed = Printed()
     printed.show(running(Text("a", "I will"), tool()))
     later = printed.show(running(Text("a", "I will run it."), tool()))
     assert later == "\n\n run it."
 
 
-def test_a_new_attempt_is_printed_whole_below_the_retry() -> None:
+def test_a_new_attempt_is_printed_in_full_below_the_retry() -> None:
     printed = Printed()
     retry = Retry(1, "reset", None, "msg_1")
     printed.show(running(Text("a", "part of it")))
@@ -154,7 +154,7 @@ def test_a_note_is_printed_once() -> None:
     assert printed.show(running(), "Connection lost.") == ""
 
 
-def test_stepping_aside_ends_the_line_once_and_goes_on_below() -> None:
+def test_step_aside_ends_the_line_once_and_continues_below() -> None:
     printed = Printed()
     printed.show(running(Text("a", "I will")))
     printed.view.step_aside()
@@ -172,13 +172,13 @@ def test_closing_prints_the_last_line_once() -> None:
     assert "".join(printed.calls).startswith("Hi\n\nsucceeded · build")
 
 
-def test_an_error_is_told() -> None:
+def test_an_error_is_printed() -> None:
     failed = turn(answer(error=Failure("APIError", "bad key", 401), finish=None))
     assert "✗ APIError: bad key (status 401)" in render(failed)
 
 
 def test_no_escape_sequence_reaches_a_terminal() -> None:
-    """Wherever it comes from: \x1b[2J clears the screen, OSC 52 writes the clipboard."""
+    """From any source: \x1b[2J clears the screen, OSC 52 writes the clipboard."""
     evil = "a\x1b[2Jb\x1b]52;c;cGF3bmVk\x07c\x9b2Jd\r\ne\x00"
     text = render(everything_hostile(evil)) + session(Session(evil, evil, evil))
     text += request(permission(action=evil, command=f"{evil}\n{evil}"))
@@ -187,7 +187,7 @@ def test_no_escape_sequence_reaches_a_terminal() -> None:
 
 
 @pytest.mark.parametrize("name", V1_FLOWS)
-def test_a_recorded_turn_printed_bit_by_bit_has_all_lines_of_the_whole(name: str) -> None:
+def test_a_recorded_turn_printed_incrementally_has_all_lines(name: str) -> None:
     recorded = flow(name)
     printed, state = Printed(), recorded.start
     for event in (*recorded.events, recorded.stored):
@@ -198,7 +198,7 @@ def test_a_recorded_turn_printed_bit_by_bit_has_all_lines_of_the_whole(name: str
         assert line in "".join(printed.calls)
 
 
-def test_a_terminal_without_unicode_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_without_unicode_is_not_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", out)
     TextView().close(turn(answer(Text("a", "Grüße", 0, 1))))
@@ -207,5 +207,5 @@ def test_a_terminal_without_unicode_is_no_error(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_session_is_two_lines() -> None:
-    told = session(Session("ses_1", "Fix the cart", "/ws"))
-    assert told == "Fix the cart [ses_1]\n/ws · cost unknown"
+    card = session(Session("ses_1", "Fix the cart", "/ws"))
+    assert card == "Fix the cart [ses_1]\n/ws · cost unknown"

@@ -1,4 +1,4 @@
-"""The lines that every face shows, and the cleaning of what others wrote."""
+"""The lines that all views share, and the cleaning of foreign text."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ from opencode_magics.notebook.blocks import RequestState
 # -- the last line ---------------------------------------------------------------------------------
 
 
-def test_the_last_line_tells_outcome_agent_model_steps_tools_tokens_cost_and_time() -> None:
+def test_the_last_line_has_outcome_agent_model_steps_tools_tokens_cost_and_time() -> None:
     assert wording.summary(says("Hi")) == (
         "succeeded · build · mock/m1 · 1 step · 0 tools · 1,050 tokens (600 in, 30 out, "
         "20 reasoning, 400 cache read) · $0.0027 · 3.2 s"
     )
 
 
-def test_a_variant_is_told() -> None:
+def test_a_variant_is_shown() -> None:
     model = ModelRef("mock", "m1", "high")
     assert "mock/m1 · high" in wording.summary(turn(answer(Text("a", "Hi", 0, 1), model=model)))
 
 
-def test_what_nobody_told_is_unknown_and_not_zero() -> None:
+def test_unreported_values_are_unknown_and_not_zero() -> None:
     aborted = turn(answer(usage=None, error=Failure("MessageAbortedError", "Aborted"), finish=None))
     assert "tokens unknown · cost unknown" in wording.summary(aborted)
     assert "0 tokens" not in wording.summary(aborted)
@@ -61,11 +61,11 @@ def test_zeros_of_a_server_that_never_counted_are_unknown() -> None:
     assert "tokens unknown · cost unknown" in wording.summary(silent)
 
 
-def test_a_turn_that_is_known_in_part_has_a_least() -> None:
-    told = answer(tool(), finish="tool-calls")
-    cut = answer(usage=None, id="msg_2", error=Failure("MessageAbortedError", ""), finish=None)
-    assert "≥ 1,050 tokens" in wording.summary(turn(told, cut))
-    assert "≥ $0.0027" in wording.summary(turn(told, cut))
+def test_partly_known_usage_is_shown_as_a_minimum() -> None:
+    known = answer(tool(), finish="tool-calls")
+    unknown = answer(usage=None, id="msg_2", error=Failure("MessageAbortedError", ""), finish=None)
+    assert "≥ 1,050 tokens" in wording.summary(turn(known, unknown))
+    assert "≥ $0.0027" in wording.summary(turn(known, unknown))
 
 
 def test_a_single_unknown_count_is_a_question_mark() -> None:
@@ -75,7 +75,7 @@ def test_a_single_unknown_count_is_a_question_mark() -> None:
     )
 
 
-def test_the_cost_of_subagents_is_in_it_and_told() -> None:
+def test_the_cost_of_subagents_is_included_and_noted() -> None:
     child = Session(CHILD, "Help", parent=SESSION, created=1_200, usage=USAGE)
     summary = wording.summary(says("Hi", sessions=(child,)))
     assert "2,100 tokens" in summary
@@ -87,7 +87,7 @@ def test_a_free_turn_costs_nothing() -> None:
     assert " · $0 · " in wording.summary(free)
 
 
-def test_a_running_turn_says_so_and_guesses_nothing() -> None:
+def test_a_running_turn_shows_no_usage_yet() -> None:
     assert wording.summary(running()) == "running · build · mock/m1 · 0 steps · 0 tools"
 
 
@@ -110,12 +110,12 @@ def test_durations_are_readable(seconds: float, text: str) -> None:
 # -- one line each ---------------------------------------------------------------------------------
 
 
-def test_a_shell_call_is_told_by_its_command_and_not_by_what_it_calls_itself() -> None:
-    lying = tool(title="List files", input={"command": "rm -rf /", "description": "List files"})
-    assert wording.tool_subject(lying) == "rm -rf /"
+def test_a_shell_call_is_shown_by_its_command_and_not_its_title() -> None:
+    deceptive = tool(title="List files", input={"command": "rm -rf /", "description": "List files"})
+    assert wording.tool_subject(deceptive) == "rm -rf /"
 
 
-def test_other_calls_are_told_by_their_title_or_a_telling_input() -> None:
+def test_other_calls_are_shown_by_their_title_or_main_input() -> None:
     assert (
         wording.tool_subject(tool("read", title="a.txt", input={"filePath": "/ws/a.txt"}))
         == "a.txt"
@@ -124,47 +124,47 @@ def test_other_calls_are_told_by_their_title_or_a_telling_input() -> None:
     assert wording.tool_subject(tool("thing", input={})) == ""
 
 
-def test_a_line_is_cut_and_shows_it() -> None:
+def test_a_cut_line_has_an_ellipsis() -> None:
     assert wording.first_line("first\nsecond") == "first …"
     assert wording.first_line("x" * 200) == "x" * (wording.LIMIT - 1) + "…"
     assert wording.first_line("\n  only\n") == "only"
 
 
-def test_a_permission_is_told_as_a_line() -> None:
-    asked = permission()
-    assert wording.request_line(RequestState(asked)) == "Waiting for permission: bash 'git push'"
-    assert wording.request_line(RequestState(asked, "once")) == "Permission: bash 'git push' → once"
-    refused = RequestState(asked, "reject", "use stash", "Look around (@general subagent)")
-    assert wording.request_line(refused) == (
+def test_a_permission_in_one_line() -> None:
+    push = permission()
+    assert wording.request_line(RequestState(push)) == "Waiting for permission: bash 'git push'"
+    assert wording.request_line(RequestState(push, "once")) == "Permission: bash 'git push' → once"
+    rejected = RequestState(push, "reject", "use stash", "Look around (@general subagent)")
+    assert wording.request_line(rejected) == (
         "Permission for subagent 'Look around': bash 'git push' → reject (use stash)"
     )
 
 
-def test_a_permission_without_a_command_is_told_by_its_patterns() -> None:
-    asked = permission(action="edit", command=None, patterns=("app.py", "b.py"))
+def test_a_permission_without_a_command_is_shown_by_its_patterns() -> None:
+    edit = permission(action="edit", command=None, patterns=("app.py", "b.py"))
     assert (
-        wording.request_line(RequestState(asked, "always"))
+        wording.request_line(RequestState(edit, "always"))
         == "Permission: edit app.py, b.py → always"
     )
 
 
-def test_a_question_is_told_as_a_line() -> None:
-    asked = Question("q", SESSION, (QuestionItem("Which?", options=(Option("A"),)),))
-    assert wording.request_line(RequestState(asked)) == "Waiting for an answer: Which?"
+def test_a_question_in_one_line() -> None:
+    question = Question("q", SESSION, (QuestionItem("Which?", options=(Option("A"),)),))
+    assert wording.request_line(RequestState(question)) == "Waiting for an answer: Which?"
     assert (
-        wording.request_line(RequestState(asked, "answered", "A"))
+        wording.request_line(RequestState(question, "answered", "A"))
         == "Question: Which? → answered (A)"
     )
 
 
-def test_a_retry_tells_attempt_reason_and_when() -> None:
+def test_a_retry_shows_attempt_reason_and_time() -> None:
     at = datetime(2026, 1, 2, 3, 4, 5).timestamp() * 1000
     line = wording.retry_line(Retry(2, "Too many requests", int(at), None))
     assert line == "Retry 2: Too many requests · next try at 03:04:05"
     assert wording.retry_line(Retry(None, "", None, None)) == "Retry: the provider failed"
 
 
-def test_a_failure_is_told_in_the_servers_words() -> None:
+def test_a_failure_is_shown_in_the_servers_words() -> None:
     failure = Failure("APIError", "bad key", 401, "mock")
     assert wording.failure_line(failure) == "APIError: mock: bad key (status 401)"
     assert wording.failure_line(Failure("MessageAbortedError", "Aborted")) == "Aborted"
@@ -175,7 +175,7 @@ def test_edits_of_one_file_are_added_up() -> None:
     assert wording.changed_files(diffs) == {"a": (3, 3), "b": (None, None)}
 
 
-def test_lines_that_nobody_counted_are_counted() -> None:
+def test_missing_counts_are_taken_from_the_patch() -> None:
     diff = FileDiff("a", "--- a\n+++ a\n@@ -1 +1,2 @@\n-x\n+y\n+z\n")
     assert wording.changed_files([diff]) == {"a": (2, 1)}
 
@@ -196,7 +196,7 @@ def test_lines_that_nobody_counted_are_counted() -> None:
         ("half \ud83d and whole \ud83d\ude00.", "half \ufffd and whole 😀."),
     ],
 )
-def test_nothing_that_a_terminal_obeys_is_left(raw: str, text: str) -> None:
+def test_everything_that_a_terminal_interprets_is_removed(raw: str, text: str) -> None:
     assert wording.clean(raw) == text
 
 
@@ -211,6 +211,6 @@ def test_clean_text_has_no_controls_and_is_utf8(raw: str) -> None:
 
 
 @given(NASTY, NASTY)
-def test_what_is_kept_of_a_growing_text_only_grows(start: str, rest: str) -> None:
+def test_the_clean_form_of_a_growing_text_only_grows(start: str, rest: str) -> None:
     """A terminal can't take back what it printed."""
     assert wording.clean(start + rest).startswith(wording.clean(start))

@@ -51,7 +51,7 @@ def test_only_columns_are_filled_in(template: str) -> None:
 
 
 @pytest.mark.parametrize("template", ["{city", "no place", "}"])
-def test_what_is_no_template_is_said(template: str) -> None:
+def test_an_invalid_template_is_an_error(template: str) -> None:
     with pytest.raises(OpenCodeError, match="template"):
         mapping.fill_template(TRIPS, template)
 
@@ -59,21 +59,21 @@ def test_what_is_no_template_is_said(template: str) -> None:
 @pytest.mark.parametrize(
     "template", ["{n:zz}", "{n:{n}}", "{n!q}", "{n:>9999999999999999999}", "{o:>5}"]
 )
-def test_a_value_that_cannot_be_written_so_is_said(template: str) -> None:
+def test_a_value_that_cannot_be_formatted_is_an_error(template: str) -> None:
     table = pd.DataFrame({"n": ["a"], "o": [object()]}, index=["x"])
     with pytest.raises(OpenCodeError, match="can't be filled in for row x"):
         mapping.fill_template(table, template)
 
 
-def test_a_column_that_is_there_twice_is_not_guessed() -> None:
+def test_an_ambiguous_column_is_an_error() -> None:
     table = pd.DataFrame([[1, 2, 3]], columns=[1, "1", "a"])
     assert mapping.fill_template(table, "{a!r:>2}") == [" 3"]
     for template in ("{1}", "{row}", "{row.1}"):
-        with pytest.raises(OpenCodeError, match="several columns called '1'"):
+        with pytest.raises(OpenCodeError, match="several columns named '1'"):
             mapping.fill_template(table, template, "row")
 
 
-def test_what_json_lacks_is_null_and_half_a_character_is_none() -> None:
+def test_missing_values_are_null_and_lone_surrogates_are_replaced() -> None:
     table = pd.DataFrame(
         {"a": [float("nan")], "b": [pd.NaT], "c": pd.Series(["\ud800"], dtype=object)}
     )
@@ -97,7 +97,7 @@ def test_results_have_the_tables_index_and_fixed_columns() -> None:
     assert empty.dtypes.drop("outcome").equals(frame.dtypes.drop("outcome"))
 
 
-def test_an_objects_fields_are_columns_that_hide_no_other() -> None:
+def test_an_objects_fields_are_columns_with_free_names() -> None:
     schema = schemas.schema_from({"sunny": True, "cost": 3})
     answers = [RowResult("one", (), "succeeded", {"sunny": True, "cost": 3}), RowResult("two")]
     frame = mapping.results_frame(TRIPS, answers, schema)
@@ -117,7 +117,7 @@ def test_no_two_fields_become_one_column() -> None:
     assert frame[told].iloc[0].tolist() == [1, 2, 3]
 
 
-def test_what_is_no_object_is_one_column() -> None:
+def test_values_that_are_not_objects_are_one_column() -> None:
     schema = schemas.schema_from([{"a": 1}])
     value = schema.parse('[{"a": 1}]')
     frame = mapping.results_frame(
@@ -191,7 +191,7 @@ def test_a_row_that_fails_does_not_stop_the_others(shell: Shell) -> None:
     assert frame["error"].notna().tolist() == [False, True, False]
 
 
-def test_a_row_of_which_not_all_is_known_cost_at_least_so_much(shell: Shell) -> None:
+def test_a_row_with_unknown_costs_has_a_lower_bound(shell: Shell) -> None:
     unknown = {"prompt_tokens": 0, "completion_tokens": 0}
     shell.user_ns["jobs"] = pd.DataFrame({"job": ["#text 1", f"#usage {json.dumps(unknown)}"]})
     shown = shell.run("%%oc_map jobs\n{job}")
@@ -200,7 +200,7 @@ def test_a_row_of_which_not_all_is_known_cost_at_least_so_much(shell: Shell) -> 
 
 
 @both_generations
-def test_every_row_that_is_done_is_counted_at_once(shell: Shell, trips: pd.DataFrame) -> None:
+def test_every_finished_row_is_counted_at_once(shell: Shell, trips: pd.DataFrame) -> None:
     """However quick it was: the next one may take minutes."""
     shell.run("%%oc_map trips --once\n#text {n}")
     shown = shell.run("%%oc_map trips --once\n#text {n}")
@@ -281,7 +281,7 @@ def test_an_interrupt_keeps_what_is_done(
     assert shell.run("%oc_map").value is shell.user_ns["out"]
 
 
-def test_a_class_that_fails_keeps_what_is_paid(shell: Shell, trips: pd.DataFrame) -> None:
+def test_an_error_in_a_class_keeps_the_costs(shell: Shell, trips: pd.DataFrame) -> None:
     @dataclass
     class Picky:
         score: int
@@ -306,7 +306,7 @@ def test_a_class_that_fails_keeps_what_is_paid(shell: Shell, trips: pd.DataFrame
         ("%%oc_map nowhere\n{n}", "'nowhere' is none"),
         ("%%oc_map trips\n{m}", "no column 'm'"),
         ("%%oc_map trips\nsame", "the same prompt"),
-        ("%%oc_map trips --as n\n{n}", "Take another"),
+        ("%%oc_map trips --as n\n{n}", "Choose another"),
         ("%%oc_map trips -s abc\n{n}", "--same-session"),
         ("%%oc_map trips --max-cost nan\n{n}", "a number from 0 on"),
         ("%%oc_map trips --max-cost=-1\n{n}", "a number from 0 on"),
@@ -317,7 +317,7 @@ def test_a_class_that_fails_keeps_what_is_paid(shell: Shell, trips: pd.DataFrame
         ("# mine\n%%oc_map trips\n{n}", "the first line of its cell"),
     ],
 )
-def test_what_cannot_be_is_said_before_anything_is_sent(
+def test_errors_in_the_cell_are_reported_before_anything_is_sent(
     shell: Shell, client: Client, trips: pd.DataFrame, cell: str, why: str
 ) -> None:
     before = len(client.sessions())

@@ -1,4 +1,4 @@
-"""Answers as values: schemas, what is read from an answer, and asking again."""
+"""Structured answers: making schemas, parsing answers, and retries."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def test_a_dataclass_gives_instances() -> None:
     assert schema.parse('{"line": 3, "what": "off by one"}') == Bug(3, "off by one")
 
 
-def test_a_json_schema_gives_what_json_has() -> None:
+def test_a_json_schema_gives_json_values() -> None:
     assert schemas.schema_from(POINT).json == POINT
     assert schemas.schema_from(POINT).parse('{"x": 1.5, "y": 2}') == {"x": 1.5, "y": 2}
 
 
-def test_an_example_asks_for_its_like() -> None:
+def test_an_example_asks_for_answers_like_it() -> None:
     schema = schemas.schema_from({"name": "Ada", "born": 1815, "poet": None, "loves": ["x"]})
     answer = {"name": "Alan", "born": 1912, "poet": False, "loves": []}
     assert schema.parse(json.dumps(answer)) == answer
@@ -72,7 +72,7 @@ def test_an_empty_array_has_its_columns() -> None:
 @pytest.mark.parametrize(
     "model", [None, 3, Bug(1, ""), {}, [], {"a": object()}, {"type": "object", "required": 1}, type]
 )
-def test_what_is_no_schema_is_said(model: Any) -> None:
+def test_a_value_that_is_not_a_schema_is_an_error(model: Any) -> None:
     with pytest.raises(OpenCodeError, match=r"schema|example"):
         schemas.schema_from(model)
 
@@ -84,12 +84,12 @@ def test_a_file_is_a_schema_too(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="No such file"):
         schemas.schema_by_name(str(tmp_path / "none.json"), {})
     path.write_text("{")
-    with pytest.raises(OpenCodeError, match="is no JSON"):
+    with pytest.raises(OpenCodeError, match="is not JSON"):
         schemas.schema_by_name(str(path), {})
 
 
 def test_nothing_is_fetched_for_a_schema() -> None:
-    with pytest.raises(OpenCodeError, match="refers to what is not in it"):
+    with pytest.raises(OpenCodeError, match="has no definition of http"):
         schemas.schema_from({"type": "array", "items": {"$ref": "http://127.0.0.1:9/none.json"}})
 
 
@@ -114,26 +114,32 @@ ITSELF["me"] = ITSELF
             },
             "without end",
         ),
-        ({"type": "object", "$dynamicRef": "http://127.0.0.1:9/none.json"}, "what is not in it"),
+        (
+            {"type": "object", "$dynamicRef": "http://127.0.0.1:9/none.json"},
+            "no definition of http",
+        ),
         (
             {"type": "object", "title": "x", "properties": {"a": {"$ref": "#/title"}}},
-            "no JSON Schema",
+            "checked with this JSON Schema",
         ),
-        ({"type": "object", "allOf": [{}], "items": {"$ref": "#/allOf/x"}}, "no JSON Schema"),
-        ({"type": "object", "$schema": ["x"]}, "no JSON Schema"),
-        ({"type": "object", "$id": 3}, "no JSON Schema"),
+        (
+            {"type": "object", "allOf": [{}], "items": {"$ref": "#/allOf/x"}},
+            "checked with this JSON Schema",
+        ),
+        ({"type": "object", "$schema": ["x"]}, "checked with this JSON Schema"),
+        ({"type": "object", "$id": 3}, "checked with this JSON Schema"),
         ({"type": "object", "default": b"x"}, "not JSON serializable"),
         ({"type": "number", "minimum": float("nan")}, "not JSON compliant"),
         ({"type": "object", "properties": {"x": ITSELF}}, "Circular"),
-        (ITSELF, "can't have itself in it"),
+        (ITSELF, "can't contain itself"),
     ],
 )
-def test_a_schema_that_nothing_can_be_checked_with_is_said_at_once(schema: Any, why: str) -> None:
+def test_a_schema_that_can_not_check_answers_is_an_error_at_once(schema: Any, why: str) -> None:
     with pytest.raises(OpenCodeError, match=why):
         schemas.schema_from(schema)
 
 
-def test_keys_of_a_schema_are_those_that_the_prompt_tells() -> None:
+def test_keys_of_a_schema_are_those_in_the_prompt() -> None:
     schema = schemas.schema_from(
         {"type": "object", "properties": {1: {"type": "string"}, "\ud800": {}}}
     )
@@ -157,7 +163,7 @@ def test_keys_of_a_schema_are_those_that_the_prompt_tells() -> None:
         '```python\nprint({})\n```\n```json\n{"x": 1}\n```',
     ],
 )
-def test_json_is_found_wherever_it_stands(answer: str) -> None:
+def test_json_is_found_anywhere_in_an_answer(answer: str) -> None:
     assert schemas.schema_from(POINT).parse(answer) == {"x": 1}
 
 
@@ -199,7 +205,7 @@ def test_an_answer_that_cannot_be_checked_does_not_fit(schema: Any, answer: str,
         schemas.schema_from(schema).parse(answer)
 
 
-def test_a_frame_takes_half_a_character() -> None:
+def test_a_frame_accepts_a_lone_surrogate() -> None:
     frame = schemas.schema_from([{"a": ""}]).parse('[{"a": "\\ud800"}]')
     assert frame["a"].tolist() == ["\ufffd"]
 
@@ -209,45 +215,47 @@ def test_a_plain_value_is_json_too() -> None:
 
 
 def replies(*texts: str) -> tuple[Any, list[str]]:
-    """Answers one text after the other, and what was asked."""
-    asked: list[str] = []
+    """A `send` that answers with one text after the other, and the list of its prompts."""
+    prompts: list[str] = []
 
     def send(prompt: str) -> Turn:
-        asked.append(prompt)
-        return says(texts[len(asked) - 1])
+        prompts.append(prompt)
+        return says(texts[len(prompts) - 1])
 
-    return send, asked
+    return send, prompts
 
 
 def test_an_answer_that_does_not_fit_is_asked_for_again_with_the_reason() -> None:
-    send, asked = replies("no idea", '{"x": "1"}', '{"x": 1}')
+    send, prompts = replies("no idea", '{"x": "1"}', '{"x": 1}')
     turn = schemas.ask_for_schema(send, "Where?", schemas.schema_from(POINT))
     assert turn.value == {"x": 1}
     assert [t.text for t in turn.earlier] == ["no idea", '{"x": "1"}']
-    assert asked[0].startswith("Where?\n\nAnswer with JSON that fits this JSON Schema")
-    assert "There is no JSON in it." in asked[1]
-    assert "'1' is not of type 'number'" in asked[2]
-    assert all(json.dumps(POINT, indent=2) in a for a in asked)
+    assert prompts[0].startswith("Where?\n\nAnswer with JSON that fits this JSON Schema")
+    assert "There is no JSON in it." in prompts[1]
+    assert "'1' is not of type 'number'" in prompts[2]
+    assert all(json.dumps(POINT, indent=2) in p for p in prompts)
 
 
-def test_when_no_answer_fits_the_turns_are_kept() -> None:
-    send, asked = replies("no", "no", '{"x": "1"}')
-    with pytest.raises(UnfitAnswer, match=r"of the last of 3 answers, At \$\.x: '1'") as failed:
+def test_the_error_for_no_valid_answer_has_all_turns() -> None:
+    send, prompts = replies("no", "no", '{"x": "1"}')
+    with pytest.raises(
+        UnfitAnswer, match=r"No valid answer after 3 attempts: At \$\.x: '1'"
+    ) as failed:
         schemas.ask_for_schema(send, "Where?", schemas.schema_from(POINT))
-    assert len(failed.value.turns) == len(asked) == 3
+    assert len(failed.value.turns) == len(prompts) == 3
     assert failed.value.turn is failed.value.turns[-1]
 
 
 def test_a_turn_that_was_stopped_is_not_asked_again() -> None:
-    asked: list[str] = []
+    prompts: list[str] = []
 
     def send(prompt: str) -> Turn:
-        asked.append(prompt)
+        prompts.append(prompt)
         return says("half", verdict="aborted")
 
     with pytest.raises(UnfitAnswer, match="the turn is aborted"):
         schemas.ask_for_schema(send, "Where?", schemas.schema_from(POINT))
-    assert len(asked) == 1
+    assert len(prompts) == 1
 
 
 # -- in cells --------------------------------------------------------------------------------------
@@ -288,14 +296,14 @@ def test_a_wrong_answer_is_asked_for_again(shell: Shell, client: Client) -> None
 
 @both_generations
 def test_the_messages_of_the_session_stay_readable(shell: Shell, client: Client) -> None:
-    """One prompt with a `format` breaks a session for ever (1.18.33): none is sent."""
+    """A prompt with a `format` breaks its session forever (1.18.33), so none is sent."""
     shell.user_ns["point"] = POINT
     shell.run("%%oc_prompt -n -o turn --schema point\nWhere?")
     session = client.session(shell.user_ns["turn"].session)
     assert [m.role for m in client.messages(session)][:2] == ["user", "assistant"]
 
 
-def test_an_answer_that_never_fits_is_a_sentence(shell: Shell) -> None:
+def test_an_answer_that_never_fits_is_a_short_error(shell: Shell) -> None:
     shell.user_ns["odd"] = {"type": "string", "pattern": "^x{9}$"}
     shown = shell.fails("%%oc_prompt -n -o turn --retries 1 --schema odd\nWhere?")
     assert isinstance(shown.error, UnfitAnswer)
@@ -328,12 +336,12 @@ def test_retries_count_against_the_ceiling(shell: Shell) -> None:
     [
         ("--schema nowhere", "no variable 'nowhere'"),
         ("--schema none.json", "none.json: No such file"),
-        ("--schema five", "type int is no schema"),
+        ("--schema five", "type int is not a schema"),
         ("--schema point --no-wait", "--no-wait doesn't wait"),
         ("--schema point --retries -1", "a number from 0 on"),
     ],
 )
-def test_a_schema_that_cannot_be_is_told_and_nothing_is_sent(
+def test_an_invalid_schema_is_reported_and_nothing_is_sent(
     shell: Shell, client: Client, line: str, why: str
 ) -> None:
     shell.user_ns |= {"five": 5, "point": POINT}

@@ -1,4 +1,4 @@
-"""Files of recorded turns: what is added, what is refused, and what nothing is left of."""
+"""Saving and loading recorded turns: appending, refusals, size limits and redaction."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ HEAD = {
 
 
 def delta(text: str, part: str = "prt_1", session: str = "ses_1") -> str:
-    told = {"sessionID": session, "messageID": "msg_2", "partID": part, "field": "text"}
-    return json.dumps({"type": "message.part.delta", "properties": {**told, "delta": text}})
+    ids = {"sessionID": session, "messageID": "msg_2", "partID": part, "field": "text"}
+    return json.dumps({"type": "message.part.delta", "properties": {**ids, "delta": text}})
 
 
 def heard(*frames: str, prompt: str = "hi") -> Turn:
-    """A turn that was heard of by these frames."""
+    """A turn whose run received these frames."""
     return with_capture(Turn("ses_1", "msg_1"), recorder_of(*frames, prompt=prompt).capture())
 
 
@@ -57,7 +57,7 @@ def recorder_of(*frames: str, prompt: str = "hi") -> Recorder:
 
 @contextmanager
 def little_room(size: int) -> Iterator[None]:
-    """No file may become larger, as on a disk that is full."""
+    """Limit the size of files, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -87,17 +87,19 @@ def test_a_recording_of_a_long_prompt_can_be_added_to(tmp_path: Path) -> None:
 def test_a_file_of_another_kind_is_left_alone(tmp_path: Path, append: bool) -> None:
     path = tmp_path / "thesis.ipynb"
     path.write_text('{"cells": []}\n')
-    with pytest.raises(RecordingError, match="is no recording"):
+    with pytest.raises(RecordingError, match="is not a recording"):
         save(heard(), path, append=append)
     assert path.read_text() == '{"cells": []}\n'
 
 
 @pytest.mark.parametrize("append", [False, True])
 @pytest.mark.parametrize("name", ["", "no/such/folder/it.jsonl", "x" * 300])
-def test_what_can_not_be_written_is_said(tmp_path: Path, name: str, append: bool) -> None:
-    with pytest.raises(RecordingError) as told:
+def test_a_file_that_can_not_be_written_is_an_error(
+    tmp_path: Path, name: str, append: bool
+) -> None:
+    with pytest.raises(RecordingError) as failed:
         save(heard(), tmp_path / name, append=append)
-    assert str(tmp_path) in told.value.what
+    assert str(tmp_path) in failed.value.what
 
 
 @pytest.mark.parametrize("append", [False, True])
@@ -114,7 +116,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, append: bool) -> None
     assert os.listdir(tmp_path) == ["it.jsonl"]
 
 
-def test_a_recording_that_fails_is_said_and_does_not_fail_the_turn(
+def test_a_failed_recording_is_reported_and_does_not_fail_the_turn(
     alone: Shell, tmp_path: Path
 ) -> None:
     path = tmp_path / "it.jsonl"
@@ -124,12 +126,12 @@ def test_a_recording_that_fails_is_said_and_does_not_fail_the_turn(
     done = replace(heard(), verdict="succeeded")
     alone.user_ns.update(state=state, turn=done)
     shown = alone.run("state.remember_turn(turn, 'kept')")
-    assert "The turn is not recorded." in shown.text
+    assert "The turn was not recorded." in shown.text
     assert alone.user_ns["kept"] is done
-    assert "is no file" in alone.run("%oc_record").text
+    assert "is not a file" in alone.run("%oc_record").text
 
 
-def test_two_kernels_can_write_into_one_file(tmp_path: Path) -> None:
+def test_two_kernels_can_write_to_one_file(tmp_path: Path) -> None:
     path = tmp_path / "it.jsonl"
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
@@ -150,7 +152,7 @@ def test_two_kernels_can_write_into_one_file(tmp_path: Path) -> None:
     assert not any(t.cut for t in turns)
 
 
-def test_a_file_that_another_kernel_holds_is_given_up(
+def test_a_file_locked_by_another_kernel_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import fcntl
@@ -160,12 +162,12 @@ def test_a_file_that_another_kernel_holds_is_given_up(
     save(heard(), path)
     with path.open("ab") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(RecordingError, match="is being written by another kernel"):
+        with pytest.raises(RecordingError, match="locked by another kernel"):
             save(heard(), path, append=True)
     assert len(load(path)) == 1
 
 
-def test_a_turn_keeps_no_more_than_so_much(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_recorder_has_a_size_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("opencode_magics.recording.format._LARGEST", 10_000)
     capture = recorder_of(*(delta(os.urandom(50_000).hex()) for _ in range(10))).capture()
     assert capture.full
@@ -176,7 +178,7 @@ def test_a_turn_keeps_no_more_than_so_much(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_replies_alone_fill_a_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stream may be down for hours, while the store is read again and again."""
+    """The stream may be down for hours, while the store is polled."""
     monkeypatch.setattr("opencode_magics.recording.format._BLOCK", 1_000)
     monkeypatch.setattr("opencode_magics.recording.format._LARGEST", 10_000)
     recorder = Recorder()
@@ -186,12 +188,12 @@ def test_replies_alone_fill_a_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(list(recorder.capture().items())) < 50
 
 
-def test_what_is_packed_while_it_is_read_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frame_added_during_a_capture_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("opencode_magics.recording.format._BLOCK", 100)
     recorder = Recorder()
 
-    class Packing(list[bytes]):
-        """Blocks to which one is added as soon as they were copied."""
+    class Growing(list[bytes]):
+        """Blocks that grow while they are being copied."""
 
         def __iter__(self) -> Iterator[bytes]:
             known = [*super().__iter__()]
@@ -201,11 +203,11 @@ def test_what_is_packed_while_it_is_read_is_not_lost(monkeypatch: pytest.MonkeyP
             return iter(known)
 
     recorder.frame("1")
-    recorder._packed = Packing()
-    assert [told for _, _, told in recorder.capture().items()] == [["1"]]
+    recorder._blocks = Growing()
+    assert [values for _, _, values in recorder.capture().items()] == [["1"]]
 
 
-def test_a_long_answer_is_kept_packed() -> None:
+def test_a_long_answer_is_stored_compressed() -> None:
     capture = recorder_of(*(delta(f"word {n} ") for n in range(20_000))).capture()
     assert sum(map(len, capture.blocks)) < 300_000
     assert len(make_recording(with_capture(Turn("ses_1", "msg_1"), capture)).lines) == 20_001
@@ -226,7 +228,7 @@ def test_a_turn_with_a_capture_can_be_pickled_and_saved_again(tmp_path: Path) ->
     assert [r.text for r in load(save(turn, tmp_path / "it.jsonl"))] == ["one"]
 
 
-def test_frames_that_say_nothing_are_not_kept() -> None:
+def test_frames_without_events_are_left_out() -> None:
     beat = json.dumps({"type": "server.heartbeat", "properties": {"sessionID": "ses_1"}})
     turn = heard(beat, "no json", delta("x", session="ses_2"), delta("y"))
     assert [
@@ -234,7 +236,7 @@ def test_frames_that_say_nothing_are_not_kept() -> None:
     ] == ["y"]
 
 
-def test_what_is_too_deep_to_mask_is_said() -> None:
+def test_a_value_too_deep_to_redact_is_an_error() -> None:
     state = f'{{"status":"running","input":{{"a":{"[" * 800}{"]" * 800}}}}}'
     part = f'{{"id":"prt_1","messageID":"msg_2","type":"tool","tool":"x","state":{state}}}'
     turn = heard(
@@ -248,19 +250,21 @@ def test_what_is_too_deep_to_mask_is_said() -> None:
 def test_a_secret_in_pieces_is_hidden_and_the_text_fits(tmp_path: Path) -> None:
     pieces = ["The key is sk-", "abcdef", "ghijklmnop", "qrst. Use", " it."]
     lines = load(save(heard(*map(delta, pieces)), tmp_path / "it.jsonl"))[0].lines
-    told = [x["frame"]["properties"]["delta"] for x in lines if "frame" in x]
-    assert "".join(told) == "The key is ********. Use it."
+    deltas = [x["frame"]["properties"]["delta"] for x in lines if "frame" in x]
+    assert "".join(deltas) == "The key is ********. Use it."
     raw = load(save(heard(*map(delta, pieces)), tmp_path / "it.jsonl", raw=True))[0].lines
     assert "".join(x["frame"]["properties"]["delta"] for x in raw if "frame" in x) == "".join(
         pieces
     )
 
 
-def test_what_is_recorded_into_is_checked_first(alone: Shell, tmp_path: Path) -> None:
+def test_the_recording_file_is_checked_first(alone: Shell, tmp_path: Path) -> None:
     assert is_short_error(alone.fails(f"%oc_record {tmp_path}"))
     assert is_short_error(alone.fails(f"%oc_record {tmp_path}/no/such/it.jsonl"))
     assert alone.fails("%oc_record --raw").lines
     assert alone.fails(f"%oc_record --stop {tmp_path}/it.jsonl").lines
-    assert "Nothing is recorded." in alone.run("%oc_record").text
-    assert "secrets included" in alone.run(f"%oc_record --raw {tmp_path}/it.jsonl").text
+    assert "Not recording." in alone.run("%oc_record").text
+    assert (
+        "unredacted, including secrets" in alone.run(f"%oc_record --raw {tmp_path}/it.jsonl").text
+    )
     assert not list(tmp_path.glob("*.jsonl"))

@@ -1,4 +1,4 @@
-"""What is hidden in a recording, and what is not."""
+"""Redaction: the secrets that are hidden in a recording, and the texts that stay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from opencode_magics.core.model import Session
 from opencode_magics.recording.files import load, make_recording, save
 from opencode_magics.recording.redact import HIDDEN, Redactor
 
-MASK = Redactor(
+REDACTOR = Redactor(
     "/home/ana", "ana", {"SOME_TOKEN": "tok-from-the-environment", "PATH": "/usr/bin/x"}
 )
 
@@ -56,7 +56,7 @@ SECRETS = [
 
 @pytest.mark.parametrize(("text", "secret"), SECRETS)
 def test_a_secret_is_hidden(text: str, secret: str) -> None:
-    assert MASK.redact_text(text.format(secret)) == text.format(HIDDEN)
+    assert REDACTOR.redact_text(text.format(secret)) == text.format(HIDDEN)
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,12 @@ def test_a_secret_is_hidden(text: str, secret: str) -> None:
         "if token == other: pass",
     ],
 )
-def test_what_is_no_secret_stays(text: str) -> None:
-    assert MASK.redact_text(text) == text
+def test_other_text_stays(text: str) -> None:
+    assert REDACTOR.redact_text(text) == text
 
 
 @pytest.mark.parametrize(
-    ("text", "masked"),
+    ("text", "redacted"),
     [
         ("/home/ana/p/x.py", "~/p/x.py"),
         ("cat /home/ana", "cat ~"),
@@ -96,27 +96,27 @@ def test_what_is_no_secret_stays(text: str) -> None:
         ("home/ana2", "home/ana2"),
     ],
 )
-def test_a_home_and_a_name_are_hidden(text: str, masked: str) -> None:
-    assert MASK.redact_text(text) == masked
+def test_a_home_and_a_name_are_hidden(text: str, redacted: str) -> None:
+    assert REDACTOR.redact_text(text) == redacted
 
 
-def test_words_of_the_wire_are_never_a_name() -> None:
-    mask = Redactor(None, "completed")
-    assert mask.redact_value({"status": "completed", "text": "completed"}) == {
+def test_protocol_words_are_never_taken_for_a_name() -> None:
+    redactor = Redactor(None, "completed")
+    assert redactor.redact_value({"status": "completed", "text": "completed"}) == {
         "status": "completed",
         "text": "user",
     }
 
 
 @pytest.mark.parametrize("name", ["reason", "action", "status", "type", "tool", "id", "userID"])
-def test_a_field_of_a_tool_that_is_called_like_a_word_of_the_wire_is_masked(name: str) -> None:
-    told = {name: "curl -u joe:p4ssw0rd http://x > /home/ana/x"}
-    assert MASK.redact_value(told) == {name: f"curl -u joe:{HIDDEN} http://x > ~/x"}
-    assert MASK.redact_value({name: "ghp_0123456789abcdefghijABCDEFGHIJ"}) == {name: HIDDEN}
+def test_a_tools_field_named_like_a_protocol_field_is_redacted(name: str) -> None:
+    field = {name: "curl -u joe:p4ssw0rd http://x > /home/ana/x"}
+    assert REDACTOR.redact_value(field) == {name: f"curl -u joe:{HIDDEN} http://x > ~/x"}
+    assert REDACTOR.redact_value({name: "ghp_0123456789abcdefghijABCDEFGHIJ"}) == {name: HIDDEN}
 
 
 @pytest.mark.parametrize(
-    ("told", "masked"),
+    ("value", "redacted"),
     [
         ({"accessKeyID": "abc"}, {"accessKeyID": HIDDEN}),
         ({"password": 12345678}, {"password": HIDDEN}),
@@ -125,8 +125,8 @@ def test_a_field_of_a_tool_that_is_called_like_a_word_of_the_wire_is_masked(name
         ({"max_tokens": 4096, "pass": 3}, {"max_tokens": 4096, "pass": 3}),
     ],
 )
-def test_what_is_called_a_secret_in_any_way_is_one(told: object, masked: object) -> None:
-    assert MASK.redact_value(told) == masked
+def test_any_field_named_like_a_secret_is_redacted(value: object, redacted: object) -> None:
+    assert REDACTOR.redact_value(value) == redacted
 
 
 @pytest.mark.parametrize(
@@ -143,55 +143,55 @@ def test_what_is_called_a_secret_in_any_way_is_one(told: object, masked: object)
         "a-",
     ],
 )
-def test_a_long_text_is_masked_in_no_time(piece: str) -> None:
+def test_a_long_text_is_redacted_quickly(piece: str) -> None:
     began = time.monotonic()
-    MASK.redact_text(piece * (200_000 // len(piece)))
+    REDACTOR.redact_text(piece * (200_000 // len(piece)))
     assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("name", ["password", "apiKey", "authToken", "client_secret"])
-def test_what_is_called_a_secret_is_one(name: str) -> None:
-    assert MASK.redact_value({name: "x", "tokens": {"input": 3}}) == {
+def test_a_field_named_like_a_secret_is_redacted(name: str) -> None:
+    assert REDACTOR.redact_value({name: "x", "tokens": {"input": 3}}) == {
         name: HIDDEN,
         "tokens": {"input": 3},
     }
 
 
-def test_a_secret_is_hidden_wherever_it_comes_again_also_when_it_is_cut_off() -> None:
-    mask = Redactor()
-    mask.learn([{"input": {"command": "export TOKEN=swordfish-99"}}])
-    assert mask.redact_text("it printed swordfish-99.") == f"it printed {HIDDEN}."
-    assert mask.redact_text("it prints swordf") == f"it prints {HIDDEN}"
-    assert mask.redact_text("a sword") == f"a {HIDDEN}"
-    assert mask.redact_text("swordplay is fun") == "swordplay is fun"
+def test_a_known_secret_is_hidden_everywhere_even_if_cut_off() -> None:
+    redactor = Redactor()
+    redactor.learn([{"input": {"command": "export TOKEN=swordfish-99"}}])
+    assert redactor.redact_text("it printed swordfish-99.") == f"it printed {HIDDEN}."
+    assert redactor.redact_text("it prints swordf") == f"it prints {HIDDEN}"
+    assert redactor.redact_text("a sword") == f"a {HIDDEN}"
+    assert redactor.redact_text("swordplay is fun") == "swordplay is fun"
 
 
 @given(st.lists(st.integers(1, 60), max_size=8))
-def test_pieces_are_masked_as_their_whole(cuts: list[int]) -> None:
+def test_pieces_are_redacted_like_the_whole_text(cuts: list[int]) -> None:
     whole = "a /home/ana/x sk-abcdefghijklmnopqrst and TOKEN=abc, ana."
     places = sorted({c for c in cuts if c < len(whole)})
     pieces = [whole[a:b] for a, b in zip([0, *places], [*places, len(whole)], strict=True)]
-    assert "".join(MASK.redact_pieces(pieces)) == MASK.redact_text(whole)
+    assert "".join(REDACTOR.redact_pieces(pieces)) == REDACTOR.redact_text(whole)
 
 
-def test_masking_twice_is_masking_once() -> None:
+def test_redacting_twice_changes_nothing() -> None:
     for text, secret in SECRETS:
-        once = MASK.redact_text(text.format(secret))
-        assert MASK.redact_text(once) == once
+        once = REDACTOR.redact_text(text.format(secret))
+        assert REDACTOR.redact_text(once) == once
 
 
 LEAK = "export API_KEY=zebra-stripes-77 ; echo {home}/x ; echo sk-abcdefghijklmnop1234"
 
 
 @both_generations
-def test_of_a_real_turn_nothing_is_left_and_it_folds_alike(
+def test_a_real_turn_is_redacted_and_folds_alike(
     client: Client,
     session: Session,
     workspace: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The home directory is the one that the workspace is in, so that all paths are below it."""
+    """The home directory is the workspace's parent, so that all paths are below it."""
     monkeypatch.setenv("HOME", str(workspace.parent))
     command = LEAK.format(home=workspace.parent)
     turn = live(client, session, f"#bash {command}; echo $API_KEY; pwd")
@@ -201,10 +201,14 @@ def test_of_a_real_turn_nothing_is_left_and_it_folds_alike(
     for secret in ("zebra", "sk-abcdef", str(workspace.parent), json.dumps(str(workspace.parent))):
         assert secret not in written
     (saved,) = load(path)
-    found = played(saved)
+    replayed = played(saved)
     assert saved.head["session"]["directory"] == f"~/{workspace.name}"
-    assert (found.outcome, found.steps, found.usage) == (turn.outcome, turn.steps, turn.usage)
-    assert [t.status for t in found.tools] == [t.status for t in turn.tools]
-    assert f"~/{workspace.name}" in found.tools[0].output
-    assert found.settled_requests[0].reply == "once"
+    assert (replayed.outcome, replayed.steps, replayed.usage) == (
+        turn.outcome,
+        turn.steps,
+        turn.usage,
+    )
+    assert [t.status for t in replayed.tools] == [t.status for t in turn.tools]
+    assert f"~/{workspace.name}" in replayed.tools[0].output
+    assert replayed.settled_requests[0].reply == "once"
     assert "zebra-stripes-77" in str(make_recording(turn))

@@ -50,11 +50,11 @@ def fails(shell: Shell, cell: str, error: type[BaseException], *said: str) -> No
 
 
 @pytest.mark.parametrize("cell", ["%oc_connect", "%oc_sessions", "%%oc_prompt\nhello"])
-def test_a_server_that_is_not_there_is_told_with_how_to_start_one(alone: Shell, cell: str) -> None:
+def test_a_missing_server_is_reported_with_how_to_start_one(alone: Shell, cell: str) -> None:
     fails(alone, cell, ServerConnectionError, "http://127.0.0.1:9", "Start one with %oc_start")
 
 
-def test_a_web_page_is_no_server(alone: Shell) -> None:
+def test_a_web_page_is_not_a_server(alone: Shell) -> None:
     with FakeServer({}) as fake:
         fails(
             alone,
@@ -66,11 +66,11 @@ def test_a_web_page_is_no_server(alone: Shell) -> None:
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "http://", "http://x:port", "http://x/?a=1"])
-def test_an_address_that_is_none_is_told(alone: Shell, url: str) -> None:
+def test_an_invalid_address_is_reported(alone: Shell, url: str) -> None:
     fails(alone, f"%oc_connect {url}", ServerConnectionError, "Write it like")
 
 
-def test_a_web_page_in_place_of_an_answer_is_told(alone: Shell) -> None:
+def test_a_web_page_in_place_of_json_is_reported(alone: Shell) -> None:
     with FakeServer(v1_routes(sessions=HTML_PAGE)) as fake:
         alone.run(f"%oc_connect {fake.url};")
         fails(alone, "%oc_sessions", StatusError, "answered text/html where JSON was expected")
@@ -85,7 +85,7 @@ def test_a_web_page_in_place_of_an_answer_is_told(alone: Shell) -> None:
         ("config", "--variant high"),
     ],
 )
-def test_an_answer_of_another_shape_is_told(alone: Shell, route: str, options: str) -> None:
+def test_a_response_of_the_wrong_shape_is_reported(alone: Shell, route: str, options: str) -> None:
     """Where it is needed: what nobody named need not be looked up."""
     with FakeServer(v1_routes(**{route: ["something", "else"]})) as fake:
         alone.run(f"%oc_connect {fake.url};")
@@ -94,7 +94,7 @@ def test_an_answer_of_another_shape_is_told(alone: Shell, route: str, options: s
         assert fake.asked("POST /session/ses_root01/prompt_async") == []
 
 
-def test_a_directory_that_was_removed_is_told(
+def test_a_removed_directory_is_reported(
     alone: Shell, practice: Practice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With `%xmode Verbose` the password must not stand beside it."""
@@ -115,7 +115,7 @@ def test_a_directory_that_was_removed_is_told(
 # -- sessions --------------------------------------------------------------------------------------
 
 
-def test_a_prompt_to_a_session_that_is_not_known_is_not_sent(shell: Shell) -> None:
+def test_a_prompt_to_an_unknown_session_is_not_sent(shell: Shell) -> None:
     fails(shell, "%%oc_prompt -s ses_none\nhello", UnknownNameError, "No session 'ses_none'")
     shell.run("%oc_new one;\n%oc_new two;")
     fails(shell, "%%oc_prompt -s ses_\nhello", UnknownNameError, "could be", "Give more of the id")
@@ -149,7 +149,7 @@ def test_a_prompt_that_the_server_refuses_runs_nowhere(alone: Shell) -> None:
     assert "turn" not in alone.user_ns
 
 
-def test_a_prompt_that_is_perhaps_lost_is_kept_as_unknown(alone: Shell) -> None:
+def test_a_prompt_that_may_be_lost_leaves_an_unknown_turn(alone: Shell) -> None:
     """It is sent once, whatever happens."""
     with FakeServer(v1_routes(prompt=DISCONNECT)) as fake:
         alone.run(f"%oc_connect {fake.url};")
@@ -193,7 +193,7 @@ def test_a_model_that_fails_is_quoted_and_the_turn_is_kept(
         ("#hang", 3, "Still running on the server"),
     ],
 )
-def test_a_model_that_never_comes_to_an_end_does_not_keep_the_cell(
+def test_a_model_that_never_finishes_does_not_block_the_cell(
     shell: Shell, client: Client, script: str, patience: int, said: str
 ) -> None:
     """1.18.33 tries again for ever; what is waited for is seen. The guard would stop the pages."""
@@ -212,9 +212,7 @@ def test_a_model_that_recovers_ends_in_success(shell: Shell, script: str) -> Non
     assert shell.user_ns["turn"].outcome == "succeeded"
 
 
-def test_an_image_that_is_none_is_told_with_the_servers_reason(
-    shell: Shell, tmp_path: Path
-) -> None:
+def test_an_invalid_image_is_reported_with_the_servers_reason(shell: Shell, tmp_path: Path) -> None:
     """1.18.33 answers 204 and then tells it on the stream alone."""
     (tmp_path / "page.png").write_text("<!doctype html>", encoding="utf-8")
     shown = shell.fails(f"%%oc_prompt --file {tmp_path}/page.png -o turn\nhello")
@@ -242,7 +240,7 @@ def test_a_server_that_is_killed_leaves_what_was_received(
     assert turn.outcome == "unknown"
     assert turn.text.startswith("slow0 slow1")
     assert "slow0 slow1" in shown.text
-    assert shown.lines[-2].startswith("TurnError: It is not known how the turn ended: Connection")
+    assert shown.lines[-2].startswith("TurnError: The outcome of the turn is unknown: Connection")
     assert turn.session in shown.lines[-1]
     assert "Traceback" not in shown.text
 
@@ -272,7 +270,7 @@ class Accepting:
         return ACCEPTED
 
 
-def test_an_answer_that_the_server_does_not_take_is_told_and_the_turn_is_kept(alone: Shell) -> None:
+def test_an_answer_that_the_server_refuses_is_reported_and_the_turn_is_kept(alone: Shell) -> None:
     """It is given a few times while the request still waits."""
     asked = {
         "id": "per_1",
@@ -295,7 +293,8 @@ def test_an_answer_that_the_server_does_not_take_is_told_and_the_turn_is_kept(al
     assert [r.id for r in turn.waiting] == ["per_1"]
 
 
-def test_g1_33_another_agent_than_was_asked_for_is_told(alone: Shell) -> None:
+def test_an_answer_from_another_agent_is_reported(alone: Shell) -> None:
+    """Case G1-33."""
     accept = Accepting()
     routes = v1_routes(
         prompt=accept,
@@ -307,4 +306,4 @@ def test_g1_33_another_agent_than_was_asked_for_is_told(alone: Shell) -> None:
         shown = alone.run("%%oc_prompt -s ses_root01 --agent plan\nhello")
         (sent,) = fake.asked("POST /session/ses_root01/prompt_async")
     assert sent.body["agent"] == "plan"
-    assert "Agent 'build' answered, although 'plan' was asked." in shown.text
+    assert "Agent 'build' answered, although the prompt was for 'plan'." in shown.text

@@ -65,7 +65,7 @@ def concluded(
     return found.status, *(i.id for i in (*found.inputs, *found.children))
 
 
-def test_nothing_that_was_admitted_is_none() -> None:
+def test_without_any_effect_the_status_is_none() -> None:
     assert concluded(ASKED) == ("none",)
     subagent_session = AdmittedInput(
         "msg_l", "<subagent>greet.py</subagent>", "synthetic", subagent_session="ses_other"
@@ -74,7 +74,7 @@ def test_nothing_that_was_admitted_is_none() -> None:
 
 
 @pytest.mark.parametrize("alone", [OWN, BELOW])
-def test_one_thing_alone_that_has_a_sign_is_the_command_s(
+def test_a_single_effect_with_a_trace_is_matched(
     alone: AdmittedInput | ChildSession,
 ) -> None:
     assert concluded(ASKED, alone) == ("matched", alone.id)
@@ -91,16 +91,16 @@ def test_one_thing_alone_that_has_a_sign_is_the_command_s(
         replace(OWN, kind="synthetic"),
     ],
 )
-def test_one_thing_alone_without_a_sign_is_nobody_s(alone: AdmittedInput | ChildSession) -> None:
+def test_a_single_effect_without_a_trace_is_ambiguous(alone: AdmittedInput | ChildSession) -> None:
     assert concluded(ASKED, alone) == ("ambiguous",)
 
 
-def test_short_arguments_are_no_sign() -> None:
+def test_short_arguments_are_not_a_trace() -> None:
     asked = Invocation("cmd_1", "explain", "x")
     assert concluded(asked, AdmittedInput("msg_a", "Explain x", delivery="queue")) == ("ambiguous",)
 
 
-def test_several_things_are_ambiguous_whatever_they_say() -> None:
+def test_several_effects_are_ambiguous_whatever_their_text() -> None:
     assert concluded(ASKED, OWN, OTHER) == ("ambiguous",)
     assert concluded(ASKED, OWN, BELOW) == ("ambiguous",)
 
@@ -113,14 +113,14 @@ def test_the_mark_picks_one_of_several() -> None:
     assert concluded(MARKED, OWN) == ("ambiguous",)
 
 
-def test_a_subagent_that_was_told_the_mark_is_the_agent_s_not_the_command_s() -> None:
+def test_a_subagent_that_got_the_mark_from_an_agent_is_not_matched() -> None:
     own = AdmittedInput("msg_own", "Explain greet.py cmd_1")
     told = ChildSession("ses_x", "Explain", "msg_x", "Explain greet.py cmd_1")
     assert concluded(MARKED, own, told) == ("matched", "msg_own")
     assert concluded(MARKED, told) == ("matched", "ses_x")
 
 
-def test_nothing_is_matched_that_another_command_may_have_become() -> None:
+def test_an_effect_is_not_matched_while_another_command_competes() -> None:
     for seen in ([OWN], []), ([], [BELOW]):
         found = correlate(ASKED, *seen, answered=True, competing=["cmd_2"])
         assert found.status == "ambiguous"
@@ -129,24 +129,24 @@ def test_nothing_is_matched_that_another_command_may_have_become() -> None:
     assert correlate(MARKED, [own], [], answered=True, competing=["cmd_2"]).status == "matched"
 
 
-def test_a_session_below_that_an_agent_may_have_opened_is_nobody_s() -> None:
+def test_a_child_session_that_an_agent_may_have_opened_is_ambiguous() -> None:
     assert correlate(ASKED, [], [BELOW], answered=True, at_work=True).status == "ambiguous"
     assert correlate(ASKED, [OWN], [], answered=True, at_work=True).status == "matched"
 
 
-def test_without_an_answer_only_the_mark_counts() -> None:
+def test_without_a_response_only_the_mark_counts() -> None:
     assert concluded(ASKED, OWN, answered=False) == ("ambiguous",)
     assert concluded(ASKED, BELOW, answered=False) == ("ambiguous",)
 
 
-def test_in_a_session_of_its_own_all_is_the_command_s() -> None:
+def test_in_an_isolated_session_every_effect_is_matched() -> None:
     asked = Invocation("ses_1", "explain", isolated=True)
     assert concluded(asked, OTHER, answered=False) == ("matched", "msg_other")
     assert concluded(asked, BELOW) == ("matched", "ses_below")
     assert concluded(asked) == ("none",)
 
 
-def test_what_was_seen_is_told() -> None:
+def test_the_evidence_names_the_effects() -> None:
     told = "; ".join(correlate(ASKED, [OWN, OTHER], [], answered=True).evidence)
     assert "msg_own" in told
     assert "Fix the tests" in told
@@ -163,7 +163,7 @@ def test_what_was_seen_is_told() -> None:
         ("!`git log` Explain $ARGUMENTS", True),
     ],
 )
-def test_a_mark_is_for_templates_that_say_their_arguments_and_to_no_shell(
+def test_a_mark_is_for_templates_with_arguments_outside_of_shell_commands(
     template: str, says: bool
 ) -> None:
     assert includes_arguments(template) == says
@@ -257,7 +257,7 @@ def test_no_interleaving_leads_to_a_wrong_attribution() -> None:
     assert min(results.values()) > ROUNDS / 20
 
 
-def test_a_check_that_took_the_only_candidate_would_be_caught() -> None:
+def test_a_rule_that_takes_the_only_candidate_would_be_caught() -> None:
     """The races do hold what a simpler rule gets wrong."""
     wrong = 0
     for seed in range(ROUNDS):
@@ -324,7 +324,9 @@ def posts(world: Simulator, session: str) -> int:
     return world.requests.count(f"POST /api/session/{session}/command")
 
 
-def test_what_a_command_became_is_followed_as_its_turn(client: Client, session: Session) -> None:
+def test_the_matched_prompt_is_followed_as_the_commands_turn(
+    client: Client, session: Session
+) -> None:
     given = commands.send_command(client, session, "/explain", "greet.py #text 3")
     assert given.receipt.status == "matched"
     turn = played(given)
@@ -333,7 +335,7 @@ def test_what_a_command_became_is_followed_as_its_turn(client: Client, session: 
     assert turn.question_text == "Explain greet.py #text 3"
 
 
-def test_a_subtask_is_the_turn_of_the_session_below(client: Client, session: Session) -> None:
+def test_the_turn_of_a_subtask_is_in_the_child_session(client: Client, session: Session) -> None:
     given = commands.send_command(client, session, "review", "greet.py")
     turn = played(given)
     assert given.receipt.children == (turn.session,)
@@ -344,9 +346,7 @@ def test_a_subtask_is_the_turn_of_the_session_below(client: Client, session: Ses
     assert turn.session in told[0].text
 
 
-def test_a_command_without_words_of_its_own_is_told_by_nothing(
-    client: Client, session: Session
-) -> None:
+def test_a_command_without_arguments_is_ambiguous(client: Client, session: Session) -> None:
     given = commands.send_command(client, session, "tidy", "")
     assert (given.receipt.status, given.run) == ("ambiguous", None)
     assert given.receipt.resend_safety == "inspect"
@@ -358,20 +358,20 @@ def test_a_command_that_admits_nothing_is_none(client: Client, session: Session)
     assert (given.receipt.status, given.receipt.resend_safety) == ("none", "unknown")
 
 
-def test_the_mark_stands_behind_the_arguments(client: Client, session: Session) -> None:
+def test_the_mark_is_sent_after_the_arguments(client: Client, session: Session) -> None:
     receipt = receipt_of(client, session, "explain", "x", mark=True)
     client.run(client.dialect.wait(session))
     assert receipt.status == "matched"
     assert client.messages(session)[0].text == f"Explain x {receipt.invocation}"
 
 
-def test_arguments_go_as_typed(client: Client, session: Session) -> None:
+def test_arguments_are_sent_as_typed(client: Client, session: Session) -> None:
     text = ">>> f({x!r}, $HOME)\n\n#text 2\n;"
     turn = played(commands.send_command(client, session, "explain", text))
     assert turn.question_text == f"Explain {text}"
 
 
-def test_a_session_that_works_is_not_disturbed(client: Client, session: Session) -> None:
+def test_a_busy_session_is_not_disturbed(client: Client, session: Session) -> None:
     other(client, session.id, "#slow 30 .1")
     with pytest.raises(SessionBusyError):
         commands.send_command(client, session, "explain", "greet.py")
@@ -379,7 +379,7 @@ def test_a_session_that_works_is_not_disturbed(client: Client, session: Session)
     assert played(given).text == "word0 word1"
 
 
-def test_a_command_that_the_server_has_not_is_not_posted(
+def test_an_unknown_command_is_not_posted(
     client: Client, session: Session, simulator: Simulator
 ) -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'explain'"):
@@ -387,7 +387,7 @@ def test_a_command_that_the_server_has_not_is_not_posted(
     assert posts(simulator, session.id) == 0
 
 
-def test_a_refusal_is_told_in_the_server_s_words(client: Client, session: Session) -> None:
+def test_a_refusal_is_reported_in_the_servers_words(client: Client, session: Session) -> None:
     client.commands = lambda directory=None: (Command("gone"),)  # type: ignore[method-assign]
     with pytest.raises(StatusError, match="Command not found: gone") as caught:
         commands.send_command(client, session, "gone", "x")
@@ -401,7 +401,7 @@ def interrupt_once(target: str, when: Cut) -> None:
         _thread.interrupt_main()
 
 
-def test_an_interrupt_says_how_to_find_it_again(
+def test_an_interrupt_says_how_to_recover_the_command(
     client: Client, simulator: Simulator, session: Session
 ) -> None:
     simulator.meanwhile = interrupt_once
@@ -428,7 +428,7 @@ def test_a_second_interrupt_does_not_say_that_nothing_was_sent(
         commands.send_command(client, session, "explain", "greet.py #text 2")
 
 
-def test_an_interrupt_while_the_receipt_is_noted_leaves_no_stream_open(
+def test_an_interrupt_while_the_receipt_is_saved_leaves_no_stream_open(
     client: Client, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*args: object) -> None:
@@ -437,7 +437,7 @@ def test_an_interrupt_while_the_receipt_is_noted_leaves_no_stream_open(
     closed: list[Stream] = []
     close = Stream.close
     monkeypatch.setattr(Stream, "close", lambda stream: (closed.append(stream), close(stream)))
-    monkeypatch.setattr(commands, "_note_found", interrupted)
+    monkeypatch.setattr(commands, "_save_conclusion", interrupted)
     with pytest.raises(TurnInterrupted, match="--recover cmd_"):
         commands.send_command(client, session, "explain", "greet.py #text 2", mark=True)
     assert len(closed) == 1
@@ -459,14 +459,14 @@ def test_an_interrupt_while_the_log_is_read_does_not_say_that_nothing_was_sent(
     timers[0].join()
 
 
-def test_what_a_session_forbids_its_fork_forbids(client: Client, session: Session) -> None:
+def test_a_fork_forbids_what_its_session_forbids(client: Client, session: Session) -> None:
     rules = (Rule("edit", "*", "deny"),)
     client.run(client.dialect.set_rules(session, rules))
     receipt = receipt_of(client, session, "tidy", "", isolated=True, fork=True)
     assert client.session(receipt.session).rules == rules
 
 
-def test_a_template_that_the_server_tells_has_the_mark_sent(
+def test_the_mark_is_sent_if_the_server_reports_a_template_with_arguments(
     client: Client, session: Session
 ) -> None:
     told = (Command("explain", template="Explain $ARGUMENTS"),)
@@ -475,7 +475,7 @@ def test_a_template_that_the_server_tells_has_the_mark_sent(
     assert receipt.status == "matched"
 
 
-def test_an_agent_and_a_model_are_switched_before(client: Client, session: Session) -> None:
+def test_agent_and_model_are_switched_before_the_command(client: Client, session: Session) -> None:
     given = commands.send_command(
         client, session, "explain", "greet.py #text 2", agent="plan", model="practice/frugal"
     )
@@ -508,7 +508,7 @@ def notebook(world: Simulator) -> Iterator[Client]:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_two_notebooks_at_once_never_take_each_other_s(
+def test_two_notebooks_at_once_never_claim_each_others_effects(
     client: Client, simulator: Simulator, session: Session, seed: int
 ) -> None:
     """Also where the command of one admits nothing, and the arguments are the same."""
@@ -533,7 +533,7 @@ def test_two_notebooks_at_once_never_take_each_other_s(
             assert bool(receipt.children) == (name == "review"), receipt
 
 
-def test_what_was_given_before_and_is_answered_is_in_nobody_s_way(
+def test_commands_that_are_settled_do_not_compete(
     client: Client, simulator: Simulator, session: Session
 ) -> None:
     with notebook(simulator) as second:
@@ -543,18 +543,18 @@ def test_what_was_given_before_and_is_answered_is_in_nobody_s_way(
     assert receipt_of(client, session, "explain", "greet.py").status == "matched"
 
 
-def test_one_that_got_no_answer_may_still_arrive(
+def test_a_command_without_a_response_may_still_arrive(
     client: Client, simulator: Simulator, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     simulator.cuts.append("before")
     assert receipt_of(client, session, "explain", "greet.py").status == "none"
     assert receipt_of(client, session, "explain", "greet.py").status == "ambiguous"
     client.run(client.dialect.wait(session))
-    monkeypatch.setattr(commands, "_OPEN", 0)
+    monkeypatch.setattr(commands, "_IN_FLIGHT", 0)
     assert receipt_of(client, session, "explain", "greet.py").status == "matched"
 
 
-def test_a_session_that_the_agent_opens_meanwhile_is_not_the_command_s(
+def test_a_session_that_an_agent_opens_meanwhile_is_not_matched(
     client: Client, simulator: Simulator, session: Session
 ) -> None:
     """With the very title that the command's would have."""
@@ -595,7 +595,7 @@ def crowded(
     return given, strangers, mark
 
 
-def test_others_in_between_never_get_their_work_attributed(
+def test_the_prompts_of_other_clients_are_never_attributed_to_a_command(
     client: Client, simulator: Simulator
 ) -> None:
     results = dict.fromkeys(("matched", "ambiguous", "none"), 0)
@@ -616,7 +616,7 @@ def test_others_in_between_never_get_their_work_attributed(
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_is_followed_among_others_is_the_command_s_turn(
+def test_the_turn_followed_among_others_is_the_commands_own(
     client: Client, simulator: Simulator, session: Session, seed: int
 ) -> None:
     given, strangers, _ = crowded(client, simulator, session, seed)
@@ -629,9 +629,10 @@ def test_what_is_followed_among_others_is_the_command_s_turn(
     assert "greet.py" in turn.question_text
 
 
-def test_g5_04_what_another_client_asked_is_never_the_command_s_answer(
+def test_another_clients_prompt_is_never_the_commands_turn(
     client: Client, simulator: Simulator, session: Session
 ) -> None:
+    """Case G5-04."""
     simulator.meanwhile = lambda target, when: other(client, target, "for the other #text 4")
     given = commands.send_command(client, session, "explain", "#text 2", mark=True)
     turn = played(given)
@@ -667,7 +668,7 @@ def offering(**changes: Any) -> dict[str, Any]:
     )
 
 
-def test_a_server_without_a_log_gets_no_command() -> None:
+def test_no_command_is_sent_to_a_server_without_a_log() -> None:
     """What would come of it could not be told."""
     routes = offering(**{LOG: (404, {}, b"")})
     with FakeServer(routes) as fake, Client(fake.url, directory="/work/p") as client:
@@ -676,7 +677,7 @@ def test_a_server_without_a_log_gets_no_command() -> None:
         assert not fake.asked(f"POST {ROUTE}")
 
 
-def test_a_server_that_dies_of_a_command_is_not_asked_again_and_says_how_to_go_on() -> None:
+def test_a_server_that_dies_of_a_command_gets_it_once_and_the_error_says_how_to_recover() -> None:
     def dies(seen: ReceivedRequest) -> Any:
         fake.break_connections()
         return DISCONNECT
@@ -696,14 +697,14 @@ def test_a_server_that_dies_of_a_command_is_not_asked_again_and_says_how_to_go_o
 @pytest.mark.parametrize(
     ("answer", "status"), [((502, {}, b""), "none"), ((204, {}, b""), "none"), (DISCONNECT, "none")]
 )
-def test_whatever_comes_back_a_command_is_posted_once(answer: Any, status: str) -> None:
+def test_a_command_is_posted_once_whatever_the_response(answer: Any, status: str) -> None:
     routes = offering(**{f"POST {ROUTE}": answer})
     with FakeServer(routes) as fake, Client(fake.url, directory="/work/p") as client:
         assert receipt_of(client, ROOT, "explain", "greet.py").status == status
         assert len(fake.asked(f"POST {ROUTE}")) == 1
 
 
-def test_a_command_that_failed_on_the_server_says_how_to_look_at_it() -> None:
+def test_the_error_of_a_failed_command_says_how_to_look_at_it() -> None:
     body = b'{"_tag":"CommandExecutionError","command":"explain","message":"No shell"}'
     no = (500, {"content-type": "application/json"}, body)
     routes = offering(**{f"POST {ROUTE}": no})
@@ -720,7 +721,7 @@ def test_a_command_that_failed_on_the_server_says_how_to_look_at_it() -> None:
 
 @pytest.mark.parametrize("cut", ["before", "after"])
 @pytest.mark.parametrize("mark", [True, False])
-def test_a_lost_answer_is_never_posted_again(
+def test_a_command_whose_response_is_lost_is_never_posted_again(
     client: Client, simulator: Simulator, session: Session, cut: Cut, mark: bool
 ) -> None:
     simulator.cuts.append(cut)
@@ -741,7 +742,7 @@ def again(world: Simulator, invocation: str) -> Dispatched:
         return given
 
 
-def test_another_notebook_finds_what_came_of_it(
+def test_another_notebook_recovers_the_command(
     client: Client, simulator: Simulator, session: Session
 ) -> None:
     receipt = receipt_of(client, session, "explain", "greet.py #text 2")
@@ -752,7 +753,7 @@ def test_another_notebook_finds_what_came_of_it(
     assert found.run.turn.text == "word0 word1"
 
 
-def test_a_lost_command_is_found_after_the_server_was_restarted(
+def test_a_lost_command_is_recovered_after_a_server_restart(
     client: Client, simulator: Simulator, session: Session
 ) -> None:
     simulator.cuts.append("after")
@@ -765,19 +766,19 @@ def test_a_lost_command_is_found_after_the_server_was_restarted(
     assert found.run.turn.outcome == "succeeded"
 
 
-def test_a_subtask_is_found_again(client: Client, simulator: Simulator, session: Session) -> None:
+def test_a_subtask_is_recovered(client: Client, simulator: Simulator, session: Session) -> None:
     receipt = receipt_of(client, session, "review", "greet.py")
     assert again(simulator, receipt.invocation).receipt.children == receipt.children
 
 
-def test_what_was_ambiguous_stays_so(
+def test_an_ambiguous_command_stays_ambiguous(
     client: Client, simulator: Simulator, session: Session
 ) -> None:
     receipt = receipt_of(client, session, "tidy", "")
     assert again(simulator, receipt.invocation).receipt.status == "ambiguous"
 
 
-def test_what_comes_late_is_found_by_its_mark(
+def test_a_late_effect_is_recovered_by_its_mark(
     client: Client, simulator: Simulator, session: Session
 ) -> None:
     receipt = receipt_of(client, session, "linger", "x", mark=True)
@@ -795,13 +796,13 @@ def test_metadata_that_another_client_replaced_is_found_in_the_log(
     assert commands.recover(client, receipt.invocation, [session]).receipt.inputs == receipt.inputs
 
 
-def test_what_others_keep_with_a_session_stays(client: Client, session: Session) -> None:
+def test_the_metadata_of_others_is_kept(client: Client, session: Session) -> None:
     client.run(client.dialect.set_metadata(session, {"theirs": 1}))
     receipt_of(client, session, "explain", "greet.py")
     assert client.session(session.id).metadata["theirs"] == 1
 
 
-def test_a_fork_does_not_answer_for_the_session_it_is_a_copy_of(
+def test_a_command_is_not_recovered_from_a_fork_of_its_session(
     client: Client, simulator: Simulator, session: Session
 ) -> None:
     receipt = receipt_of(client, session, "ponder", "")
@@ -814,9 +815,9 @@ def test_a_fork_does_not_answer_for_the_session_it_is_a_copy_of(
     assert (found.receipt.session, found.receipt.status) == (session.id, "none")
 
 
-def test_an_invocation_that_nobody_knows_is_said(client: Client) -> None:
+def test_an_unknown_invocation_is_an_error(client: Client) -> None:
     for unknown in ("cmd_nope", "ses_nope"):
-        with pytest.raises(UnknownNameError, match="knows of command"):
+        with pytest.raises(UnknownNameError, match="has a record of command"):
             commands.recover(client, unknown)
 
 
@@ -825,7 +826,7 @@ def test_an_invocation_that_nobody_knows_is_said(client: Client) -> None:
 
 @pytest.mark.parametrize("name", ["explain", "review", "tidy"])
 @pytest.mark.parametrize("fork", [False, True])
-def test_a_command_of_its_own_is_exact(
+def test_an_isolated_command_is_always_matched(
     client: Client, simulator: Simulator, session: Session, name: str, fork: bool
 ) -> None:
     other(client, session.id, "#text 1")
@@ -842,7 +843,7 @@ def test_a_command_of_its_own_is_exact(
 
 
 @pytest.mark.parametrize("fork", [False, True])
-def test_the_invocation_is_with_its_session_before_the_command_is_posted(
+def test_the_record_is_saved_before_the_command_is_posted(
     client: Client, simulator: Simulator, session: Session, fork: bool
 ) -> None:
     kept: list[str] = []
@@ -857,7 +858,7 @@ def test_the_invocation_is_with_its_session_before_the_command_is_posted(
 
 @pytest.mark.parametrize("fork", [False, True])
 @pytest.mark.parametrize("cut", ["before", "after"])
-def test_one_of_its_own_whose_answer_was_lost_is_found_again(
+def test_an_isolated_command_whose_response_was_lost_is_recovered(
     client: Client, simulator: Simulator, session: Session, fork: bool, cut: Cut
 ) -> None:
     simulator.cuts.append(cut)
@@ -868,7 +869,7 @@ def test_one_of_its_own_whose_answer_was_lost_is_found_again(
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("isolated", [True, False])
-def test_a_session_that_is_deleted_while_its_command_is_run_tells_nothing(
+def test_a_session_deleted_while_its_command_runs_is_an_error_that_says_so(
     client: Client, simulator: Simulator, session: Session, when: Cut, isolated: bool
 ) -> None:
     def deletes(target: str, now: Cut) -> None:
@@ -878,12 +879,12 @@ def test_a_session_that_is_deleted_while_its_command_is_run_tells_nothing(
     simulator.meanwhile = deletes
     with pytest.raises(ServerConnectionError, match="sent once") as caught:
         commands.send_command(client, session, "explain", "greet.py #slow 30 .1", isolated=isolated)
-    assert "Was the session deleted meanwhile?" in caught.value.todo
+    assert "The session may have been deleted" in caught.value.todo
     assert caught.value.resend
     assert caught.value.resend.resend_safety == "unknown"
 
 
-def test_a_session_that_is_deleted_while_its_command_is_followed_has_not_succeeded(
+def test_a_session_deleted_while_its_command_is_followed_has_not_succeeded(
     client: Client, session: Session
 ) -> None:
     given = commands.send_command(client, session, "explain", "greet.py #slow 50 .1")
@@ -892,7 +893,7 @@ def test_a_session_that_is_deleted_while_its_command_is_followed_has_not_succeed
     assert outcome in ("aborted", "interrupted", "unknown"), outcome
 
 
-def test_a_deleted_session_hears_no_more_of_its_command_s_subagent(
+def test_a_deleted_session_receives_no_result_of_the_commands_subagent(
     client: Client, session: Session
 ) -> None:
     given = commands.send_command(client, session, "review", "greet.py")
@@ -901,7 +902,9 @@ def test_a_deleted_session_hears_no_more_of_its_command_s_subagent(
     assert commands.follow_subagent_result(client, given) is None
 
 
-def test_one_that_was_deleted_meanwhile_is_unknown(client: Client, simulator: Simulator) -> None:
+def test_a_command_whose_session_was_deleted_is_unknown(
+    client: Client, simulator: Simulator
+) -> None:
     place = Session("", directory=str(simulator.directory))
     receipt = receipt_of(client, place, "tidy", "", isolated=True)
     client.run(client.dialect.wait(Session(receipt.session)))
@@ -923,7 +926,7 @@ def shell(shell: Shell) -> Shell:
     return shell
 
 
-def test_the_magic_streams_the_turn_and_gives_a_receipt(shell: Shell) -> None:
+def test_the_magic_streams_the_turn_and_returns_a_receipt(shell: Shell) -> None:
     shown = shell.run("%oc_command -o turn explain greet.py #text 3")
     assert "word0 word1 word2" in shown.text + str(shown.outputs)
     assert (shown.value.status, shown.value.text) == ("matched", "word0 word1 word2")
@@ -931,14 +934,16 @@ def test_the_magic_streams_the_turn_and_gives_a_receipt(shell: Shell) -> None:
     assert shown.value.resend_safety == "no_effects_seen"
 
 
-def test_a_subtask_is_over_when_the_session_has_heard_of_it(shell: Shell) -> None:
+def test_a_subtask_is_over_once_the_session_has_its_result(shell: Shell) -> None:
     receipt = shell.run("%oc_command -o turn review greet.py").value
     assert receipt.children == (receipt.turn.session,)
     assert shell.user_ns["turn"] == receipt.turn == shell.run("%oc_turn").value
     assert shell.run("%oc_prompt #text 1").error is None
 
 
-def test_what_a_command_asks_is_answered_while_it_runs(shell: Shell, simulator: Simulator) -> None:
+def test_a_commands_permissions_are_answered_while_it_runs(
+    shell: Shell, simulator: Simulator
+) -> None:
     shell.run("%oc_command explain #bash touch made")
     assert (simulator.directory / "made").exists()
 
@@ -948,13 +953,13 @@ def test_a_model_that_fails_fails_the_command(shell: Shell) -> None:
         shell.run("%oc_command explain greet.py #err400")
 
 
-def test_what_is_not_known_is_no_turn(shell: Shell) -> None:
+def test_an_ambiguous_receipt_has_no_turn(shell: Shell) -> None:
     receipt = shell.run("%oc_command tidy").value
     assert (receipt.status, receipt.turn, receipt.text) == ("ambiguous", None, "")
     assert f"--recover {receipt.invocation}" in receipt.todo
 
 
-def test_a_command_of_its_own_leaves_the_current_session_alone(shell: Shell) -> None:
+def test_an_isolated_command_leaves_the_current_session_alone(shell: Shell) -> None:
     current = shell.run("%oc_session").value.id
     receipt = shell.run("%oc_command --isolated tidy").value
     assert (receipt.status, receipt.session) == ("matched", receipt.invocation)
@@ -964,7 +969,7 @@ def test_a_command_of_its_own_leaves_the_current_session_alone(shell: Shell) -> 
     assert {receipt.session, fork.session} <= {*shell.run("%oc_status").value["session"]}
 
 
-def test_a_restarted_kernel_lists_and_finds_what_was_given(shell: Shell) -> None:
+def test_a_restarted_kernel_lists_and_recovers_sent_commands(shell: Shell) -> None:
     receipt = shell.run("%oc_command --no-wait explain greet.py #text 3").value
     assert (receipt.status, receipt.turn) == ("matched", None)
     shell.run("%reload_ext opencode_magics")
@@ -985,7 +990,7 @@ def test_a_restarted_kernel_lists_and_finds_what_was_given(shell: Shell) -> None
         "",
     ],
 )
-def test_what_can_not_be_meant_is_said(shell: Shell, line: str) -> None:
+def test_invalid_options_are_an_error(shell: Shell, line: str) -> None:
     with pytest.raises(UsageError):
         shell.run(f"%oc_command {line}")
 
@@ -1002,5 +1007,5 @@ def test_what_can_not_be_meant_is_said(shell: Shell, line: str) -> None:
         ("$1, $2", "a", "a, "),
     ],
 )
-def test_a_template_takes_its_arguments(template: str, text: str, prompt: str) -> None:
+def test_arguments_are_filled_into_a_template(template: str, text: str, prompt: str) -> None:
     assert expand(template, text) == prompt

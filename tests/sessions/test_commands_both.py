@@ -45,14 +45,14 @@ def test_a_command_is_a_normal_turn(shell: Shell) -> None:
     assert made.question_text == "Explain #text 3"
 
 
-def test_a_cell_is_its_arguments_as_typed(shell: Shell) -> None:
+def test_a_cell_is_sent_as_arguments_as_typed(shell: Shell) -> None:
     body = ">>> f({x!r}, $HOME)\n\n#text 2\n;"
     made = turn(shell, f"%%oc_command /explain\n{body}")
     assert made.question_text == f"Explain {body}"
     assert made.text == "word0 word1"
 
 
-def test_the_answer_to_a_subtask_hangs_on_a_synthetic_message(shell: Shell) -> None:
+def test_the_answer_to_a_subtask_belongs_to_a_synthetic_message(shell: Shell) -> None:
     made = turn(shell, "%oc_command review #text 3")
     assert made.outcome == "succeeded"
     assert made.text.startswith("The work is done")
@@ -60,13 +60,13 @@ def test_the_answer_to_a_subtask_hangs_on_a_synthetic_message(shell: Shell) -> N
     assert "word0 word1 word2" in made.tools[0].output
 
 
-def test_what_a_command_asks_is_answered_while_it_runs(shell: Shell, workspace: Any) -> None:
+def test_a_commands_permissions_are_answered_while_it_runs(shell: Shell, workspace: Any) -> None:
     made = turn(shell, "%oc_command explain #bash touch made")
     assert made.outcome == "succeeded"
     assert (workspace / "made").exists()
 
 
-def test_a_command_takes_a_model_and_leaves_the_cell_early(shell: Shell, client: Client) -> None:
+def test_a_command_accepts_a_model_and_a_timeout(shell: Shell, client: Client) -> None:
     made = turn(shell, "%oc_command -m practice/frugal explain #text 2")
     assert str(made.model) == "practice/frugal"
     left = turn(shell, "%oc_command --timeout 1 explain #slow 20 .2")
@@ -75,7 +75,7 @@ def test_a_command_takes_a_model_and_leaves_the_cell_early(shell: Shell, client:
     assert shell.run("%oc_turn").value.outcome == "succeeded"
 
 
-def test_a_command_that_is_not_waited_for_goes_on(shell: Shell, client: Client) -> None:
+def test_a_command_with_no_wait_goes_on(shell: Shell, client: Client) -> None:
     assert "Sent to session" in shell.run("%oc_command --no-wait explain #slow 20 .2").text
     wait_until_busy(client, shell.run("%oc_session").value)
     with pytest.raises(SessionBusyError):
@@ -84,7 +84,7 @@ def test_a_command_that_is_not_waited_for_goes_on(shell: Shell, client: Client) 
     assert shell.user_ns["turn"].outcome == "succeeded"
 
 
-def test_a_name_that_the_server_does_not_have_is_not_sent(shell: Shell, client: Client) -> None:
+def test_an_unknown_name_is_not_sent(shell: Shell, client: Client) -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'review'"):
         shell.run("%oc_command reveiw greet.py")
     assert client.messages(shell.run("%oc_session").value) == ()
@@ -96,7 +96,7 @@ def test_a_model_that_fails_fails_the_command(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("cell", ["%oc_command", "# a comment\n%%oc_command review\nx"])
-def test_what_can_not_be_meant_is_said(shell: Shell, cell: str) -> None:
+def test_invalid_options_are_an_error(shell: Shell, cell: str) -> None:
     with pytest.raises(UsageError):
         shell.run(cell)
 
@@ -127,7 +127,7 @@ def test_an_isolated_command_has_a_session_of_its_own(shell: Shell, fork: str) -
 # -- against a server that misbehaves --------------------------------------------------------------
 
 
-def test_a_command_is_posted_once_whatever_comes_back() -> None:
+def test_a_command_is_posted_once_after_a_disconnect() -> None:
     with FakeServer(v1_routes(command=DISCONNECT)) as fake, Client(fake.url) as client:
         run = commands.send_command(client, ROOT, "review", "x").run
         assert run
@@ -139,7 +139,7 @@ def test_a_command_is_posted_once_whatever_comes_back() -> None:
     assert len(fake.asked("POST /session/ses_root01/command")) == 1
 
 
-def test_a_command_that_the_server_refuses_is_told_in_its_words() -> None:
+def test_a_refusal_is_reported_in_the_servers_words() -> None:
     no = (
         400,
         {"content-type": "application/json"},

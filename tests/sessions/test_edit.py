@@ -11,6 +11,7 @@ from IPython.core.error import UsageError
 from support.fake_server import SESSION, FakeServer, assistant, user, v1_routes
 from support.generations import both_generations
 from support.ipython_shell import Shell, connect_to_practice
+from support.transport import CannedTransport
 
 from opencode_magics.client.client import Client
 from opencode_magics.core.model import Session
@@ -44,8 +45,11 @@ def value(shell: Shell, line: str) -> Any:
 # -- against a server that misbehaves --------------------------------------------------------------
 
 
-def test_a_message_is_named_by_its_id_its_beginning_or_as_the_last() -> None:
-    with FakeServer(v1_routes(message=TALK)) as fake, Client(fake.url) as client:
+def test_a_prompt_is_found_by_id_by_prefix_or_as_the_last() -> None:
+    with (
+        CannedTransport(v1_routes(message=TALK)) as fake,
+        Client(fake.url, transport=fake) as client,
+    ):
         messages = client.messages(ROOT)
     assert edit.find_prompt(messages, None).id == "msg_4"
     assert edit.find_prompt(messages, "msg_2").id == "msg_1"
@@ -57,25 +61,28 @@ def test_a_message_is_named_by_its_id_its_beginning_or_as_the_last() -> None:
 
 
 def test_an_unknown_message_is_not_sent_since_the_server_would_copy_all() -> None:
-    with FakeServer(v1_routes(message=TALK)) as fake, Client(fake.url) as client:
+    with (
+        CannedTransport(v1_routes(message=TALK)) as fake,
+        Client(fake.url, transport=fake) as client,
+    ):
         with pytest.raises(UnknownNameError, match="no message 'msg_nope'"):
             edit.fork(client, ROOT, "msg_nope")
         assert not [s for s in fake.seen if s.method == "POST"]
 
 
-def test_a_revert_that_the_server_took_and_did_not_do_is_not_confirmed() -> None:
+def test_a_revert_without_an_effect_is_not_confirmed() -> None:
     routes = v1_routes(message=TALK) | {"POST /session/ses_root01/revert": SESSION}
-    with FakeServer(routes) as fake, Client(fake.url) as client:
+    with CannedTransport(routes) as fake, Client(fake.url, transport=fake) as client:
         done = edit.revert(client, ROOT)
     assert not done.confirmed
     assert "NOT CONFIRMED" in repr(done)
 
 
-def test_a_session_at_work_is_not_reverted() -> None:
+def test_a_busy_session_is_not_edited() -> None:
     routes = v1_routes(message=TALK, status={"ses_root01": {"type": "busy"}})
-    with FakeServer(routes) as fake, Client(fake.url) as client:
+    with CannedTransport(routes) as fake, Client(fake.url, transport=fake) as client:
         for change in (edit.revert, edit.unrevert, edit.compact):
-            with pytest.raises(SessionBusyError, match="is at work"):
+            with pytest.raises(SessionBusyError, match="is busy"):
                 change(client, ROOT)
         assert not [s for s in fake.seen if s.method == "POST"]
 
@@ -83,7 +90,7 @@ def test_a_session_at_work_is_not_reverted() -> None:
 # -- a real server ---------------------------------------------------------------------------------
 
 
-def test_a_fork_has_what_was_before_a_prompt_and_becomes_current(
+def test_a_fork_has_the_messages_before_a_prompt_and_becomes_current(
     shell: Shell, client: Client
 ) -> None:
     shell.run("%oc_prompt -o first #text 3")
@@ -102,9 +109,7 @@ def test_a_fork_has_what_was_before_a_prompt_and_becomes_current(
     assert part.session.id in {*value(shell, "%oc_status")["session"]}
 
 
-def test_a_revert_takes_files_back_and_unrevert_brings_them_forward(
-    shell: Shell, workspace: Path
-) -> None:
+def test_revert_restores_files_and_unrevert_undoes_that(shell: Shell, workspace: Path) -> None:
     notes = workspace / "notes.txt"
     shell.run("%oc_prompt #edit notes.txt")
     assert notes.read_text().startswith("goodbye")
@@ -115,7 +120,7 @@ def test_a_revert_takes_files_back_and_unrevert_brings_them_forward(
     forward = value(shell, "%oc_unrevert")
     assert forward.confirmed
     assert notes.read_text().startswith("goodbye")
-    assert "nothing was taken back" in value(shell, "%oc_unrevert").what
+    assert "no revert to undo" in value(shell, "%oc_unrevert").what
 
 
 def test_a_revert_is_made_final_by_the_next_prompt_on_1_x(shell: Shell, client: Client) -> None:
@@ -130,15 +135,15 @@ def test_a_revert_is_made_final_by_the_next_prompt_on_1_x(shell: Shell, client: 
 
 
 @both_generations
-def test_a_session_is_summed_up(shell: Shell, client: Client) -> None:
+def test_a_session_is_summarized(shell: Shell, client: Client) -> None:
     shell.run("%oc_prompt #text 3")
     done = value(shell, "%oc_compact")
     assert done.confirmed
-    assert "summed up by practice/scripted" in done.what
+    assert "summarized by practice/scripted" in done.what
     assert any(m.summary for m in client.messages(done.session))
 
 
-def test_a_session_is_renamed_archived_and_brought_back(shell: Shell) -> None:
+def test_a_session_is_renamed_archived_and_restored(shell: Shell) -> None:
     assert "renamed from 'a session' to" in value(shell, "%oc_rename It's {another} $TITLE").what
     assert value(shell, "%oc_session").title == "It's {another} $TITLE"
     assert value(shell, "%oc_archive").session.archived
@@ -146,7 +151,7 @@ def test_a_session_is_renamed_archived_and_brought_back(shell: Shell) -> None:
 
 
 @both_generations
-def test_what_undoes_a_change_undoes_it_in_its_own_session(shell: Shell, client: Client) -> None:
+def test_an_undo_applies_to_the_edited_session(shell: Shell, client: Client) -> None:
     other = value(shell, "%oc_new -- -x marks the spot")
     current = value(shell, "%oc_new current")
     for line in (f"%oc_rename -s {other.id} new", f"%oc_archive {other.id}"):
@@ -166,24 +171,24 @@ def test_subagents_are_shown_as_a_tree(shell: Shell) -> None:
     assert frame.loc[0, "parent"] == value(shell, "%oc_session").id
 
 
-def test_the_agents_own_list_is_shown(shell: Shell) -> None:
+def test_the_agents_todo_list_is_shown(shell: Shell) -> None:
     shell.run("%oc_prompt #todo")
     frame = value(shell, "%oc_todo")
     assert [*frame["status"]] == ["completed", "in_progress"]
 
 
-def test_a_session_is_made_public_only_when_that_is_meant(shell: Shell) -> None:
-    with pytest.raises(UsageError, match="Anybody with the address"):
+def test_a_session_is_made_public_only_with_yes(shell: Shell) -> None:
+    with pytest.raises(UsageError, match="Anyone with the address"):
         shell.run("%oc_share")
     with pytest.raises(StatusError):  # sharing is disabled in the practice world
         shell.run("%oc_share --yes")
 
 
-def test_a_person_is_asked_before_what_can_not_be_undone(
+def test_a_user_must_confirm_what_can_not_be_undone(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shell.types("no", "y")
-    with pytest.raises(UsageError, match="Nothing was done"):
+    with pytest.raises(UsageError, match="nothing was changed"):
         shell.run("%oc_share")
     with pytest.raises(StatusError):
         shell.run("%oc_share")
@@ -203,7 +208,7 @@ class Sharing(Practice):
         return kept | {"OPENCODE_CONFIG_CONTENT": json.dumps(told)}
 
 
-def test_a_session_is_public_at_its_address_and_nothing_shows_that_it_is_taken_back(
+def test_a_session_is_public_at_its_address_and_its_undo_is_never_confirmed(
     bare: Shell, opencode: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = "http://127.0.0.1:9/share/shr_1"
@@ -235,13 +240,13 @@ def world_says(world: Practice, session: Session) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("answer", [True, {"id": "ses_root01", "share": {"url": "http://x"}}])
-def test_an_address_that_the_session_does_not_show_is_none(answer: Any) -> None:
+def test_a_share_without_an_address_is_not_confirmed(answer: Any) -> None:
     routes = v1_routes() | {"POST /session/ses_root01/share": answer}
-    with FakeServer(routes) as fake, Client(fake.url) as client:
+    with CannedTransport(routes) as fake, Client(fake.url, transport=fake) as client:
         assert not edit.share(client, ROOT).confirmed
 
 
 @pytest.mark.parametrize("line", ["%oc_rename", "%oc_revert --commit msg_1"])
-def test_what_can_not_be_meant_is_said(shell: Shell, line: str) -> None:
+def test_invalid_options_are_an_error(shell: Shell, line: str) -> None:
     with pytest.raises(UsageError):
         shell.run(line)

@@ -79,7 +79,7 @@ def test_an_idle_session_is_deleted_without_an_abort_and_seen_gone() -> None:
     assert fake.asked("GET /session/ses_root01")[-1] is not None
 
 
-def test_one_that_stays_busy_after_an_abort_is_waited_for_and_then_deleted() -> None:
+def test_a_session_busy_after_an_abort_is_waited_for_and_then_deleted() -> None:
     looks: list[float] = []
 
     def busy(seen: Any) -> Any:
@@ -93,7 +93,7 @@ def test_one_that_stays_busy_after_an_abort_is_waited_for_and_then_deleted() -> 
     assert result.elapsed >= 10
 
 
-def test_one_that_never_stops_is_never_deleted() -> None:
+def test_a_session_that_never_stops_is_never_deleted() -> None:
     with FakeServer(Store(status=BUSY).routes) as fake:
         result = ended(fake, within=1.0)
     assert (result.status, result.cleanup) == ("unconfirmed", "unconfirmed")
@@ -109,23 +109,23 @@ def test_a_server_that_answers_true_to_everything_has_ended_nothing() -> None:
     assert result.status == "unconfirmed"
 
 
-def test_a_delete_without_an_effect_is_no_end() -> None:
+def test_a_delete_without_an_effect_is_unconfirmed() -> None:
     with FakeServer(Store().routes | {DELETE: True}) as fake:
         result = ended(fake)
     assert result.status == "unconfirmed"
     assert "shows no effect" in result.evidence
 
 
-def test_a_request_that_is_still_listed_after_its_rejection_keeps_the_session() -> None:
+def test_a_session_with_a_request_pending_after_its_rejection_is_not_deleted() -> None:
     routes = Store(permission=ASKED[:1]).routes | {"POST /permission/per_1/reply": True}
     with FakeServer(routes) as fake:
         result = ended(fake)
     assert result.status == "unconfirmed"
-    assert "per_1 still waits" in result.evidence
+    assert "per_1 still pending" in result.evidence
     assert not fake.asked(DELETE)
 
 
-def test_one_that_another_client_sets_to_work_again_is_stopped_again() -> None:
+def test_a_session_prompted_again_by_another_client_is_stopped_again() -> None:
     """It is busy when it was just seen idle: it isn't deleted like that."""
     statuses = answers_in_turn({}, BUSY, BUSY, {}, {}, {}, {})
     with FakeServer(Store(status=statuses).routes) as fake:
@@ -135,7 +135,7 @@ def test_one_that_another_client_sets_to_work_again_is_stopped_again() -> None:
     assert fake.seen.index(fake.asked(ABORT)[0]) < fake.seen.index(fake.asked(DELETE)[0])
 
 
-def test_one_that_somebody_deleted_meanwhile_is_not_found() -> None:
+def test_a_session_deleted_by_another_client_is_not_found() -> None:
     store = Store()
     store.deleted = True
     with FakeServer(store.routes) as fake:
@@ -146,7 +146,7 @@ def test_one_that_somebody_deleted_meanwhile_is_not_found() -> None:
     assert again.status == "ended"
 
 
-def test_one_that_was_deleted_while_it_worked_is_stopped_all_the_same() -> None:
+def test_a_session_deleted_while_busy_is_still_stopped() -> None:
     store = Store(status=answers_in_turn(BUSY, BUSY, {}))
     store.deleted = True
     with FakeServer(store.routes) as fake:
@@ -154,7 +154,7 @@ def test_one_that_was_deleted_while_it_worked_is_stopped_all_the_same() -> None:
     assert fake.asked(ABORT)
 
 
-def test_a_server_that_dies_between_two_steps_leaves_it_to_be_finished() -> None:
+def test_an_end_interrupted_by_a_server_crash_can_be_finished() -> None:
     store = Store()
     with FakeServer(
         store.routes | {DELETE: lambda seen: (store.delete(seen), DISCONNECT)[1]}
@@ -162,20 +162,20 @@ def test_a_server_that_dies_between_two_steps_leaves_it_to_be_finished() -> None
         result = ended(fake)
         assert result.status == "unconfirmed"
         assert "broke during DELETE" in result.evidence
-        assert result.todo == "The same call finishes it: %oc_end ses_root01"
+        assert result.todo == "Repeat the call to finish: %oc_end ses_root01"
         again = ended(fake, resumed=True)
     assert again.status == "ended"
     assert len(fake.asked(DELETE)) == 1
 
 
-def test_stopping_a_session_that_nobody_knows_is_said() -> None:
+def test_stopping_an_unknown_session_is_not_found() -> None:
     store = Store()
     store.deleted = True
     with FakeServer(store.routes) as fake, Client(fake.url) as client:
         assert ending.stop(client, ROOT).status == "not_found"
 
 
-def test_a_server_that_is_gone_stops_nothing() -> None:
+def test_without_a_server_a_stop_is_unconfirmed() -> None:
     with FakeServer(v1_routes()) as fake, Client(fake.url) as client:
         client.check()
         fake.break_connections()
@@ -217,7 +217,7 @@ def until(shell: Shell, state: str) -> None:
         ("#hang", "running", 0),
     ],
 )
-def test_whatever_it_does_it_is_stopped_and_then_deleted(
+def test_a_session_in_any_state_is_stopped_and_then_deleted(
     shell: Shell, client: Client, workspace: Any, prompt: str, state: str, rejected: int
 ) -> None:
     session = current(shell)
@@ -236,7 +236,7 @@ def test_whatever_it_does_it_is_stopped_and_then_deleted(
     assert "There is no current session" in shell.fails("%oc_session").text
 
 
-def test_an_end_is_told_and_the_second_asks_nobody(shell: Shell, client: Client) -> None:
+def test_a_second_end_of_a_session_sends_nothing(shell: Shell, client: Client) -> None:
     session = current(shell)
     shown = shell.run("%oc_end")
     assert f"<EndResult {session.id}: ended" in shown.text
@@ -245,7 +245,7 @@ def test_an_end_is_told_and_the_second_asks_nobody(shell: Shell, client: Client)
     assert "the server was not asked" in again.evidence
 
 
-def test_a_session_of_another_client_is_ended_only_by_force(shell: Shell, client: Client) -> None:
+def test_another_clients_session_is_ended_only_by_force(shell: Shell, client: Client) -> None:
     other = client.create("somebody else's session")
     assert shell.run(f"%oc_end {other.id}").value.status == "not_found"
     assert client.session(other.id).id == other.id
@@ -272,7 +272,7 @@ def test_several_are_ended_in_one_frame_and_archived_as_configured(
     client.run(client.dialect.delete(second))
 
 
-def test_what_could_not_be_ended_stays_tracked_and_says_so(
+def test_an_unconfirmed_session_stays_tracked_and_says_so(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unproved(client: Client, session: Session, *args: Any, **options: Any) -> EndResult:
@@ -280,7 +280,7 @@ def test_what_could_not_be_ended_stays_tracked_and_says_so(
 
     session = current(shell)
     monkeypatch.setattr(ending, "end", unproved)
-    assert shell.run("%oc_end").value.todo == "It stays tracked as ending. Again."
+    assert shell.run("%oc_end").value.todo == "The session stays `ending`. Again."
     (row,) = shell.run(f"%oc_status {session.id}").value.to_dict("records")
     assert row["state"] == "ending"
 
@@ -295,7 +295,7 @@ def test_an_ambiguous_title_ends_nothing(shell: Shell) -> None:
     assert part.status == "not_found"
 
 
-def test_a_title_that_two_have_names_none_also_when_the_other_is_ended(shell: Shell) -> None:
+def test_a_shared_title_is_ambiguous_even_if_the_other_session_is_ended(shell: Shell) -> None:
     first = shell.run("%oc_new double").value
     second = shell.run("%oc_new double").value
     frame = shell.run(f"%oc_end {first.id} 'double'").value
@@ -305,7 +305,7 @@ def test_a_title_that_two_have_names_none_also_when_the_other_is_ended(shell: Sh
     assert (once.session, once.status) == (second.id, "ended")
 
 
-def test_a_session_is_ended_by_the_title_that_it_has_now(shell: Shell, client: Client) -> None:
+def test_a_session_is_ended_by_its_current_title(shell: Shell, client: Client) -> None:
     """Another kernel may have renamed it, and called another one so; %oc_status tells."""
     session = current(shell)
     client.run(client.dialect.rename(session, "still needed"))
@@ -316,7 +316,7 @@ def test_a_session_is_ended_by_the_title_that_it_has_now(shell: Shell, client: C
     assert shell.run("%oc_end still needed").value.status == "ended"
 
 
-def test_what_is_not_tracked_asks_nobody(alone: Shell) -> None:
+def test_ending_an_untracked_session_sends_nothing(alone: Shell) -> None:
     with FakeServer(v1_routes()) as fake:
         alone.run(f"%oc_connect {fake.url}\n%oc_session ses_root01")
         before = len(fake.seen)
@@ -327,7 +327,9 @@ def test_what_is_not_tracked_asks_nobody(alone: Shell) -> None:
         assert len(fake.seen) == before
 
 
-def test_an_abort_is_proved_and_the_session_works_on(shell: Shell, client: Client) -> None:
+def test_an_abort_is_confirmed_and_the_session_accepts_prompts(
+    shell: Shell, client: Client
+) -> None:
     session = current(shell)
     shell.run("%oc_prompt --no-wait #slow 400 .1")
     until(shell, "running")
@@ -352,7 +354,7 @@ def test_a_running_shell_is_stopped(shell: Shell, client: Client) -> None:
     shell_run.join()
 
 
-def test_an_interrupted_end_tells_how_far_it_came_and_is_finished_later(
+def test_an_interrupted_end_reports_its_progress_and_is_finished_later(
     shell: Shell, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = current(shell)
@@ -385,9 +387,7 @@ def test_an_interrupted_abort_does_not_say_that_it_stopped(
     assert "is not known" in shown.text
 
 
-def test_two_clients_at_once_end_a_session_once_and_agree_that_it_is_gone(
-    shell: Shell, client: Client
-) -> None:
+def test_two_simultaneous_ends_agree_that_the_session_is_gone(shell: Shell, client: Client) -> None:
     session = current(shell)
     client.models()
     new_id = client.dialect.new_prompt_id(int(time.time() * 1000))
@@ -407,18 +407,18 @@ def test_two_clients_at_once_end_a_session_once_and_agree_that_it_is_gone(
 
 
 @pytest.mark.parametrize("line", ["--delete --archive"])
-def test_what_can_not_be_meant_is_said(alone: Shell, line: str) -> None:
-    with pytest.raises(UsageError, match="one of them"):
+def test_contradictory_options_are_an_error(alone: Shell, line: str) -> None:
+    with pytest.raises(UsageError, match="either --delete or --archive"):
         alone.run(f"%oc_end {line}")
 
 
-def test_an_abort_in_no_time_is_none(alone: Shell) -> None:
+def test_a_timeout_of_zero_is_an_error(alone: Shell) -> None:
     with pytest.raises(UsageError, match="above 0"):
         alone.run("%oc_abort --timeout 0")
 
 
 @pytest.mark.parametrize("route", ["permission", "question"])
-def test_that_nothing_waits_is_only_said_where_it_was_read(route: str) -> None:
+def test_an_unreadable_list_of_requests_is_not_taken_as_empty(route: str) -> None:
     """Neither that a stop left nothing waiting, nor that there is nothing to answer."""
     broken = {f"GET /{route}": (500, {}, b"{}")}
     with FakeServer(v1_routes() | broken) as fake, Client(fake.url) as client:
@@ -436,7 +436,7 @@ def test_that_nothing_waits_is_only_said_where_it_was_read(route: str) -> None:
         {"GET /question": [[], (500, {}, b"{}")]},
     ],
 )
-def test_what_was_rejected_is_told_also_where_a_later_step_fails(broken: dict[str, Any]) -> None:
+def test_a_stop_reports_rejections_although_a_later_step_failed(broken: dict[str, Any]) -> None:
     routes = Store(permission=ASKED).routes | {"POST /permission/per_1/reply": True}
     for route, answer in broken.items():
         routes[route] = answers_in_turn(*answer) if isinstance(answer, list) else answer
@@ -445,7 +445,7 @@ def test_what_was_rejected_is_told_also_where_a_later_step_fails(broken: dict[st
     assert (stopped.status, stopped.rejected[0]) == ("unconfirmed", "per_1")
 
 
-def test_an_end_tells_what_was_rejected_before_it_failed() -> None:
+def test_an_end_reports_rejections_although_a_later_step_failed() -> None:
     routes = Store(permission=answers_in_turn(ASKED[:1], [])).routes
     routes |= {"POST /permission/per_1/reply": True, DELETE: (500, {}, b"{}")}
     with FakeServer(routes) as fake:

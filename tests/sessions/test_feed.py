@@ -51,7 +51,7 @@ def rows_of_2_x(scenario: str) -> list[FeedRow]:
 
 
 @pytest.mark.parametrize("scenario", V2_FLOWS)
-def test_every_frame_of_a_2_x_transcript_says_whose_it_is_and_what(scenario: str) -> None:
+def test_every_frame_of_a_2_x_transcript_has_a_session_and_a_summary(scenario: str) -> None:
     names_of_parts = {"StepStart", "StepEnd", "Text", "Reasoning", "ToolCall", "system"}
     for row in rows_of_2_x(scenario):
         of_session = row.type != "project.updated"
@@ -74,11 +74,11 @@ def test_rows_of_2_x_say_what_happened() -> None:
     assert told_in("turn", "session.execution.succeeded") == ["idle succeeded"]
     assert told_in("turn", "session.step.ended")[0].startswith("step ends: tool-calls, ")
     assert all("tokens, $" in s for s in told_in("turn", "session.usage.updated"))
-    assert told_in("turn", "session.inbox.delivered")[0].endswith("is with the agent")
+    assert told_in("turn", "session.inbox.delivered")[0].endswith("delivered to the agent")
     assert "{" in told_in("turn", "session.tool.input.ended")[0]
 
 
-def test_a_shell_of_2_x_is_a_row_of_its_session_from_its_beginning_to_its_end() -> None:
+def test_every_event_of_a_2_x_shell_names_its_session() -> None:
     """Only its beginning names the session."""
     shells = [r for r in rows_of_2_x("interrupt") if r.type.startswith("shell.")]
     assert {r.session for r in shells} == {transcript("interrupt").session}
@@ -87,7 +87,7 @@ def test_a_shell_of_2_x_is_a_row_of_its_session_from_its_beginning_to_its_end() 
     assert any("exited with 0" in s for s in told_in("permission", "shell.exited"))
 
 
-def test_a_call_whose_beginning_was_not_heard_is_a_tool_all_the_same() -> None:
+def test_a_call_whose_start_was_missed_is_an_unnamed_tool() -> None:
     frame = next(f for f in transcript("turn").frames if f["type"] == "session.tool.called")
     row = feed_row(V2(), frame, 1)
     assert row is not None
@@ -95,7 +95,7 @@ def test_a_call_whose_beginning_was_not_heard_is_a_tool_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("odd", [7, "x", [], {}, {"type": "session.status"}, {"type": None}])
-def test_what_can_not_be_read_is_a_row_as_well(odd: Any) -> None:
+def test_an_unreadable_frame_is_a_row_too(odd: Any) -> None:
     row = feed_row(V1(), odd, 1)
     assert row is not None
     assert row.session is None
@@ -126,7 +126,7 @@ def test_a_gap_in_the_feed_is_a_row() -> None:
     assert {"frame": "[" * 100_000} in [r.raw for r in heard]
 
 
-def test_a_session_and_its_subagents_are_picked_out() -> None:
+def test_a_feed_can_be_limited_to_a_session_and_its_subagents() -> None:
     child = {"id": "ses_child", "parentID": "ses_root01", "directory": "/work/p"}
     frames = [
         frame("session.status", sessionID="ses_other", status={"type": "busy"}),
@@ -139,7 +139,7 @@ def test_a_session_and_its_subagents_are_picked_out() -> None:
 
 
 @both_generations
-def test_a_real_feed_comes_as_a_frame(shell: Shell, client: Client) -> None:
+def test_a_real_feed_is_returned_as_a_frame(shell: Shell, client: Client) -> None:
     session = client.create("watched")
 
     def soon() -> None:
@@ -157,9 +157,9 @@ def test_a_real_feed_comes_as_a_frame(shell: Shell, client: Client) -> None:
     assert heard["summary"].str.contains("idle").any()
     assert heard.loc[heard["session"].notna(), "summary"].notna().all()
     assert heard["raw"].map(lambda raw: isinstance(raw, dict)).all()
-    assert f"{len(heard)} events heard" in shown.text
+    assert f"{len(heard)} events received" in shown.text
 
 
-def test_for_how_long_is_checked(alone: Shell) -> None:
+def test_the_duration_is_checked(alone: Shell) -> None:
     with pytest.raises(UsageError, match="--seconds"):
         alone.run("%oc_watch --seconds 0")

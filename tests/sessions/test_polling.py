@@ -19,48 +19,48 @@ def looks(lookout: PollingSchedule, until: float, again: bool = False) -> list[f
     return found
 
 
-def test_as_long_as_something_comes_nothing_is_due() -> None:
+def test_no_poll_is_due_while_the_turn_changes() -> None:
     assert not PollingSchedule(100.0).tick(100.0 + QUIET).is_due(100.0 + QUIET)
 
 
-def test_a_long_silence_makes_a_look_due_and_begins_anew() -> None:
+def test_a_long_silence_makes_a_poll_due_and_starts_again() -> None:
     silent = 100.5 + QUIET
     lookout = PollingSchedule(100.0).tick(silent)
     assert lookout.is_due(silent)
     assert lookout.changed == silent
 
 
-def test_a_turn_that_changed_is_no_silence() -> None:
+def test_a_change_of_the_turn_ends_the_silence() -> None:
     assert not PollingSchedule(0.0).turn_changed(QUIET).tick(QUIET + 1).is_due(QUIET + 1)
 
 
-def test_a_reason_to_look_is_followed_by_a_few_looks_less_and_less_often() -> None:
+def test_a_reason_is_followed_by_a_few_polls_at_growing_intervals() -> None:
     assert looks(PollingSchedule(0.0).due_now(0.0), until=QUIET) == [0.0, 0.25, 0.75, 1.75]
 
 
-def test_what_calls_for_another_look_is_looked_at_until_it_is_over() -> None:
+def test_polls_repeat_while_their_result_calls_for_another() -> None:
     found = looks(PollingSchedule(0.0).due_now(0.0), until=16.0, again=True)
     assert found == [0.0, 0.25, 0.75, 1.75, 3.75, 7.75, 11.75, 15.75]
 
 
-def test_a_new_reason_makes_looks_frequent_again() -> None:
+def test_a_new_reason_makes_polls_frequent_again() -> None:
     tired = PollingSchedule(0.0, interval=4.0)
     assert tired.due_now(9.0).polled(9.0, again=False).due == 9.0 + SOON
 
 
-def test_a_session_at_work_needs_no_look_and_is_not_idle() -> None:
+def test_a_busy_session_needs_no_poll_and_is_not_idle() -> None:
     lookout = PollingSchedule(0.0).due_now(1.0).idle_observed(1.0, idle=True).session_busy()
     assert not lookout.is_due(2.0)
     assert lookout.idle_for(2.0) == 0.0
 
 
-def test_after_a_gap_the_store_is_read_although_the_session_is_at_work() -> None:
+def test_after_a_gap_the_store_is_read_although_the_session_is_busy() -> None:
     lookout = PollingSchedule(0.0).stream_opened(1.0).session_busy()
     assert lookout.is_due(1.0)
     assert lookout.store_read().session_busy().due is None
 
 
-def test_idleness_is_counted_from_where_it_was_seen_first() -> None:
+def test_idle_time_is_counted_from_the_first_observation() -> None:
     lookout = PollingSchedule(0.0).idle_observed(10.0, idle=True).idle_observed(12.0, idle=True)
     assert lookout.idle_for(14.0) == 4.0
     assert (
@@ -69,19 +69,19 @@ def test_idleness_is_counted_from_where_it_was_seen_first() -> None:
 
 
 @pytest.mark.parametrize("began", [0.0, 50.0])
-def test_what_is_missed_from_the_beginning_of_a_clock_is_missed(began: float) -> None:
+def test_a_lost_contact_times_out_from_its_first_report(began: float) -> None:
     lookout = PollingSchedule(began).contact_lost(began).contact_lost(began + 10)
     assert not lookout.has_timed_out(began + 20, patience=20.0)
     assert lookout.has_timed_out(began + 20.5, patience=20.0)
 
 
-def test_nothing_is_hopeless_while_something_comes_by_any_way() -> None:
+def test_contact_by_either_way_prevents_the_timeout() -> None:
     missed = PollingSchedule(0.0).contact_lost(1.0)
     assert not missed.event_received().has_timed_out(1_000.0, patience=20.0)
     assert not missed.store_read().has_timed_out(1_000.0, patience=20.0)
 
 
-def test_what_is_missed_is_looked_for_until_it_is_back() -> None:
+def test_a_lost_contact_is_polled_until_it_is_back() -> None:
     lookout = PollingSchedule(0.0, interval=4.0).contact_lost(1.0)
     assert lookout.due == 5.0
     assert lookout.contact_lost(3.0).due == 5.0

@@ -88,7 +88,7 @@ PROMPTS = [
 @both_generations
 @pytest.mark.usefixtures("workspace")
 @pytest.mark.parametrize("prompt", PROMPTS)
-def test_a_turn_that_is_saved_is_played_as_it_was(
+def test_a_saved_turn_is_replayed_as_it_was(
     client: Client, session: Session, prompt: str, tmp_path: Path
 ) -> None:
     turn = live(client, session, prompt)
@@ -103,7 +103,7 @@ def test_a_turn_that_is_saved_is_played_as_it_was(
 
 
 @pytest.mark.parametrize("route", ["children", "permission", "question"])
-def test_what_the_server_refuses_it_refuses_in_the_replay(route: str) -> None:
+def test_a_replay_repeats_the_servers_refusals(route: str) -> None:
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
     routes = v1_routes(message=stored, **{route: (500, {}, b'{"name":"Oops"}')})
     with (
@@ -137,7 +137,7 @@ def test_an_aborted_turn_is_played_to_its_abort(
 
 @both_generations
 @pytest.mark.usefixtures("workspace")
-def test_a_turn_that_still_runs_can_be_saved_once_nobody_follows_it(
+def test_a_running_turn_can_be_saved_once_its_run_is_closed(
     client: Client, session: Session, tmp_path: Path
 ) -> None:
     with prepare(client, session, "#slow 400 .1") as run:
@@ -152,9 +152,7 @@ def test_a_turn_that_still_runs_can_be_saved_once_nobody_follows_it(
 
 @both_generations
 @pytest.mark.usefixtures("workspace")
-def test_of_a_long_conversation_only_the_turn_itself_is_kept(
-    client: Client, session: Session
-) -> None:
+def test_a_recording_leaves_out_earlier_turns(client: Client, session: Session) -> None:
     live(client, session, "#text 5 nobody needs this")
     first = live(client, session, "#text 2")
     saved = make_recording(first)
@@ -163,7 +161,7 @@ def test_of_a_long_conversation_only_the_turn_itself_is_kept(
 
 
 @pytest.mark.usefixtures("workspace")
-def test_frames_of_other_sessions_are_not_kept(client: Client, session: Session) -> None:
+def test_a_recording_leaves_out_other_sessions(client: Client, session: Session) -> None:
     other = client.create("another session of the directory")
     with prepare(client, session, "#slow 6 .1") as run:
         run.start()
@@ -184,7 +182,7 @@ def test_a_turn_can_be_pickled_and_saved_after_that(
 
 
 def test_a_turn_that_nobody_followed_can_not_be_saved(tmp_path: Path) -> None:
-    with pytest.raises(RecordingError, match="Nobody listened"):
+    with pytest.raises(RecordingError, match="not followed live"):
         save(Turn("ses_1", "msg_1"), tmp_path / "turn.jsonl")
     with pytest.raises(RecordingError, match="is a replay"):
         save(played(recording("v1/text")), tmp_path / "turn.jsonl")
@@ -202,13 +200,13 @@ def test_a_replay_takes_the_time_of_the_turn_by_its_speed() -> None:
     assert states.count("running") > 3
 
 
-def test_a_replay_shows_what_came_when_it_came() -> None:
+def test_a_replay_shows_events_at_their_times() -> None:
     run = Replay(answered_after(1.0), 4.0)
     asked = [r.subject for turn in run for r in turn.permissions]
     assert set(asked) == {"echo hi"}
 
 
-def test_a_person_who_took_long_is_waited_for_five_seconds() -> None:
+def test_a_long_wait_for_a_person_is_cut_to_five_seconds() -> None:
     began = time.monotonic()
     run = Replay(answered_after(3600.0), 10.0)
     assert [t.outcome for t in run][-1] == "succeeded"
@@ -239,7 +237,7 @@ def test_an_interactive_replay_waits_for_the_answer() -> None:
     assert run.differences == []
 
 
-def test_another_answer_than_the_recorded_one_is_told_and_changes_nothing() -> None:
+def test_a_different_decision_is_reported_and_changes_nothing() -> None:
     run = Replay(answered("v1/bash_once", "once"), math.inf, interactive=True)
     for _ in run:
         for asked in run.waiting:
@@ -251,7 +249,7 @@ def test_another_answer_than_the_recorded_one_is_told_and_changes_nothing() -> N
     assert "You answered reject (Use a branch); in the recording it was once" in told
 
 
-def test_another_answer_to_a_question_is_told() -> None:
+def test_a_different_answer_to_a_question_is_reported() -> None:
     run = Replay(answered("v1/question_answered", "answered", "Red; S"), 99, interactive=True)
     for _ in run:
         for asked in run.waiting:
@@ -262,14 +260,14 @@ def test_another_answer_to_a_question_is_told() -> None:
 
 
 @pytest.mark.parametrize(("said", "outcome"), [("aborted", "aborted"), ("exploded", "unknown")])
-def test_a_verdict_that_nobody_knows_is_unknown(said: str, outcome: str) -> None:
+def test_an_unrecognized_outcome_is_unknown(said: str, outcome: str) -> None:
     told = recording("v1/abort_hang")
     frames = tuple(line for line in told.lines if "frame" in line)
     end = {"t": told.duration, "end": said, "failure": None}
     assert played(replace(told, lines=(*frames, end))).outcome == outcome
 
 
-def test_what_nobody_answered_here_is_not_asked() -> None:
+def test_requests_without_a_recorded_answer_are_not_asked() -> None:
     """The recordings of the tests have no answers of their own: they came from elsewhere."""
     run = Replay(recording("v1/bash_once"), math.inf, interactive=True)
     assert all(run.waiting == () for _ in run)
@@ -301,14 +299,14 @@ def answered(name: str, given: str, message: str = "") -> Recording:
 @both_generations
 def test_a_notebook_records_and_replays(shell: Shell, tmp_path: Path, bash: str) -> None:
     path = tmp_path / "lesson.jsonl"
-    assert "Turns are recorded into" in shell.run(f"%oc_record {path}").text
+    assert "Recording turns to" in shell.run(f"%oc_record {path}").text
     shell.types("1")
     shell.run("%oc_new lesson;\n%oc_prompt #bash echo hi")
     shell.run("%oc_prompt #text 2")
-    assert "2 so far" in shell.run("%oc_record").text
-    assert "has ended" in shell.run("%oc_record --stop").text
+    assert "2 recorded so far" in shell.run("%oc_record").text
+    assert "The recording stopped." in shell.run("%oc_record --stop").text
     shell.run("%oc_prompt #text 3")
-    assert "Nothing is recorded" in shell.run("%oc_record").text
+    assert "Not recording" in shell.run("%oc_record").text
     turn, session = shell.run("%oc_turn").value, shell.run("%oc_session").value
     assert [r.text for r in load(path)] == ["#bash echo hi", "#text 2"]
 
@@ -335,7 +333,7 @@ def test_a_replay_needs_no_server(alone: Shell) -> None:
 
 
 @pytest.mark.usefixtures("no_network")
-def test_no_server_is_asked_for_the_timeline_of_a_replay(alone: Shell) -> None:
+def test_the_timeline_of_a_replay_sends_nothing(alone: Shell) -> None:
     alone.run(f"%oc_replay {RECORDINGS / 'v1/text.jsonl'} --speed instant")
     assert "is a replay" in alone.fails("%oc_timeline").text
 
@@ -348,7 +346,7 @@ def test_a_replay_of_several_turns_plays_them_in_order(alone: Shell, tmp_path: P
     assert "--turn 3" in str(alone.fails(f"%oc_replay {path} --turn 3").error)
 
 
-def test_where_nobody_is_all_is_answered_and_gone_on_with_as_recorded(alone: Shell) -> None:
+def test_without_a_user_a_replay_goes_on_as_recorded(alone: Shell) -> None:
     line = f"%oc_replay {RECORDINGS}/v1/bash_once.jsonl --interactive --step --speed instant"
     shown = alone.run(line)
     assert "Nobody can answer here" in shown.text
@@ -368,7 +366,7 @@ def test_a_failed_turn_is_shown_and_does_not_fail_the_cell(alone: Shell) -> None
 
 
 @pytest.mark.parametrize("speed", ["0", "-1", "fast", "nan", "inf"])
-def test_a_speed_that_is_none_is_said(alone: Shell, speed: str) -> None:
+def test_an_invalid_speed_is_an_error(alone: Shell, speed: str) -> None:
     shown = alone.fails(f"%oc_replay {RECORDINGS}/v1/text.jsonl --speed={speed}")
     assert isinstance(shown.error, UsageError)
 
@@ -411,7 +409,7 @@ def clicking(page: FrontEnd, monkeypatch: pytest.MonkeyPatch, *clicks: str) -> l
     return asked
 
 
-def test_next_shows_one_thing_after_another(
+def test_next_shows_one_step_after_another(
     alone: Shell, page: FrontEnd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = clicking(page, monkeypatch, *["next"] * 3, "rest")
@@ -433,7 +431,7 @@ def test_a_click_answers_in_an_interactive_replay(
     assert "You answered reject; in the recording it was once" in read(page)
 
 
-def test_a_form_that_is_not_drawn_is_typed_instead(
+def test_without_a_drawn_form_steps_are_typed(
     alone: Shell, page: FrontEnd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page.draws = False
@@ -450,14 +448,15 @@ def test_an_interrupt_stops_a_replay(alone: Shell, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Replay, "listen", interrupt)
     shown = alone.fails(f"%oc_replay {RECORDINGS}/v1/text.jsonl")
     assert isinstance(shown.error, TurnInterrupted)
-    assert "The replay is stopped" in shown.text
+    assert "The replay was stopped" in shown.text
     assert alone.run("%oc_turn").value.outcome == "unknown"
 
 
-def test_reloading_keeps_nothing_twice(alone: Shell, tmp_path: Path) -> None:
-    alone.run(f"%oc_record {tmp_path / 'lesson.jsonl'}")
-    assert "Nothing is recorded any more" in alone.run("%reload_ext opencode_magics").text
-    assert "Nothing is recorded." in alone.run("%oc_record").text
+def test_reloading_ends_the_recording(alone: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "lesson.jsonl"
+    alone.run(f"%oc_record {path}")
+    assert f"Recording to {path} stopped." in alone.run("%reload_ext opencode_magics").text
+    assert "Not recording." in alone.run("%oc_record").text
     assert not list(tmp_path.glob("*.jsonl"))
 
 
@@ -478,28 +477,30 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_file_that_is_no_recording_is_said(alone: Shell, name: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_recording_is_an_error(
+    alone: Shell, name: str, tmp_path: Path
+) -> None:
     path = tmp_path / "it.jsonl"
     path.write_bytes(BAD[name])
     shown = alone.fails(f"%oc_replay {path}")
     assert isinstance(shown.error, RecordingError)
-    assert "is no recording" in shown.text
+    assert "is not a recording" in shown.text
     assert is_short_error(shown)
     if BAD[name].strip():
-        assert "is no recording" in alone.fails(f"%oc_record {path}").text
+        assert "is not a recording" in alone.fails(f"%oc_record {path}").text
         assert path.read_bytes() == BAD[name]
 
 
-def test_another_version_is_said(alone: Shell, tmp_path: Path) -> None:
+def test_another_version_is_an_error(alone: Shell, tmp_path: Path) -> None:
     path = tmp_path / "it.jsonl"
     path.write_text('{"recording": 2, "generation": "1.x"}\n')
     assert (
-        "is a recording of version 2; this package reads 1"
+        "is a recording of version 2; this package reads version 1"
         in alone.fails(f"%oc_replay {path}").text
     )
 
 
-def test_another_generation_is_said(alone: Shell, tmp_path: Path) -> None:
+def test_another_generation_is_an_error(alone: Shell, tmp_path: Path) -> None:
     path = tmp_path / "it.jsonl"
     text = (RECORDINGS / "v1/text.jsonl").read_text()
     path.write_text(text.replace('"generation":"1.x"', '"generation":"3.x"'))
@@ -508,12 +509,12 @@ def test_another_generation_is_said(alone: Shell, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["nothing.jsonl", "/dev/null", "."])
-def test_what_is_no_file_is_said(alone: Shell, path: str) -> None:
+def test_a_path_that_is_not_a_file_is_an_error(alone: Shell, path: str) -> None:
     assert is_short_error(alone.fails(f"%oc_replay {path}"))
 
 
 @pytest.mark.parametrize("path", ["x" * 300, "x" * 300 + "/it.jsonl", "a\0b", "~a\0b", "a\ud800b"])
-def test_what_no_file_can_be_called_is_said(path: str) -> None:
+def test_an_impossible_path_is_an_error(path: str) -> None:
     with pytest.raises(RecordingError, match="can't be a recording"):
         load(path)
 
@@ -526,7 +527,7 @@ def test_a_file_that_is_too_large_is_not_read(alone: Shell, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("cut", [40, 3_000, 12_000, -1, -30])
-def test_a_recording_that_breaks_off_is_played_so_far(
+def test_a_truncated_recording_is_played_to_where_it_ends(
     alone: Shell, cut: int, tmp_path: Path
 ) -> None:
     path = tmp_path / "it.jsonl"
@@ -539,12 +540,12 @@ def test_a_recording_that_breaks_off_is_played_so_far(
     assert "The end of the recording is missing." in shown.text
 
 
-def test_of_a_head_alone_nothing_is_known() -> None:
+def test_a_head_alone_is_replayed_as_unknown() -> None:
     assert played(replace(recording("v1/text"), lines=())).outcome == "unknown"
 
 
 @pytest.mark.parametrize("when", ["NaN", "Infinity", "-1e16", "1e16", "9" * 400, '"soon"', "true"])
-def test_a_time_that_is_none_breaks_the_recording_there(tmp_path: Path, when: str) -> None:
+def test_an_invalid_time_cuts_the_recording(tmp_path: Path, when: str) -> None:
     path = tmp_path / "it.jsonl"
     head = (RECORDINGS / "v1/text.jsonl").read_text().splitlines()[0]
     path.write_text(f'{head}\n{{"t": {when}, "read": true}}\n')
@@ -561,7 +562,7 @@ def test_a_long_silence_is_cut() -> None:
     assert time.monotonic() - began < 60
 
 
-def test_after_a_turn_that_breaks_off_others_are_added_and_played(tmp_path: Path) -> None:
+def test_turns_after_a_truncated_one_are_played(tmp_path: Path) -> None:
     path = tmp_path / "it.jsonl"
     whole = (RECORDINGS / "v1/bash_once.jsonl").read_text()
     path.write_text(whole[:9_000] + "\n" + whole)
@@ -571,7 +572,7 @@ def test_after_a_turn_that_breaks_off_others_are_added_and_played(tmp_path: Path
     assert played(second).outcome == "succeeded"
 
 
-def test_a_line_of_nonsense_in_the_middle_is_said(tmp_path: Path) -> None:
+def test_a_broken_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "it.jsonl"
     lines = (RECORDINGS / "v1/bash_once.jsonl").read_text().splitlines()
     path.write_text("\n".join([*lines[:9], "?", *lines[9:]]))
@@ -598,7 +599,7 @@ def test_a_line_of_nonsense_in_the_middle_is_said(tmp_path: Path) -> None:
         {"t": 0.1, "something": "new"},
     ],
 )
-def test_a_line_that_says_nonsense_is_left_out(line: dict[str, Any]) -> None:
+def test_an_invalid_line_is_skipped(line: dict[str, Any]) -> None:
     told = recording("v1/text")
     found = played(replace(told, lines=(line, *told.lines)))
     if "end" not in line:
@@ -641,14 +642,14 @@ def test_no_field_of_any_frame_can_break_a_replay(name: str, odd: Any) -> None:
             assert html.turn(turn)
 
 
-def test_a_terminal_obeys_nothing_of_a_recording() -> None:
+def test_a_recording_can_not_control_the_terminal() -> None:
     told = recording("v1/text")
     odd = replace(told, head=told.head | {"server": "1\x1b]0;x\x07\0" + "9" * 1_000})
     assert repr(odd).isprintable()
     assert len(odd.label) <= 80
 
 
-def test_half_a_character_anywhere_in_a_recording_is_none(tmp_path: Path) -> None:
+def test_a_lone_surrogate_anywhere_in_a_recording_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "it.jsonl"
     text = (RECORDINGS / "v1/write.jsonl").read_text()
     session = json.loads(text.splitlines()[0])["session"]["id"]

@@ -125,7 +125,7 @@ def test_a_dismissed_question_stops_the_turn(client, session):
 
 
 @both_generations
-def test_the_session_of_another_directory_is_worked_in_its_own(client, world):
+def test_a_session_works_in_its_own_directory(client, world):
     below = world.directory / "below"
     below.mkdir(exist_ok=True)
     session = create_session(client, "below", str(below))
@@ -134,7 +134,7 @@ def test_the_session_of_another_directory_is_worked_in_its_own(client, world):
 
 
 @both_generations
-def test_an_abort_is_proved_and_keeps_what_came(client, session):
+def test_an_abort_is_confirmed_and_keeps_the_text_so_far(client, session):
     with prepare(client, session, "#slow 400 .1") as run:
         run.start()
         for turn in run:
@@ -182,7 +182,7 @@ def test_an_abort_between_two_tries_of_the_provider(client, session):
 
 
 @both_generations
-def test_a_busy_session_is_said_and_a_queued_prompt_waits_for_its_own_answer(client, session):
+def test_a_busy_session_is_an_error_and_a_queued_prompt_gets_its_own_answer(client, session):
     with prepare(client, session, "#slow 40 .1") as first:
         first.start()
         wait_until_busy(client, session)
@@ -212,15 +212,15 @@ def test_a_prompt_is_in_the_store_once(client, session):
         ({"variant": "enormous"}, "no variant 'enormous'"),
     ],
 )
-def test_what_the_server_does_not_have_is_caught_before_sending(client, session, options, words):
+def test_unknown_names_are_caught_before_sending(client, session, options, words):
     with pytest.raises(UnknownNameError, match=words):
         prepare(client, session, "hi", **options)
     assert client.messages(session) == ()
 
 
 @both_generations
-def test_a_file_goes_along(client, session, tmp_path, generation):
-    from opencode_magics.magics.prompt import attachment
+def test_a_file_is_attached(client, session, tmp_path, generation):
+    from opencode_magics.prompts.files import attachment
 
     path = tmp_path / "note.txt"
     path.write_text("remember the milk")
@@ -232,7 +232,7 @@ def test_a_file_goes_along(client, session, tmp_path, generation):
 
 
 @both_generations
-def test_find_takes_an_id_its_beginning_or_a_title(client, session):
+def test_find_session_accepts_an_id_a_prefix_or_a_title(client, session):
     other = create_session(client, "A title that nobody else has")
     assert find_session(client, other.id) == client.session(other.id)
     assert find_session(client, other.id[:-2]).id == other.id
@@ -274,7 +274,8 @@ def sse(name: str) -> bytes:
     return (DATA / "cases" / SSE.format(name)).read_bytes()
 
 
-def test_g1_01_the_store_wins_where_stream_and_store_differ():
+def test_the_store_wins_where_stream_and_store_differ():
+    """Case G1-01."""
     stored = [user("msg_u1"), assistant("msg_a2", "msg_u1", "The value is 1.")]
     routes = v1_routes(message=stored)
     with FakeServer(routes, [[sse("final_text_only_in_deltas")]]) as fake:
@@ -283,7 +284,8 @@ def test_g1_01_the_store_wins_where_stream_and_store_differ():
         assert len(fake.asked("GET /session/ses_root01/message")) == 1
 
 
-def test_g1_02_requests_of_children_and_grandchildren_are_ours_and_strangers_are_not():
+def test_requests_of_descendants_belong_to_the_turn_and_others_do_not():
+    """Case G1-02."""
     rest = case("sse_v1_child_permissions.rest.json")
     replied = dict.fromkeys(
         ("POST /permission/per_child/reply", "POST /permission/per_grand/reply"), True
@@ -307,7 +309,8 @@ def test_g1_02_requests_of_children_and_grandchildren_are_ours_and_strangers_are
         assert asked == {"ses_child1", "ses_grand1"}
 
 
-def test_g1_05_a_prompt_that_arrived_before_the_connection_broke_is_followed():
+def test_a_prompt_that_arrived_before_the_connection_broke_is_followed():
+    """Case G1-05."""
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
     routes = v1_routes(prompt=DISCONNECT, message=stored) | {
         "GET /session/ses_root01/message/msg_u1": stored[0]
@@ -317,7 +320,8 @@ def test_g1_05_a_prompt_that_arrived_before_the_connection_broke_is_followed():
         assert len(fake.asked("POST /session/ses_root01/prompt_async")) == 1
 
 
-def test_g1_05_a_prompt_that_may_have_been_lost_is_unknown_and_not_sent_again():
+def test_a_prompt_that_may_have_been_lost_is_unknown_and_not_sent_again():
+    """Case G1-05."""
     missing = (404, {}, b"")
     routes = v1_routes(prompt=DISCONNECT) | {"GET /session/ses_root01/message/msg_u1": missing}
     with FakeServer(routes) as fake:
@@ -328,7 +332,8 @@ def test_g1_05_a_prompt_that_may_have_been_lost_is_unknown_and_not_sent_again():
         assert len(fake.asked("POST /session/ses_root01/prompt_async")) == 1
 
 
-def test_g1_06_what_happened_while_the_stream_was_down_is_read_from_the_store():
+def test_what_happened_while_the_stream_was_down_is_read_from_the_store():
+    """Case G1-06."""
     opening = assistant("msg_a1", "msg_u1")["info"] | {"time": {"created": 2}, "finish": None}
     first = [
         frame("message.updated", info=user("msg_u1")["info"]),
@@ -343,21 +348,24 @@ def test_g1_06_what_happened_while_the_stream_was_down_is_read_from_the_store():
         assert time.monotonic() - began < QUIET
 
 
-def test_g1_07_a_stale_idle_closes_no_turn():
+def test_a_stale_idle_closes_no_turn():
+    """Case G1-07."""
     stored = [user("msg_u2"), assistant("msg_a2", "msg_u2", "real answer")]
     with FakeServer(v1_routes(message=stored), [[sse("stale_and_double_idle")]]) as fake:
         turn = played(fake, "msg_u2")
         assert (turn.text, turn.outcome) == ("real answer", "succeeded")
 
 
-def test_g1_12_a_session_made_elsewhere_is_refused():
+def test_a_session_made_elsewhere_is_refused():
+    """Case G1-12."""
     elsewhere = {"id": "ses_x", "directory": "/home/srv"}
     wrong = pytest.raises(UnknownNameError, match="/home/srv instead of /work/p")
     with FakeServer(v1_routes(create=elsewhere)) as fake, Client(fake.url) as client, wrong:
         create_session(client, "title", "/work/p")
 
 
-def test_g1_14_a_request_that_waited_before_we_listened_is_seen():
+def test_a_request_older_than_the_stream_is_seen():
+    """Case G1-14."""
     asked = {"id": "per_1", "sessionID": "ses_root01", "permission": "bash", "patterns": ["ls"]}
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
     routes = v1_routes(
@@ -372,7 +380,8 @@ def test_g1_14_a_request_that_waited_before_we_listened_is_seen():
         assert len(fake.asked("POST /permission/per_1/reply")) == 1
 
 
-def test_g1_15_a_request_that_was_answered_elsewhere_does_nothing_harmful():
+def test_a_request_answered_elsewhere_is_settled_without_an_error():
+    """Case G1-15."""
     gone = (404, {"content-type": "application/json"}, b'{"_tag":"PermissionNotFoundError"}')
     with FakeServer(v1_routes() | {"POST /permission/per_1/reply": gone}) as fake:
         client, run = running(fake)
@@ -384,7 +393,8 @@ def test_g1_15_a_request_that_was_answered_elsewhere_does_nothing_harmful():
         assert "elsewhere" in run.turn.settled_requests[0].reply
 
 
-def test_g4_06_a_reply_that_fails_can_be_given_again():
+def test_a_failed_reply_can_be_sent_again():
+    """Case G4-06."""
     asked = {"id": "per_1", "sessionID": "ses_root01", "permission": "bash", "patterns": ["ls"]}
     routes = v1_routes(permission=[asked]) | {
         "POST /permission/per_1/reply": answers_in_turn((500, {}, b""), DISCONNECT, True)
@@ -403,7 +413,7 @@ def test_g4_06_a_reply_that_fails_can_be_given_again():
 
 
 @pytest.mark.parametrize("answer", [DISCONNECT, (500, {}, b"")])
-def test_a_reply_that_failed_while_the_request_went_away_claims_nothing(answer):
+def test_a_failed_reply_to_a_settled_request_is_reported_as_uncertain(answer):
     with FakeServer(v1_routes(permission=[]) | {"POST /permission/per_1/reply": answer}) as fake:
         client, run = running(fake)
         permission = Permission("per_1", "ses_root01", "bash", ("ls",))
@@ -414,7 +424,7 @@ def test_a_reply_that_failed_while_the_request_went_away_claims_nothing(answer):
         assert len(fake.asked("POST /permission/per_1/reply")) == 1
 
 
-def test_calling_off_twice_sends_one_abort():
+def test_aborting_twice_sends_one_abort():
     with FakeServer(v1_routes()) as fake:
         client, run = running(fake)
         with client:
@@ -428,7 +438,7 @@ def test_calling_off_twice_sends_one_abort():
     ("removal", "outcome"),
     [(DISCONNECT, "unknown"), ((503, {}, b""), "unknown"), ((204, {}, b""), "aborted")],
 )
-def test_stopping_a_prompt_that_waits_stops_nobody_else_s_turn(removal, outcome, heard):
+def test_stopping_a_queued_prompt_stops_no_other_turn(removal, outcome, heard):
     route = "DELETE /api/session/ses_root01/inbox/msg_u1"
     gone = (404, {"content-type": "application/json"}, b'{"_tag": "MessageNotFoundError"}')
     routes = v2_routes() | {route: removal, "GET /api/session/ses_root01/message/msg_u1": gone}
@@ -443,7 +453,8 @@ def test_stopping_a_prompt_that_waits_stops_nobody_else_s_turn(removal, outcome,
         assert not fake.asked("GET /api/permission/request")
 
 
-def test_g1_17_a_question_of_the_turn_is_answered_on_its_own_route():
+def test_a_question_of_the_turn_is_answered_on_its_own_route():
+    """Case G1-17."""
     asked = {
         "id": "que_1",
         "sessionID": "ses_root01",
@@ -471,7 +482,8 @@ def test_g1_17_a_question_of_the_turn_is_answered_on_its_own_route():
         assert reply.body == {"answers": [["A", "and my own words"]]}
 
 
-def test_g1_18_an_error_without_any_answer_is_a_failure_with_the_servers_reason():
+def test_an_error_without_an_answer_is_a_failure_with_the_servers_reason():
+    """Case G1-18."""
     started = frame("message.updated", info=user("msg_u1")["info"])
     with FakeServer(v1_routes(message=[user("msg_u1")]), [[started, sse("auth_error")]]) as fake:
         turn = played(fake)
@@ -479,7 +491,8 @@ def test_g1_18_an_error_without_any_answer_is_a_failure_with_the_servers_reason(
         assert "key expired" in str(turn.failure)
 
 
-def test_g1_36_a_status_that_lags_behind_the_end_is_waited_for():
+def test_a_status_that_lags_behind_the_end_is_waited_for():
+    """Case G1-36."""
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
     busy = {"ses_root01": {"type": "busy"}}
     routes = v1_routes(message=stored, status=answers_in_turn(busy, busy, busy, {}))
@@ -487,7 +500,7 @@ def test_g1_36_a_status_that_lags_behind_the_end_is_waited_for():
         assert played(fake).outcome == "succeeded"
 
 
-def test_an_end_that_was_never_told_is_found():
+def test_an_end_without_an_event_is_noticed():
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
     with FakeServer(v1_routes(message=stored), [[]]) as fake:
         client, run = running(fake)
@@ -508,7 +521,7 @@ def test_a_half_done_answer_of_a_restarted_server_is_interrupted():
         assert (turn.outcome, turn.text) == ("interrupted", "half")
 
 
-def test_an_answer_that_a_killed_server_left_half_done_is_at_work_no_more():
+def test_an_answer_left_unfinished_by_a_killed_server_is_not_running():
     """The next prompt was answered; the one after that is queued behind nothing."""
     half_done = assistant("msg_a1", "msg_u1", "par", created=2, time={"created": 2}, finish=None)
     later = [user("msg_u2", 5), assistant("msg_a2", "msg_u2", "whole", created=6)]
@@ -520,7 +533,7 @@ def test_an_answer_that_a_killed_server_left_half_done_is_at_work_no_more():
     assert [t.outcome for t in told.turns] == ["interrupted", "succeeded"]
 
 
-def test_a_prompt_that_is_queued_is_not_yet_at_work():
+def test_a_queued_prompt_is_not_the_running_one():
     at_work = assistant("msg_a1", "msg_u1", "par", created=2, time={"created": 2}, finish=None)
     busy = {"ses_root01": {"type": "busy"}}
     routes = v1_routes(message=[user("msg_u1"), at_work, user("msg_u2", 5)], status=busy)
@@ -559,7 +572,7 @@ def test_a_server_that_goes_away_leaves_what_was_received(monkeypatch):
     assert "ConnectionLost" in str(turn.failure)
 
 
-def test_a_password_that_stops_working_ends_the_following():
+def test_a_password_that_stops_working_is_an_error():
     with FakeServer(v1_routes(), [[DISCONNECT]]) as fake:
         client, run = running(fake)
         with client, run:
@@ -570,7 +583,7 @@ def test_a_password_that_stops_working_ends_the_following():
                 run.start()
 
 
-def test_the_agent_of_the_session_goes_with_the_prompt():
+def test_the_sessions_agent_is_sent_with_the_prompt():
     """G1-33: left out, 1.x would take "build"."""
     planner = {"id": "ses_root01", "directory": "/work/p", "agent": "plan"}
     with (
@@ -597,12 +610,14 @@ def test_a_directory_is_warmed_before_its_first_prompt():
     ("one", "other"),
     [("/a", "/a/"), ("d:\\Work\\p", "D:/Work/p"), ("D:\\Work\\p", "d:\\work\\P\\"), ("/", "/")],
 )
-def test_g1_32_spellings_of_one_directory(one, other):
+def test_spellings_of_one_directory_are_equal(one, other):
+    """Case G1-32."""
     assert same_directory(one, other)
 
 
 @pytest.mark.parametrize(("one", "other"), [("/a", "/A"), ("/a", "/a/b"), ("d:\\p", "e:\\p")])
-def test_g1_32_different_directories_stay_different(one, other):
+def test_different_directories_stay_different(one, other):
+    """Case G1-32."""
     assert not same_directory(one, other)
 
 
@@ -619,13 +634,13 @@ def test_a_dismissal_names_who_dismissed():
 # -- what was broken once --------------------------------------------------------------------------
 
 
-def test_a_stream_that_ends_as_it_begins_hides_no_end():
+def test_a_stream_that_breaks_at_once_does_not_hide_the_end():
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
     with FakeServer(v1_routes(message=stored), [[b"", DISCONNECT]] * 400) as fake:
         assert played(fake).text == "done"
 
 
-def test_what_comes_right_behind_the_opening_is_not_lost():
+def test_an_event_right_after_the_opening_is_not_lost():
     with FakeServer(v1_routes(), [[delta("early")]]) as fake, Client(fake.url) as client:
         stream = client.stream("/work/p")
         while stream._queue.qsize() < 2:
@@ -653,7 +668,7 @@ def test_a_reconnect_that_is_refused_once_ends_nothing():
 
 
 @pytest.mark.parametrize("status", [500, 502, 504, 408])
-def test_a_prompt_that_arrived_although_the_answer_says_no_is_followed(status):
+def test_a_prompt_that_arrived_despite_an_error_response_is_followed(status):
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
     routes = v1_routes(prompt=(status, {}, b""), message=stored) | {
         "GET /session/ses_root01/message/msg_u1": stored[0]
@@ -663,7 +678,7 @@ def test_a_prompt_that_arrived_although_the_answer_says_no_is_followed(status):
         assert len(fake.asked("POST /session/ses_root01/prompt_async")) == 1
 
 
-def test_a_prompt_whose_id_is_taken_may_have_come_twice_and_is_followed():
+def test_a_prompt_whose_id_exists_is_followed():
     """Something before the server that sends again gets a 409 for the second one (2.x)."""
     taken = (409, {"content-type": "application/json"}, b'{"_tag": "ConflictError"}')
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
@@ -676,7 +691,7 @@ def test_a_prompt_whose_id_is_taken_may_have_come_twice_and_is_followed():
 
 @pytest.mark.parametrize("body", [b"", b'{"code": "timeout"}'])
 @pytest.mark.parametrize("status", [408, 499, 504])
-def test_a_gateway_that_says_no_may_have_passed_the_prompt_on(status, body):
+def test_a_gateways_error_leaves_the_prompt_unknown(status, body):
     missing = (404, {}, b"")
     routes = v1_routes(prompt=(status, {}, body)) | {
         "GET /session/ses_root01/message/msg_u1": missing
@@ -693,7 +708,7 @@ def test_a_gateway_that_says_no_may_have_passed_the_prompt_on(status, body):
     ("read_back", "error"),
     [(DISCONNECT, TurnError), ((500, {}, b""), TurnError), ((404, {}, b""), StatusError)],
 )
-def test_only_a_prompt_that_is_seen_not_to_be_there_was_not_sent(read_back, error):
+def test_a_refused_prompt_is_unsent_only_if_it_is_seen_to_be_missing(read_back, error):
     refused = b'{"name": "UnknownError", "data": {"message": "oh"}}'
     broken = (500, {"content-type": "application/json"}, refused)
     routes = v1_routes(prompt=broken) | {"GET /session/ses_root01/message/msg_u1": read_back}
@@ -734,7 +749,7 @@ def test_a_queued_turn_answers_none_of_the_requests_before_it(client, session, w
             assert finish(second).settled_requests == ()
 
 
-def test_a_resumed_subagent_is_not_paid_for_twice(client, session, workspace):
+def test_a_resumed_subagent_is_not_counted_twice(client, session, workspace):
     first = prompted(client, session, "#task #text 3")
     (kid,) = first.subagents
     task = {"description": "again", "prompt": "#text 3", "subagent_type": "general"}

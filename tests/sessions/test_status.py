@@ -25,6 +25,7 @@ from support.fake_server import (
 )
 from support.generations import both_generations
 from support.ipython_shell import Shell, until, wait_until_busy
+from support.transport import CannedTransport
 
 from opencode_magics import tables
 from opencode_magics.client.client import Client
@@ -76,7 +77,7 @@ def test_a_state_follows_from_what_was_read(reading: SessionReading, state: str)
     assert derive_state(reading).state == state
 
 
-def test_evidence_names_the_call_and_what_it_said() -> None:
+def test_evidence_names_the_request_and_its_result() -> None:
     assert derive_state(reading(ROOT, BUSY)).evidence == "/session/status of /work/p: busy"
     retrying = derive_state(reading(ROOT, RETRY))
     assert (retrying.attempt, retrying.retry_at) == (3, 99)
@@ -89,7 +90,7 @@ def test_evidence_names_the_call_and_what_it_said() -> None:
     )
 
 
-def test_what_was_begun_to_end_is_ending_whatever_it_does() -> None:
+def test_a_session_being_ended_is_ending_whatever_its_status() -> None:
     standing = derive_state(reading(ROOT, BUSY), ending=True)
     assert standing.state == "ending"
     assert standing.evidence.endswith("busy")
@@ -113,7 +114,7 @@ def test_every_frame_has_the_same_columns() -> None:
 
 
 def read_from(routes: dict[str, Any]) -> tuple[SessionState, FakeServer]:
-    with FakeServer(routes) as fake, Client(fake.url) as client:
+    with CannedTransport(routes) as fake, Client(fake.url, transport=fake) as client:
         (standing,) = status.read_states(client, [ROOT])
     return standing, fake
 
@@ -147,7 +148,7 @@ def test_a_session_whose_server_died_is_stale_and_not_running() -> None:
         (v2_routes(active={"data": {"ses_root01": {"type": "running"}}}), "/api/session/active"),
     ],
 )
-def test_evidence_of_a_deleted_session_at_work_names_the_call_that_was_made(
+def test_evidence_of_a_deleted_busy_session_names_the_request_that_was_sent(
     routes: dict[str, Any], asked: str
 ) -> None:
     gone = (404, {"content-type": "application/json"}, b'{"_tag":"SessionNotFoundError"}')
@@ -157,7 +158,7 @@ def test_evidence_of_a_deleted_session_at_work_names_the_call_that_was_made(
     assert fake.asked(f"GET {asked.split()[0]}")
 
 
-def test_a_session_that_somebody_deleted_is_one_row_with_an_error() -> None:
+def test_a_deleted_session_is_one_row_with_an_error() -> None:
     gone = (404, {"content-type": "application/json"}, b'{"name":"NotFoundError","data":{}}')
     standing, _ = read_from(v1_routes(session=gone))
     assert (standing.state, standing.missing) == ("unknown", True)
@@ -174,17 +175,17 @@ def test_a_server_that_answers_true_to_everything_proves_nothing() -> None:
 
 
 def test_a_server_that_is_gone_leaves_every_session_unknown() -> None:
-    with FakeServer(v1_routes()) as fake, Client(fake.url) as client:
+    with CannedTransport(v1_routes()) as fake, Client(fake.url, transport=fake) as client:
         client.check()
         fake.break_connections()
         standings = status.read_states(client, [ROOT, Session("ses_b", directory="/b")])
     assert [s.state for s in standings] == ["unknown", "unknown"]
 
 
-def test_one_that_cannot_be_read_does_not_spoil_the_others() -> None:
+def test_a_session_that_cannot_be_read_does_not_affect_the_others() -> None:
     routes = v1_routes() | {"GET /session/ses_b": {**SESSION, "id": "ses_b"}}
     routes["GET /session/ses_b/message"] = (500, {}, b"")
-    with FakeServer(routes) as fake, Client(fake.url) as client:
+    with CannedTransport(routes) as fake, Client(fake.url, transport=fake) as client:
         standings = status.read_states(client, [Session("ses_b", directory="/work/p"), ROOT])
     assert [s.state for s in standings] == ["unknown", "idle"]
 
@@ -211,7 +212,7 @@ def read_of_2_x(*lines: bytes, **step: Any) -> tuple[SessionState, FakeServer]:
 SCHEDULED = logged("retry.scheduled", **RETRIED)
 
 
-def test_a_retry_of_2_x_is_told_by_the_log_which_the_evidence_names() -> None:
+def test_a_retry_of_2_x_is_read_from_the_log_that_the_evidence_names() -> None:
     other = logged("text.started", "msg_1", note="msg_2")
     standing, _ = read_of_2_x(logged("step.started"), SCHEDULED, other, retry=RETRIED)
     assert (standing.state, standing.attempt, standing.retry_at) == ("retrying", 2, 99)
@@ -219,20 +220,20 @@ def test_a_retry_of_2_x_is_told_by_the_log_which_the_evidence_names() -> None:
 
 
 @pytest.mark.parametrize("since", ["reasoning.started", "text.started", "step.ended"])
-def test_a_retry_of_2_x_is_over_when_something_comes(since: str) -> None:
+def test_a_retry_of_2_x_is_over_after_the_next_event(since: str) -> None:
     standing, _ = read_of_2_x(logged("step.started"), SCHEDULED, logged(since), retry=RETRIED)
     assert (standing.state, standing.attempt) == ("running", None)
     assert standing.evidence == "/api/session/active: busy"
 
 
 @pytest.mark.parametrize("lines", [(), (b"data: {msg_2",), (b"data:" + b"[" * 100_000 + b"msg_2",)])
-def test_a_log_that_can_not_be_read_leaves_a_session_running_and_says_so(lines: Any) -> None:
+def test_a_session_whose_log_can_not_be_read_is_running_and_says_so(lines: Any) -> None:
     standing, _ = read_of_2_x(*lines, retry=RETRIED)
     assert (standing.state, standing.error) == ("running", "")
-    assert "whether it waits for a retry could not be read" in standing.evidence
+    assert "its log could not be checked for a retry" in standing.evidence
 
 
-def test_a_log_is_read_only_of_a_step_that_had_a_retry() -> None:
+def test_the_log_is_read_only_after_a_retry() -> None:
     standing, fake = read_of_2_x(SCHEDULED)
     assert standing.state == "running"
     assert not fake.asked(f"GET {LOG}")
@@ -253,7 +254,7 @@ def test_waiting_for_any_of_sixteen_ends_with_the_first(mode: Any, reason: str) 
     for i in ids:
         routes |= {f"GET /session/{i}": {**SESSION, "id": i}, f"GET /session/{i}/children": []}
         routes[f"GET /session/{i}/message"] = []
-    with FakeServer(routes) as fake, Client(fake.url) as client:
+    with CannedTransport(routes) as fake, Client(fake.url, transport=fake) as client:
         waited = status.wait(client, [Session(i, directory="/work/p") for i in ids], mode, 0.2)
     assert waited.reason == reason
     assert waited.ready == ("ses_00",)
@@ -263,7 +264,10 @@ def test_waiting_for_any_of_sixteen_ends_with_the_first(mode: Any, reason: str) 
 
 def test_a_wait_for_sessions_that_do_not_exist_ends_at_once() -> None:
     gone = (404, {"content-type": "application/json"}, b'{"name":"NotFoundError","data":{}}')
-    with FakeServer(v1_routes(session=gone)) as fake, Client(fake.url) as client:
+    with (
+        CannedTransport(v1_routes(session=gone)) as fake,
+        Client(fake.url, transport=fake) as client,
+    ):
         waited = status.wait(client, [ROOT], "all", 60)
     assert (waited.ready, waited.pending, waited.reason) == ((), (), "condition")
 
@@ -315,7 +319,7 @@ def test_a_busy_shell_is_running_until_it_is_done(
     assert (waited.reason, state_of(client, session)) == ("condition", "idle")
 
 
-def test_a_pending_permission_is_told_also_of_a_subagent(
+def test_a_subagents_pending_permission_is_included(
     client: Client, sent: Callable[[str], Session], workspace: Any
 ) -> None:
     session = sent("#bash touch made")
@@ -330,7 +334,7 @@ def test_a_pending_permission_is_told_also_of_a_subagent(
     assert standing.requests[0].session != session.id
 
 
-def test_a_question_in_a_grandchild_is_told_of_its_grandparent(
+def test_a_grandchilds_pending_question_is_included(
     client: Client, session: Session, sent: Callable[..., Session]
 ) -> None:
     """Subagents of 1.18.33 have neither subagents nor questions; a person can have both."""
@@ -350,7 +354,7 @@ def below(client: Client, parent: Session) -> Session:
 
 
 @both_generations
-def test_a_retry_loop_tells_which_attempt_comes_when(
+def test_a_retry_loop_shows_the_next_attempt_and_its_time(
     client: Client, sent: Callable[[str], Session]
 ) -> None:
     session = sent("#err500")
@@ -364,7 +368,7 @@ def test_a_retry_loop_tells_which_attempt_comes_when(
 # -- the magic -------------------------------------------------------------------------------------
 
 
-def test_what_this_notebook_made_chose_or_prompted_is_shown(shell: Shell, client: Client) -> None:
+def test_sessions_made_chosen_or_prompted_here_are_shown(shell: Shell, client: Client) -> None:
     assert len(shell.run("%oc_status").value) == 0
     other = client.create("of another client")
     shell.run("%oc_new mine")
@@ -382,14 +386,14 @@ def test_what_this_notebook_made_chose_or_prompted_is_shown(shell: Shell, client
     assert "2 of 2 ready" in waited.text
 
 
-def test_a_directory_shows_what_is_at_work_there_whoever_began_it(
+def test_a_directory_shows_its_busy_sessions_of_any_client(
     shell: Shell, client: Client, sent: Callable[[str], Session]
 ) -> None:
     session = sent("#slow 400 .2")
     wait_until_busy(client, session)
     frame = shell.run(f"%oc_status -d {session.directory}").value
     assert [*frame["session"]] == [session.id]
-    assert "Nothing is at work in" in shell.run("%oc_status -d /").text
+    assert "No session is busy in" in shell.run("%oc_status -d /").text
 
 
 def test_an_unknown_or_ambiguous_name_is_a_row_with_an_error(shell: Shell, client: Client) -> None:
@@ -418,12 +422,12 @@ def test_without_a_connection_nothing_is_tracked(alone: Shell) -> None:
 
 
 @pytest.mark.parametrize("line", ["--wait some", "--timeout 3"])
-def test_what_a_wait_can_be_is_said(alone: Shell, line: str) -> None:
+def test_invalid_waits_are_an_error(alone: Shell, line: str) -> None:
     with pytest.raises(UsageError, match="--wait"):
         alone.run(f"%oc_status {line}")
 
 
-def test_a_board_is_drawn_once_for_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_live_table_is_drawn_once_for_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     from opencode_magics.notebook.live_table import LiveTable
 
     drawn: list[dict[str, Any]] = []

@@ -44,7 +44,7 @@ def until(shell: Shell, state: str) -> None:
         ("#question", "waiting_for_question", 1),
     ],
 )
-def test_what_is_at_work_is_seen_stopped_and_deleted(
+def test_a_busy_session_is_seen_stopped_and_deleted(
     shell: Shell, client: Client, workspace: Path, prompt: str, state: str, rejected: int
 ) -> None:
     session = shell.run("%oc_session").value
@@ -67,7 +67,7 @@ def test_a_wait_ends_when_the_work_does(shell: Shell, workspace: Path) -> None:
 
 
 @both_generations
-def test_only_what_is_at_work_in_a_directory_is_shown(shell: Shell, workspace: Path) -> None:
+def test_only_busy_sessions_of_a_directory_are_shown(shell: Shell, workspace: Path) -> None:
     shell.run("%oc_prompt --no-wait #slow 400 .1")
     until(shell, "running")
     assert [*shell.run(f"%oc_status -d {workspace}").value["title"]] == ["steered"]
@@ -108,9 +108,7 @@ def test_a_revert_can_leave_the_files_as_they_are(
         shell.run("%oc_revert --commit --keep-files --yes")
 
 
-def test_a_revert_of_1_x_always_takes_the_files_back_and_is_refused_otherwise(
-    shell: Shell, client: Client
-) -> None:
+def test_a_revert_of_1_x_can_not_leave_the_files(shell: Shell, client: Client) -> None:
     shell.run("%oc_prompt #text 3")
     with pytest.raises(
         UnsupportedOperation, match=r"1\.x doesn't support .* files; OpenCode 2\.x does"
@@ -125,7 +123,7 @@ def commit(shell: Shell) -> EditResult:
 
 
 @pytest.mark.parametrize("generation", ["2.x"])
-def test_what_a_server_says_it_made_final_or_brought_back_is_looked_for(
+def test_commit_and_unrevert_are_read_back(
     client: Client, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another client may do the opposite in the same moment."""
@@ -144,22 +142,24 @@ def test_a_revert_is_made_final_on_2_x(shell: Shell, client: Client, workspace: 
     shell.run("%oc_prompt #text 3")
     shell.run("%oc_revert")
     shell.run("%oc_unrevert")
-    assert "nothing is gone" in commit(shell).what
+    assert "no revert to make final" in commit(shell).what
     shell.run("%oc_revert")
     assert commit(shell).confirmed
-    assert "nothing is gone" in commit(shell).what
+    assert "no revert to make final" in commit(shell).what
     assert not [m for m in client.messages(shell.run("%oc_session").value) if m.role == "user"]
 
 
 @pytest.mark.parametrize("generation", ["2.x"])
 @pytest.mark.parametrize("line", ["%oc_todo", "%oc_share --yes"])
-def test_what_2_x_has_not_is_said(shell: Shell, line: str) -> None:
+def test_features_missing_in_2_x_are_an_error(shell: Shell, line: str) -> None:
     with pytest.raises(UnsupportedOperation, match=r"2\.x"):
         shell.run(line)
 
 
 @pytest.mark.parametrize("generation", ["2.x"])
-def test_prompts_that_an_abort_leaves_in_the_inbox_are_told(shell: Shell, client: Client) -> None:
+def test_prompts_that_an_abort_leaves_in_the_inbox_are_reported(
+    shell: Shell, client: Client
+) -> None:
     """They run with the next prompt."""
     for how in ("", "--queue", "--queue"):
         shell.run(f"%oc_prompt --no-wait {how} #slow 400 .1")
@@ -174,7 +174,7 @@ def test_prompts_that_an_abort_leaves_in_the_inbox_are_told(shell: Shell, client
 
 
 @pytest.mark.parametrize("generation", ["2.x"])
-def test_one_that_is_deleted_while_it_is_being_ended_is_seen_gone(
+def test_a_session_deleted_while_it_is_being_stopped_is_reported(
     client: Client, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.prompt(session, Prompt(f"msg_{uuid4().hex}", "#slow 400 .1"))
@@ -210,7 +210,7 @@ def test_three_clients_at_once_agree_that_a_session_is_gone(
 
 
 @both_generations
-def test_an_answer_is_found_again(shell: Shell) -> None:
+def test_an_earlier_answer_is_reused(shell: Shell) -> None:
     own = uuid4().hex  # other tests ask the same server
     shell.run(f"%oc_prompt -n --once #text 3 {own}")
     shell.run("%oc_new another")

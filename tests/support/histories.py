@@ -1,4 +1,4 @@
-"""Sessions and messages in the format of a 1.x server, and a server with them."""
+"""Sessions and messages as a 1.x server lists them, and a server that has them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from opencode_magics import history
 from opencode_magics.client.client import Client
 from support.fake_server import FakeServer, v1_routes
 from support.recorded_flows import case
+from support.transport import CannedTransport
 
 MINUTE = 60_000
 
@@ -23,7 +24,7 @@ Wire = dict[str, Any]
 
 
 def wire_session(session: str, **fields: Any) -> Wire:
-    """Return a session as in a list of sessions."""
+    """A session as a list has it."""
     time = {"created": T0, "updated": T0 + MINUTE} | fields.pop("time", {})
     return (
         {"id": session, "title": session, "directory": "/work/p", "projectID": "p"}
@@ -32,8 +33,8 @@ def wire_session(session: str, **fields: Any) -> Wire:
     )
 
 
-def said(message: str, session: str, at: int, cost: float | None = 0.01, **fields: Any) -> Wire:
-    """Return an answer with its usage."""
+def answer(message: str, session: str, at: int, cost: float | None = 0.01, **fields: Any) -> Wire:
+    """An answer with its usage."""
     tokens = {"input": 10, "output": 2, "reasoning": 0, "cache": {"read": 0, "write": 0}}
     info = {"id": message, "sessionID": session, "role": "assistant", "agent": "build"}
     info |= {"providerID": "acme", "modelID": "m-1", "finish": "stop", "cost": cost}
@@ -42,8 +43,8 @@ def said(message: str, session: str, at: int, cost: float | None = 0.01, **field
     return {"info": info | fields, "parts": parts}
 
 
-def asked(message: str, session: str, at: int) -> Wire:
-    """Return a prompt."""
+def prompt(message: str, session: str, at: int) -> Wire:
+    """A prompt."""
     info = {"id": message, "sessionID": session, "role": "user", "time": {"created": at}}
     info |= {"agent": "build", "model": {"providerID": "acme", "modelID": "m-1"}}
     return {"info": info, "parts": [{"id": f"prt_{message}", "type": "text", "text": "hi"}]}
@@ -53,13 +54,13 @@ def asked(message: str, session: str, at: int) -> Wire:
 def serving(
     sessions: Sequence[Wire], messages: Mapping[str, Any], **routes: Any
 ) -> Iterator[tuple[Client, FakeServer]]:
-    """Start a server with these sessions and messages, and a client of it."""
-    replies = {f"GET /session/{s['id']}/message": messages.get(s["id"], []) for s in sessions}
-    replies |= {f"GET /session/{s['id']}": s for s in sessions}
-    replies["GET /experimental/session"] = list(sessions)
+    """A client of a server with these sessions and messages."""
+    told = {f"GET /session/{s['id']}/message": messages.get(s["id"], []) for s in sessions}
+    told |= {f"GET /session/{s['id']}": s for s in sessions}
+    told["GET /experimental/session"] = list(sessions)
     with (
-        FakeServer(v1_routes(sessions=list(sessions), **routes) | replies) as fake,
-        Client(fake.url, directory="/work/p") as client,
+        CannedTransport(v1_routes(sessions=list(sessions), **routes) | told) as fake,
+        Client(fake.url, transport=fake, directory="/work/p") as client,
     ):
         yield client, fake
 
@@ -80,27 +81,27 @@ def tool(start: int, **state: Any) -> Wire:
 
 
 def forks() -> tuple[list[Wire], dict[str, Any], dict[str, Any]]:
-    data = case("messages_fork.json")
-    created = {"ses_P": T0, "ses_F1": T0 + MINUTE, "ses_F2": T0 + 2 * MINUTE}
+    given = case("messages_fork.json")
+    made = {"ses_P": T0, "ses_F1": T0 + MINUTE, "ses_F2": T0 + 2 * MINUTE}
     sessions = [
         wire_session(
             s["id"],
             title=s["title"],
             cost=s["cost"],
-            tokens=_tokens_of(data["messages"][s["id"]]),
-            time={"created": created[s["id"]]},
+            tokens=_tokens_of(given["messages"][s["id"]]),
+            time={"created": made[s["id"]]},
         )
-        for s in data["sessions"]
+        for s in given["sessions"]
     ]
-    return sessions, data["messages"], data["expected"]
+    return sessions, given["messages"], given["expected"]
 
 
-def many(number: int) -> tuple[list[Wire], dict[str, Any]]:
+def make_sessions(number: int) -> tuple[list[Wire], dict[str, Any]]:
     sessions = [wire_session(f"ses_{n:02}", cost=0.01) for n in range(number)]
-    return sessions, {s["id"]: [said(f"m{s['id']}", s["id"], T0 + 1)] for s in sessions}
+    return sessions, {s["id"]: [answer(f"m{s['id']}", s["id"], T0 + 1)] for s in sessions}
 
 
 def _tokens_of(messages: Sequence[Wire]) -> Wire:
-    tokens = [m["info"]["tokens"] for m in messages]
-    sums = {name: sum(t[name] for t in tokens) for name in ("input", "output", "reasoning")}
+    told = [m["info"]["tokens"] for m in messages]
+    sums = {name: sum(t[name] for t in told) for name in ("input", "output", "reasoning")}
     return sums | {"cache": {"read": 0, "write": 0}}

@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "notebooks"
 COSTS, STEERING = FOLDER / "costs.ipynb", FOLDER / "steering.ipynb"
 APPROVALS, ANATOMY = FOLDER / "approvals.ipynb", FOLDER / "anatomy.ipynb"
-CLASSROOM = FOLDER / "classroom.ipynb"
-LESSONS = (COSTS, STEERING, APPROVALS, ANATOMY, CLASSROOM)
+CLASSROOM, PYTHON = FOLDER / "classroom.ipynb", FOLDER / "python.ipynb"
+LESSONS = (COSTS, STEERING, APPROVALS, ANATOMY, CLASSROOM, PYTHON)
 
 
 def environment(practice: Practice | Simulator, home: Path) -> dict[str, str]:

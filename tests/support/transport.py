@@ -1,6 +1,6 @@
-"""A transport that replies from a table of routes in memory, without a socket.
+"""A server in memory: a transport that answers from a table of routes, without a socket.
 
-It takes the routes and streams of `FakeServer`, which is for tests of the network itself.
+Takes the routes and streams of `fake_server.FakeServer`, which is for tests of the network itself.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from opencode_magics.errors import ServerConnectionError
 from .fake_server import DISCONNECT, HTML_PAGE, ReceivedRequest
 
 JSON = {"content-type": "application/json"}
-END = object()  # in a stream: its end
+END = object()  # in a stream: it ends there
 
 
 class CannedTransport:
-    """Map `"GET /path"` to JSON, `(status, headers, bytes)`, a function, or DISCONNECT."""
+    """Answers `"GET /path"` with JSON, `(status, headers, bytes)`, a function, or DISCONNECT."""
 
     def __init__(self, routes: Mapping[str, Any], streams: Iterable[list[Any]] = ()) -> None:
         self.url = "http://127.0.0.1:4096"
@@ -37,10 +37,14 @@ class CannedTransport:
         self.close()
 
     def close(self) -> None:
-        """Do nothing: no connection is open."""
+        """Nothing is open."""
+
+    def break_connections(self) -> None:
+        """Break every request from now on."""
+        self.routes = dict.fromkeys(self.routes, DISCONNECT)
 
     def asked(self, route: str) -> list[ReceivedRequest]:
-        """Return the requests to a route, oldest first."""
+        """The requests to one route, oldest first."""
         return [s for s in self.seen if f"{s.method} {s.path}" == route]
 
     def send(self, request: Request) -> Reply:
@@ -56,7 +60,7 @@ class CannedTransport:
         return Reply(request, *answer)
 
     def stream(self, request: Request, silence: float) -> CannedFrames:
-        """Open the next canned stream; a log is read from its route."""
+        """Open the next canned stream; a log is answered by its route."""
         if f"{request}" in self.routes or not request.path.endswith("/event"):
             reply = self.send(request)
             if reply.status >= 300:
@@ -66,7 +70,7 @@ class CannedTransport:
 
 
 class CannedFrames:
-    """The frames of a canned stream; it stays open unless it has END or DISCONNECT."""
+    """The frames of a canned stream, which stays open; END in it ends it, DISCONNECT breaks it."""
 
     def __init__(self, chunks: list[Any], request: Request) -> None:
         self.chunks, self.request = chunks, request
