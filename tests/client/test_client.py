@@ -459,14 +459,14 @@ def test_a_client_over_another_transport_has_the_same_server_and_directory():
 
 
 def test_a_recording_transport_hands_over_what_is_read_and_nothing_else():
-    kept = []
+    replies = []
     inner = CannedTransport(v1_routes())
-    recording = RecordingTransport(inner, lambda *reply: kept.append(reply))
+    recording = RecordingTransport(inner, lambda *reply: replies.append(reply))
     client = Client(inner.url, directory="/work/p", transport=recording)
     client.statuses()
     client.prompt(ROOT, Prompt("msg_1", "hi"))
-    assert ("GET /session/status?directory=/work/p", 200, b"{}") in kept
-    assert all(address.startswith("GET ") for address, _, _ in kept)
+    assert ("GET /session/status?directory=/work/p", 200, b"{}") in replies
+    assert all(address.startswith("GET ") for address, _, _ in replies)
 
 
 def test_an_operation_that_a_generation_lacks_names_the_one_that_has_it():

@@ -239,7 +239,7 @@ def stored_messages(finish: str | None = "stop", **info: Any) -> list[dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("messages", "prompt", "found"),
+    ("messages", "prompt", "cached"),
     [
         (stored_messages(), prompt_key(), True),
         (stored_messages(), prompt_key(text="hi "), False),
@@ -253,10 +253,10 @@ def stored_messages(finish: str | None = "stop", **info: Any) -> list[dict[str, 
     ],
 )
 def test_only_an_identical_prompt_that_succeeded_has_a_cached_answer(
-    messages: Any, prompt: PromptKey, found: bool
+    messages: Any, prompt: PromptKey, cached: bool
 ) -> None:
     with FakeServer(v1_routes(message=messages)) as fake, Client(fake.url) as client:
-        assert (answered.find_in_session(client, ROOT, prompt) is not None) == found
+        assert (answered.find_in_session(client, ROOT, prompt) is not None) == cached
 
 
 @pytest.mark.parametrize(

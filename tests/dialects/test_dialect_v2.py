@@ -79,7 +79,7 @@ def final_turn(name: str, prompt: int) -> Turn:
     """Return a turn after its stream and its store."""
     recorded = transcript(name)
     start = Turn(recorded.session, recorded.prompts[prompt])
-    return advance(advance_all(start, recorded.heard()), recorded.stored())
+    return advance(advance_all(start, recorded.events()), recorded.stored())
 
 
 @pytest.mark.parametrize(("name", "prompt"), EVERY)
@@ -98,7 +98,7 @@ def test_a_stream_cut_at_any_frame_and_reread_ends_in_the_same_turn(name: str, p
         final_turn(name, prompt),
         recorded.stored(),
     )
-    for event in recorded.heard():
+    for event in recorded.events():
         assert advance(turn, stored) == end
         turn = advance(turn, event)
 
@@ -110,7 +110,7 @@ def test_a_complete_stream_gives_the_same_messages_as_the_store(name: str) -> No
     Also except for a refused step, which only the store distinguishes from an abort.
     """
     recorded = transcript(name)
-    turn = advance_all(Turn(recorded.session, recorded.prompts[0]), recorded.heard())
+    turn = advance_all(Turn(recorded.session, recorded.prompts[0]), recorded.events())
     assert comparable(turn.log) == comparable(advance(turn, recorded.stored()).log)
 
 
@@ -147,7 +147,7 @@ def test_only_the_log_says_who_stopped_a_turn() -> None:
     assert outcome(early, recorded.frames) == ("aborted", "Aborted: somebody stopped the turn")
     assert outcome(early, ()) == ("interrupted", nobody)
     # A reason from the stream is kept if the store has none.
-    live = advance_all(start, recorded.heard())
+    live = advance_all(start, recorded.events())
     bare = StoreSnapshot(
         recorded.session, Status("idle"), shapes.messages(recorded.session, recorded.rows)
     )

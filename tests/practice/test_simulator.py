@@ -420,7 +420,7 @@ def test_reattaching_shows_requests_from_before(client: Client, session: Session
 
 
 def test_a_second_answer_does_nothing(client: Client, session: Session) -> None:
-    """Neither does the request, should it be told once more: it stays answered. Case G1-15."""
+    """Repeating the request has no effect, either: it stays answered. Case G1-15."""
     with prepare(client, session, "#bash sleep 1") as run:
         run.start()
         permission = until(lambda: next(iter(run)).permissions)[0]

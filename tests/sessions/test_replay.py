@@ -68,7 +68,7 @@ def test_a_recording_of_1x_is_played_to_the_turn_that_its_frames_fold_to(name: s
 @pytest.mark.parametrize("name", V2_FLOWS)
 def test_a_recording_of_2x_is_played_to_the_turn_that_its_frames_fold_to(name: str) -> None:
     told = transcript(name)
-    wanted = advance_all(Turn(told.session, told.prompts[0]), told.heard())
+    wanted = advance_all(Turn(told.session, told.prompts[0]), told.events())
     found = played(recording(f"v2/{name}"))
     assert found.log == wanted.log
     assert found.settled_requests == wanted.settled_requests
