@@ -228,7 +228,7 @@ def test_a_prompt_that_nobody_answered_failed():
     ("finish", "outcome"),
     [
         ("stop", "succeeded"),
-        ("length", "succeeded"),  # what came is cut off, and the view says so
+        ("length", "succeeded"),  # the answer is truncated, and the view says so
         ("error", "failed"),
         ("content-filter", "failed"),
         ("tool-calls", "interrupted"),

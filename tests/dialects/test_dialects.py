@@ -191,7 +191,7 @@ def test_ids_ascend_with_time_and_never_repeat():
     ids = [V1().new_prompt_id(1795964090797 + n) for n in range(50)]
     assert ids == sorted(ids)
     assert len(set(ids)) == 50
-    assert ids[0].startswith("msg_227cd39ad001")  # that is how 1.18.33 writes this millisecond
+    assert ids[0].startswith("msg_227cd39ad001")  # as 1.18.33 encodes this time
 
 
 @pytest.mark.parametrize(

@@ -565,7 +565,7 @@ def test_ending_a_session_ends_its_tree_leaves_first(
 
 
 def test_two_turns_at_once_each_show_their_own_text(client: Client, session: Session) -> None:
-    """2,000 pieces each, and what was shown of one is taken away in between. Case G4-07."""
+    """Each has 2,000 deltas, and the output of one is cleared in between. Case G4-07."""
     runs, shown = [], dict[str, str]()
     for word in ("alpha", "omega"):
         words = " ".join(f"{word}{n}" for n in range(2_000))
