@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from IPython.core.completer import SimpleCompletion, context_matcher
 
-from ..core.model import DECISIONS
 from .cursor import CursorContext, cursor_context
 from .input_transforms import FREE_TEXT_MAGICS
 from .state import OpenCodeMagics
@@ -223,6 +222,13 @@ def _words(*words: str) -> Source:
     return lambda completer, prefix: (Suggestion(word, "word") for word in words)
 
 
+def _replies(completer: Completer, prefix: str) -> Iterator[Suggestion]:
+    """Yield the replies to a permission or a question."""
+    from ..core.model import DECISIONS
+
+    return (Suggestion(word, "word") for word in (*DECISIONS, "dismiss"))
+
+
 def _from_server(kind: str, fetch: Callable[[Client], Iterable[Suggestion]]) -> Source:
     return lambda completer, prefix: completer.from_server(kind, fetch)
 
@@ -251,7 +257,7 @@ SOURCES: dict[str, Source] = {
     "permission": _words("ask", "once", "reject"),
     "wait": _words("any", "all"),
     "format": _words("parquet", "jsonl"),
-    "reply": _words(*DECISIONS, "dismiss"),
+    "reply": _replies,
     "by": _keys,
     "var": Completer.variables,
     "schema": Completer.variables,

@@ -265,7 +265,7 @@ def _summary(usage: pd.DataFrame, by: list[str], period: bool) -> str:
         return f"{pluralize(total['calls'] or 0, 'tool call')} in {sessions}."
     cost = "unknown cost" if total["cost"] is None else f"{format_usd(total['cost'])} as stored"
     days = f" Days in {usage.attrs['tz']}." if period or {*by} & {*PERIODS} else ""
-    copies = f" Not counted: {pluralize(total['duplicates'], 'call')} copied by forks."
+    copies = f" Not counted: {pluralize(total['duplicates'] or 0, 'call')} copied by forks."
     unknown = f" Unknown usage: {pluralize(total['unknown'] or 0, 'call')}."
     return (
         f"{sessions}, {cost}, without deleted sessions.{days}"
