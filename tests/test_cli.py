@@ -46,11 +46,11 @@ def test_the_tour_on_2x_says_that_it_uses_the_simulator(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["demo", "--api", "2", "--headless", "--output", str(tmp_path)]) == 0
-    told = capsys.readouterr()
+    output = capsys.readouterr()
     assert re.fullmatch(
-        r"demo: ok, simulated OpenCode 2\.0\.16, \d+ turns, 4 permissions, \$0\.\d+\n", told.out
+        r"demo: ok, simulated OpenCode 2\.0\.16, \d+ turns, 4 permissions, \$0\.\d+\n", output.out
     )
-    assert "simulated OpenCode 2.x" in told.err
+    assert "simulated OpenCode 2.x" in output.err
     html = (tmp_path / "tour.html").read_text(encoding="utf-8")
     assert "A simulator of OpenCode 2.x" in html
     assert "A real OpenCode server" not in html
@@ -93,9 +93,11 @@ def test_a_failing_cell_fails_the_demo_in_one_line(
     """The outputs of the cells before it are written."""
     notebook_of("1 / 0")
     assert main(["demo", "--headless", "--output", str(tmp_path / "out")]) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.splitlines()[-1] == "demo: failed, cell 1: ZeroDivisionError: division by zero"
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert (
+        output.err.splitlines()[-1] == "demo: failed, cell 1: ZeroDivisionError: division by zero"
+    )
     assert "ZeroDivisionError" in (tmp_path / "out" / "tour.html").read_text(encoding="utf-8")
 
 

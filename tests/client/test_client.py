@@ -161,9 +161,9 @@ def test_directories_are_sent_exactly_as_spelled(directory):
         stream = client.stream()
         stream.take(60)
         stream.close()
-    asked = [s.query["directory"] for s in fake.seen if "directory" in s.query]
-    assert len(asked) == 4
-    assert set(asked) == {directory}
+    directories = [s.query["directory"] for s in fake.seen if "directory" in s.query]
+    assert len(directories) == 4
+    assert set(directories) == {directory}
 
 
 def test_the_password_is_sent_with_every_request_and_never_shown():
@@ -204,9 +204,9 @@ def test_a_redirect_is_not_followed_with_the_password():
 
 @pytest.mark.parametrize("password", ["hunter2", 'se"cr\\et9', "geh\teim-\u00fc"])
 def test_a_password_that_the_server_repeats_is_masked(password):
-    told = {**SESSION, "title": f"it is {password}!"}
+    stored = {**SESSION, "title": f"it is {password}!"}
     for escaped in (True, False):
-        body = (200, {}, json.dumps(told, ensure_ascii=escaped).encode())
+        body = (200, {}, json.dumps(stored, ensure_ascii=escaped).encode())
         routes = v1_routes(session=body)
         with FakeServer(routes) as fake, Client(fake.url, password=password) as client:
             assert client.session("ses_root01").title == "it is ********!"
@@ -215,17 +215,17 @@ def test_a_password_that_the_server_repeats_is_masked(password):
 @pytest.mark.parametrize("password", ["opencode", "assistant", "Session", "abc"])
 def test_a_password_that_is_a_word_is_masked_only_after_a_label(password):
     """A masked directory would be another one, for which the server reports nothing busy."""
-    told = (
+    title = (
         f'OPENCODE_SERVER_PASSWORD={password}\n{{"password": "{password}"}} http://me:{password}@a'
     )
-    session = {**SESSION, "directory": f"/work/{password}-demo", "title": told}
+    session = {**SESSION, "directory": f"/work/{password}-demo", "title": title}
     with (
         FakeServer(v1_routes(session=session)) as fake,
         Client(fake.url, password=password) as client,
     ):
-        found = client.session("ses_root01")
-    assert found.directory == f"/work/{password}-demo"
-    assert found.title == told.replace(password, "********")
+        received = client.session("ses_root01")
+    assert received.directory == f"/work/{password}-demo"
+    assert received.title == title.replace(password, "********")
 
 
 def test_a_url_encoded_password_is_masked():
@@ -325,12 +325,12 @@ def test_an_error_is_raised_inside_the_flow():
 
 
 def take_until(stream, kind, seconds=120.0):
-    heard, end = [], time.monotonic() + seconds
+    items, end = [], time.monotonic() + seconds
     while time.monotonic() < end:
-        heard += stream.take(0.1)
-        if any(isinstance(h, kind) for h in heard):
-            return heard
-    raise AssertionError(f"no {kind.__name__} in {heard}")
+        items += stream.take(0.1)
+        if any(isinstance(h, kind) for h in items):
+            return items
+    raise AssertionError(f"no {kind.__name__} in {items}")
 
 
 def test_a_broken_stream_is_reported_and_reopened():
@@ -369,9 +369,9 @@ def test_closing_the_client_ends_its_stream_with_a_message():
 def test_a_reply_that_is_not_a_stream_is_fatal_and_says_why():
     with FakeServer(v1_routes()) as fake, Client(fake.url) as client:
         client.dialect.stream = lambda directory: Request("GET", "/a-page")
-        heard = take_until(client.stream(), StreamProblem)
-        assert heard[-1].fatal
-        assert "event stream was expected" in heard[-1].error.what
+        items = take_until(client.stream(), StreamProblem)
+        assert items[-1].fatal
+        assert "event stream was expected" in items[-1].error.what
 
 
 def test_an_unreadable_frame_does_not_break_the_stream():
@@ -379,11 +379,11 @@ def test_an_unreadable_frame_does_not_break_the_stream():
     canned = CannedTransport(v1_routes(), [bad])
     with Client(canned.url, transport=canned) as client:
         stream = client.stream()
-        heard = []
-        while len(heard) < 4:
-            heard += stream.take(60)
+        items = []
+        while len(items) < 4:
+            items += stream.take(60)
         stream.close()
-        assert [type(h).__name__ for h in heard] == [
+        assert [type(h).__name__ for h in items] == [
             "Connected",
             "StreamProblem",
             "StreamProblem",
@@ -425,8 +425,8 @@ def test_closing_ends_the_reader_at_once():
 def test_a_connection_reports_its_version_and_the_tested_ones(
     routes: str, version: str, doubt: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = {"healthy": True, "version": version, "pid": 1}
-    answers = v1_routes(health=told) if routes == "1.x" else v2_routes(info=told)
+    reply = {"healthy": True, "version": version, "pid": 1}
+    answers = v1_routes(health=reply) if routes == "1.x" else v2_routes(info=reply)
     canned = CannedTransport(answers)
     client = Client(canned.url, directory="/work/p", transport=canned)
     client.check()
@@ -459,14 +459,14 @@ def test_a_client_over_another_transport_has_the_same_server_and_directory():
 
 
 def test_a_recording_transport_hands_over_what_is_read_and_nothing_else():
-    kept = []
+    replies = []
     inner = CannedTransport(v1_routes())
-    recording = RecordingTransport(inner, lambda *reply: kept.append(reply))
+    recording = RecordingTransport(inner, lambda *reply: replies.append(reply))
     client = Client(inner.url, directory="/work/p", transport=recording)
     client.statuses()
     client.prompt(ROOT, Prompt("msg_1", "hi"))
-    assert ("GET /session/status?directory=/work/p", 200, b"{}") in kept
-    assert all(address.startswith("GET ") for address, _, _ in kept)
+    assert ("GET /session/status?directory=/work/p", 200, b"{}") in replies
+    assert all(address.startswith("GET ") for address, _, _ in replies)
 
 
 def test_an_operation_that_a_generation_lacks_names_the_one_that_has_it():

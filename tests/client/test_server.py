@@ -221,10 +221,10 @@ def test_a_server_ends_even_if_our_process_is_killed(tmp_path: Path) -> None:
         print(server.pid, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     """
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False
     )
-    pid = int(done.stdout)
+    pid = int(process.stdout)
     deadline = time.monotonic() + 120
     while alive(pid):
         assert time.monotonic() < deadline, "it still runs"
@@ -245,5 +245,5 @@ def test_a_password_in_the_address_overrides_the_environment(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     with FakeServer(v1_routes()) as fake:
         connect_to(fake.url.replace("://", "://ana:hunter2@")).close()
-    told = {s.headers["authorization"] for s in fake.seen}
-    assert told == {httpx.BasicAuth("ana", "hunter2")._auth_header}
+    headers = {s.headers["authorization"] for s in fake.seen}
+    assert headers == {httpx.BasicAuth("ana", "hunter2")._auth_header}

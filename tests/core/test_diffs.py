@@ -32,7 +32,7 @@ def case(name: str) -> Diff:
     return Diff.of([("msg_1", FileDiff("", (CASES / f"{name}.patch").read_bytes().decode()))])
 
 
-def whole(before: str, after: str, file: str = "a.txt", **told: Any) -> FileDiff:
+def full_diff(before: str, after: str, file: str = "a.txt", **fields: Any) -> FileDiff:
     """Return a change as 1.18.33 reports it: the complete file in one hunk."""
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     lines = [f"-{line}" for line in old] + [f"+{line}" for line in new]
@@ -42,26 +42,26 @@ def whole(before: str, after: str, file: str = "a.txt", **told: Any) -> FileDiff
         lines = [t for o, n in pairs for t in ([f" {o}"] if o == n else [f"-{o}", f"+{n}"])]
     head = f"@@ -{int(bool(old))},{len(old)} +{int(bool(new))},{len(new)} @@\n"
     assert same or lines
-    return FileDiff(file, f"--- {file}\t\n+++ {file}\t\n{head}{''.join(lines)}", **told)
+    return FileDiff(file, f"--- {file}\t\n+++ {file}\t\n{head}{''.join(lines)}", **fields)
 
 
-def turns(*told: FileDiff) -> Diff:
+def turns(*changes: FileDiff) -> Diff:
     """Return a Diff with one turn per change."""
-    return Diff.of((f"msg_{n}", diff) for n, diff in enumerate(told, 1))
+    return Diff.of((f"msg_{n}", diff) for n, diff in enumerate(changes, 1))
 
 
 # -- several turns over one file -------------------------------------------------------------------
 
 
 def test_turns_whose_texts_follow_each_other_are_merged_into_one_change() -> None:
-    diff = turns(whole("one\ntwo\n", "ONE\ntwo\n"), whole("ONE\ntwo\n", "uno\ntwo\n"))
+    diff = turns(full_diff("one\ntwo\n", "ONE\ntwo\n"), full_diff("ONE\ntwo\n", "uno\ntwo\n"))
     (file,) = diff.files
     assert (file.counts, len(file.edits), len(file.changes)) == ((1, 1), 2, 1)
     assert file.changes[0].hunks[0].lines == ("-one", "+uno", " two")
 
 
 def test_a_foreign_change_in_between_prevents_merging_turns() -> None:
-    diff = turns(whole("one\ntwo\n", "ONE\ntwo\n"), whole("ONE\nzwei\n", "uno\nzwei\n"))
+    diff = turns(full_diff("one\ntwo\n", "ONE\ntwo\n"), full_diff("ONE\nzwei\n", "uno\nzwei\n"))
     (file,) = diff.files
     assert (file.counts, len(file.changes)) == ((2, 2), 2)
     assert diff.patch.count("diff --git") == 2
@@ -74,18 +74,18 @@ def test_parts_of_a_file_are_not_taken_for_the_complete_file() -> None:
 
 
 def test_a_change_that_was_undone_is_empty() -> None:
-    (file,) = turns(whole("one\n", "two\n"), whole("two\n", "one\n")).files
+    (file,) = turns(full_diff("one\n", "two\n"), full_diff("two\n", "one\n")).files
     assert (file.counts, file.changes[0].hunks) == ((0, 0), ())
 
 
 def test_a_file_that_was_created_and_edited_is_added() -> None:
-    made = whole("", "one\n", status="added")
-    (file,) = turns(made, whole("one\n", "two\n")).files
+    made = full_diff("", "one\n", status="added")
+    (file,) = turns(made, full_diff("one\n", "two\n")).files
     assert (file.status, file.counts) == ("added", (1, 0))
 
 
 def test_a_file_that_was_created_and_deleted_keeps_its_name() -> None:
-    made, gone = whole("", "one\n", status="added"), whole("one\n", "", status="deleted")
+    made, gone = full_diff("", "one\n", status="added"), full_diff("one\n", "", status="deleted")
     (file,) = turns(made, gone).files
     assert (file.name, file.counts) == ("a.txt", (0, 0))
 
@@ -99,8 +99,8 @@ def test_a_missing_newline_at_the_end_survives_merging_turns() -> None:
 
 def test_turns_with_counted_lines_missing_from_the_patch_are_not_merged() -> None:
     """Latin-1 bytes arrive as U+FFFD, so that two patches can seem to follow each other."""
-    first = whole("gr\ufffdn\na\n", "gr\ufffdn\nb\n", additions=2, deletions=2)
-    second = whole("gr\ufffdn\nb\n", "gr\ufffdn\nc\n", additions=1, deletions=1)
+    first = full_diff("gr\ufffdn\na\n", "gr\ufffdn\nb\n", additions=2, deletions=2)
+    second = full_diff("gr\ufffdn\nb\n", "gr\ufffdn\nc\n", additions=1, deletions=1)
     (file,) = turns(first, second).files
     assert (file.counts, len(file.changes)) == ((3, 3), 2)
 
@@ -108,7 +108,7 @@ def test_turns_with_counted_lines_missing_from_the_patch_are_not_merged() -> Non
 # -- its parts -------------------------------------------------------------------------------------
 
 TWO = turns(
-    whole("one\n", "two\n", "src/cart.py"),
+    full_diff("one\n", "two\n", "src/cart.py"),
     FileDiff("mesh.obj", "", 61_000, 3),
     FileDiff("i.png", "", 0, 0, "added"),
 )
@@ -131,7 +131,7 @@ def test_an_unknown_file_is_an_error_that_names_the_changed_ones() -> None:
     with pytest.raises(UnknownNameError, match=r"No such file.*\n.*'src/cart.py'"):
         TWO["cart"]
     with pytest.raises(UnknownNameError, match="2 files in the diff match"):
-        turns(whole("a\n", "b\n", "x/a"), whole("a\n", "b\n", "y/a"))["a"]
+        turns(full_diff("a\n", "b\n", "x/a"), full_diff("a\n", "b\n", "y/a"))["a"]
 
 
 def test_a_renamed_file_is_found_by_both_names() -> None:
@@ -140,7 +140,7 @@ def test_a_renamed_file_is_found_by_both_names() -> None:
 
 
 def test_names_are_relative_to_the_directory() -> None:
-    diff = Diff.of([("", whole("a\n", "b\n", "/ws/src/a.py"))], "tools", "/ws")
+    diff = Diff.of([("", full_diff("a\n", "b\n", "/ws/src/a.py"))], "tools", "/ws")
     assert list(diff) == ["src/a.py"]
 
 
@@ -171,12 +171,12 @@ def test_git_applies_the_patch(tmp_path: Path) -> None:
     (tmp_path / "gone.txt").write_text("bye\n")
     note = "\n\\ No newline at end of file\n"
     diff = turns(
-        whole(
+        full_diff(
             text, text.replace("line 7\n", "seven\n").replace("line 150\n", "half\n"), "long.txt"
         ),
         FileDiff("with space.txt", f"--- a\n+++ a\n@@ -1,2 +1,2 @@\n one\r\n-two{note}+2{note}"),
-        whole("bye\n", "", "gone.txt", status="deleted"),
-        whole("", "hello\n", 'new "ä".txt', status="added"),
+        full_diff("bye\n", "", "gone.txt", status="deleted"),
+        full_diff("", "hello\n", 'new "ä".txt', status="added"),
         FileDiff("empty.txt", "--- empty.txt\n+++ empty.txt\n", 0, 0, "added"),
         FileDiff("i.png", "", 0, 0, "added"),
     )
@@ -230,8 +230,8 @@ def test_a_frame_has_a_row_for_every_file() -> None:
 
 def test_a_frame_of_lines_has_a_row_for_every_line_with_its_numbers() -> None:
     frame = case("diff_no_newline_at_eof").to_frame(lines=True)
-    told = frame[["kind", "old_line", "new_line", "text"]].astype(object).fillna(0)
-    assert list(told.itertuples(index=False, name=None)) == [
+    rows = frame[["kind", "old_line", "new_line", "text"]].astype(object).fillna(0)
+    assert list(rows.itertuples(index=False, name=None)) == [
         ("context", 1, 1, "one"),
         ("context", 2, 2, "two"),
         ("removed", 3, 0, "three"),
@@ -264,14 +264,14 @@ PATCH = "--- a.py\n+++ a.py\n@@ -1 +1 @@\n-x\n+y\n"
 WIRE = {"file": "a.py", "patch": PATCH, "additions": 1, "deletions": 1, "status": "modified"}
 
 
-def told(message: str, *diffs: Any) -> dict[str, Any]:
+def prompt_with(message: str, *diffs: Any) -> dict[str, Any]:
     """Return a stored prompt whose turn changed files."""
     stored = user(message)
     stored["info"]["summary"] = {"diffs": list(diffs)}
     return stored
 
 
-def used(message: str, parent: str, **state: Any) -> dict[str, Any]:
+def tool_answer(message: str, parent: str, **state: Any) -> dict[str, Any]:
     """Return a stored answer with one completed tool call."""
     state = {"status": "completed", "input": {}, **state}
     part = {"id": f"prt_{message}", "type": "tool", "tool": "edit", "callID": "c", "state": state}
@@ -291,7 +291,10 @@ def diffs(fake: CannedTransport, message: str | None = None) -> Diff:
 
 def test_an_empty_total_is_merged_from_the_prompts(server: FakeServer) -> None:
     """Case G5-01."""
-    server.routes[MESSAGES] = [told("msg_1", WIRE), told("msg_2", {**WIRE, "file": "b.py"})]
+    server.routes[MESSAGES] = [
+        prompt_with("msg_1", WIRE),
+        prompt_with("msg_2", {**WIRE, "file": "b.py"}),
+    ]
     diff = diffs(server)
     assert (list(diff), diff.source) == (["a.py", "b.py"], "turns")
     assert [e.message for e in diff.edits] == ["msg_1", "msg_2"]
@@ -301,13 +304,13 @@ def test_the_edit_tools_are_used_if_prompts_have_no_diffs(server: FakeServer) ->
     """Case G5-01."""
     edit = {"filediff": {**WIRE, "file": "/work/p/a.py"}}
     write = {"filepath": "/work/p/new.txt", "exists": False}
-    over = {"filepath": "/work/p/old.txt", "exists": True}
+    overwrite = {"filepath": "/work/p/old.txt", "exists": True}
     server.routes[MESSAGES] = [
-        told("msg_1"),
-        used("msg_2", "msg_1", metadata=edit),
-        used("msg_3", "msg_1", metadata=write, input={"content": "one\ntwo"}),
-        used("msg_4", "msg_1", metadata=over, input={"content": "x"}),
-        used("msg_5", "msg_1", metadata=edit, status="error"),
+        prompt_with("msg_1"),
+        tool_answer("msg_2", "msg_1", metadata=edit),
+        tool_answer("msg_3", "msg_1", metadata=write, input={"content": "one\ntwo"}),
+        tool_answer("msg_4", "msg_1", metadata=overwrite, input={"content": "x"}),
+        tool_answer("msg_5", "msg_1", metadata=edit, status="error"),
     ]
     diff = diffs(server)
     assert (list(diff), diff.source) == (["a.py", "new.txt", "old.txt"], "tools")
@@ -318,13 +321,13 @@ def test_the_edit_tools_are_used_if_prompts_have_no_diffs(server: FakeServer) ->
 def test_edits_of_subagents_are_included(server: FakeServer) -> None:
     """Case G5-01."""
     server.routes[MESSAGES] = [
-        told("msg_1"),
-        used("msg_2", "msg_1", metadata={"sessionId": "ses_child"}),
-        used("msg_3", "msg_1", metadata={"sessionId": "ses_child"}),  # the same one again
-        used("msg_4", "msg_1", metadata={"sessionId": "ses_deleted"}),
+        prompt_with("msg_1"),
+        tool_answer("msg_2", "msg_1", metadata={"sessionId": "ses_child"}),
+        tool_answer("msg_3", "msg_1", metadata={"sessionId": "ses_child"}),  # the same one again
+        tool_answer("msg_4", "msg_1", metadata={"sessionId": "ses_deleted"}),
     ]
     server.routes["GET /session/ses_deleted/message"] = (404, {}, b"")
-    inside = [used("msg_9", "msg_8", metadata={"filediff": WIRE, "sessionId": "ses_child"})]
+    inside = [tool_answer("msg_9", "msg_8", metadata={"filediff": WIRE, "sessionId": "ses_child"})]
     server.routes["GET /session/ses_child/message"] = inside
     diff = diffs(server)
     assert [(e.message, e.change.name) for e in diff.edits] == [("msg_1", "a.py")]
@@ -332,15 +335,15 @@ def test_edits_of_subagents_are_included(server: FakeServer) -> None:
 
 def test_no_edits_are_no_changes(server: FakeServer) -> None:
     """Case G5-01."""
-    server.routes[MESSAGES] = [told("msg_1"), assistant("msg_2", "msg_1", "Hello")]
+    server.routes[MESSAGES] = [prompt_with("msg_1"), assistant("msg_2", "msg_1", "Hello")]
     assert diffs(server) == Diff((), "turns")
 
 
 def test_a_mixed_session_says_that_it_is_mixed(server: FakeServer) -> None:
     server.routes[MESSAGES] = [
-        told("msg_1", WIRE),
+        prompt_with("msg_1", WIRE),
         user("msg_2"),
-        used("msg_3", "msg_2", metadata={"filediff": {**WIRE, "file": "b.py"}}),
+        tool_answer("msg_3", "msg_2", metadata={"filediff": {**WIRE, "file": "b.py"}}),
     ]
     assert diffs(server).source == "turns and tools"
 
@@ -367,7 +370,10 @@ def test_an_unknown_message_is_an_error(server: FakeServer) -> None:
 
 
 def test_reverted_turns_are_left_out(server: FakeServer) -> None:
-    server.routes[MESSAGES] = [told("msg_1", WIRE), told("msg_2", {**WIRE, "file": "b.py"})]
+    server.routes[MESSAGES] = [
+        prompt_with("msg_1", WIRE),
+        prompt_with("msg_2", {**WIRE, "file": "b.py"}),
+    ]
     server.routes["GET /session/ses_root01"] = {**SESSION, "revert": {"messageID": "msg_2"}}
     assert list(diffs(server)) == ["a.py"]
 

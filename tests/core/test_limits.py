@@ -33,11 +33,11 @@ READ = {"calls": [["read", {"filePath": "notes.txt"}]]}
 def steps(*costs: float | None, goes_on: bool = True) -> Turn:
     """Return a running turn with a finished step for each cost; None is unknown."""
     usages = [None if c is None else Usage(10, 1, 0, 0, 0, c) for c in costs]
-    done = [
+    answers = [
         answer(tool(), id=f"msg_{n}", usage=u, finish="tool-calls" if goes_on else "stop")
         for n, u in enumerate(usages, 1)
     ]
-    return replace(turn(*done), checked=False)
+    return replace(turn(*answers), checked=False)
 
 
 # -- decided from the turn -------------------------------------------------------------------------
@@ -63,9 +63,9 @@ def test_an_unknown_cost_exceeds_nothing() -> None:
 
 
 def test_a_turn_whose_model_is_done_is_not_stopped() -> None:
-    over = steps(0.009, goes_on=False)
-    assert CHEAP.passed(over) == ""
-    assert CHEAP.exceeded_ceiling(over)
+    finished = steps(0.009, goes_on=False)
+    assert CHEAP.passed(finished) == ""
+    assert CHEAP.exceeded_ceiling(finished)
 
 
 def test_a_turn_that_continues_after_its_last_step_is_stopped() -> None:
@@ -115,19 +115,19 @@ def test_an_unknown_cost_of_a_session_is_reported(caplog: pytest.LogCaptureFixtu
     assert f"The earlier cost of session {session.id} is unknown" in caplog.text
 
 
-def said(n: int, at: int, text: str = "same") -> Message:
+def text_answer(n: int, at: int, text: str = "same") -> Message:
     return answer(Text(f"t{n}", text), id=f"msg_{n}", created=at - 10, completed=at)
 
 
 @pytest.mark.parametrize(
     ("answers", "looping"),
     [
-        ([said(n, n * 1_000) for n in range(1, 7)], True),
-        ([said(n, n * 1_000) for n in range(1, 6)], False),
-        ([said(n, n * 2_000) for n in range(1, 7)], True),
-        ([said(n, n * 2_001) for n in range(1, 7)], False),
-        ([said(n, n * 1_000, f"answer {n % 2}") for n in range(1, 9)], False),
-        ([said(0, 0, "other"), *(said(n, n * 1_000) for n in range(1, 7))], True),
+        ([text_answer(n, n * 1_000) for n in range(1, 7)], True),
+        ([text_answer(n, n * 1_000) for n in range(1, 6)], False),
+        ([text_answer(n, n * 2_000) for n in range(1, 7)], True),
+        ([text_answer(n, n * 2_001) for n in range(1, 7)], False),
+        ([text_answer(n, n * 1_000, f"answer {n % 2}") for n in range(1, 9)], False),
+        ([text_answer(0, 0, "other"), *(text_answer(n, n * 1_000) for n in range(1, 7))], True),
         ([answer(tool(), id=f"m{n}", completed=n) for n in range(1, 7)], True),
         (
             [
@@ -150,7 +150,7 @@ def test_different_tool_outputs_do_not_break_a_loop() -> None:
 
 
 def test_the_guard_can_be_turned_off() -> None:
-    same = replace(turn(*(said(n, n) for n in range(1, 7))), checked=False)
+    same = replace(turn(*(text_answer(n, n) for n in range(1, 7))), checked=False)
     assert Limits().passed(same) == "6 equal answers of the model within 10 s (loop_guard)"
     assert Limits(loop_guard=False).passed(same) == ""
 
@@ -169,37 +169,37 @@ def test_a_turn_that_exceeds_its_ceiling_is_aborted_and_says_why(
     client: Client, session: Session
 ) -> None:
     limits = Limits((Ceiling("max_cost", 0.05),), loop_guard=False)
-    told = prompted(client, session, looping(100), limits=limits)
-    assert told.outcome == "aborted"
-    assert told.stopped.startswith("cost $0.")
-    assert str(told.failure) == f"Stopped: {told.stopped}"
-    assert told.steps < 100
+    ended = prompted(client, session, looping(100), limits=limits)
+    assert ended.outcome == "aborted"
+    assert ended.stopped.startswith("cost $0.")
+    assert str(ended.failure) == f"Stopped: {ended.stopped}"
+    assert ended.steps < 100
     assert session.id not in client.statuses(session.directory)
 
 
 @both_generations
 def test_a_model_that_repeats_itself_is_stopped(client: Client, session: Session) -> None:
-    told = prompted(client, session, looping(100))
-    assert (told.outcome, told.stopped) == (
+    ended = prompted(client, session, looping(100))
+    assert (ended.outcome, ended.stopped) == (
         "aborted",
         "6 equal answers of the model within 10 s (loop_guard)",
     )
-    assert 6 <= told.steps < 100
+    assert 6 <= ended.steps < 100
 
 
 def test_web_pages_instead_of_answers_do_not_loop_forever(client: Client, session: Session) -> None:
     """1.18.33 treats a page as an empty step with the finish "unknown", and continues."""
-    told = prompted(client, session, "#page")
-    assert told.outcome == "aborted"
-    assert "6 equal answers" in told.stopped
+    ended = prompted(client, session, "#page")
+    assert ended.outcome == "aborted"
+    assert "6 equal answers" in ended.stopped
 
 
 @both_generations
 def test_the_cost_of_subagents_stops_their_parent(client: Client, session: Session) -> None:
     limits = Limits((Ceiling("max_cost", 0.06),), loop_guard=False)
-    told = prompted(client, session, f"#task {looping(100)}", limits=limits)
-    assert (told.outcome, bool(told.stopped)) == ("aborted", True)
-    assert told.tree & client.statuses(session.directory).keys() == set()
+    ended = prompted(client, session, f"#task {looping(100)}", limits=limits)
+    assert (ended.outcome, bool(ended.stopped)) == ("aborted", True)
+    assert ended.tree & client.statuses(session.directory).keys() == set()
 
 
 @both_generations
@@ -265,12 +265,12 @@ def test_a_session_over_its_limit_is_refused_in_one_sentence(
     shell.run("%oc_prompt -n #text 2")
     shell.run("%config OpenCodeMagics.max_session_cost = 0.01")
     spent = shell.run("%oc_session").value
-    held = client.messages(spent)
+    before = client.messages(spent)
     for line in ("%oc_prompt #text 2", "%oc_compact"):
         shown = shell.fails(line)
         assert is_short_error(shown)
         assert "passed max_session_cost $0.01" in shown.text
-    assert client.messages(spent) == held
+    assert client.messages(spent) == before
 
 
 def test_a_ceiling_without_a_follower_is_reported_as_ineffective(shell: Shell) -> None:

@@ -197,8 +197,8 @@ def test_some_reasons_end_the_last_step(reason: str | None, last: bool) -> None:
 def test_an_abort_stops_only_an_unfinished_turn(
     outcome: Outcome, answered: bool, before: list[ToolCall], after: list[ToolCall], stopped: bool
 ) -> None:
-    found = is_stopped_by_abort(outcome, answered=answered, before=before, after=after)
-    assert found is stopped
+    result = is_stopped_by_abort(outcome, answered=answered, before=before, after=after)
+    assert result is stopped
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ NAMED = [{"value": "a", "label": "A"}, {"value": "b", "label": "B", "description
 
 
 @pytest.mark.parametrize(
-    ("wire", "given", "value"),
+    ("wire", "answers", "value"),
     [
         (field("string"), ["my words"], "my words"),
         (field("string", options=NAMED), ["B"], "b"),
@@ -49,16 +49,16 @@ NAMED = [{"value": "a", "label": "A"}, {"value": "b", "label": "B", "description
     ],
 )
 def test_an_answer_is_converted_to_the_type_of_its_field(
-    wire: dict[str, Any], given: list[str], value: Any
+    wire: dict[str, Any], answers: list[str], value: Any
 ) -> None:
     question = Question("frm_1", "ses_1", (_field(wire),))
-    _, asked = run(V2().answer(question, "/w", [given]), lambda r: reply_of(r, None))
-    assert asked[0].path == "/api/session/ses_1/form/frm_1/reply"
-    assert asked[0].body == {"answer": {"k": value}}
+    _, requests = run(V2().answer(question, "/w", [answers]), lambda r: reply_of(r, None))
+    assert requests[0].path == "/api/session/ses_1/form/frm_1/reply"
+    assert requests[0].body == {"answer": {"k": value}}
 
 
 @pytest.mark.parametrize(
-    ("wire", "given", "words"),
+    ("wire", "answers", "words"),
     [
         (field("string", required=True), [], "an answer is needed"),
         (field("string", required=True), [" "], "an answer is needed"),
@@ -80,11 +80,11 @@ def test_an_answer_is_converted_to_the_type_of_its_field(
     ],
 )
 def test_problems_are_reported_before_anything_is_sent(
-    wire: dict[str, Any], given: list[str], words: str
+    wire: dict[str, Any], answers: list[str], words: str
 ) -> None:
     question = Question("frm_1", "ses_1", (_field(wire),))
     with pytest.raises(InvalidAnswer) as caught:
-        run(V2().answer(question, "/w", [given]), {})
+        run(V2().answer(question, "/w", [answers]), {})
     assert caught.value.what.startswith("Name: ")
     assert words in caught.value.what
 
@@ -99,8 +99,8 @@ def test_a_field_applies_only_if_its_condition_holds() -> None:
     when = [{"key": "kind", "op": "eq", "value": "b"}]
     second = _field({"key": "why", "type": "string", "required": True, "when": when})
     question = Question("frm_1", "ses_1", (first, second))
-    _, asked = run(V2().answer(question, "/w", [["A"], []]), lambda r: reply_of(r, None))
-    assert asked[0].body == {"answer": {"kind": "a"}}
+    _, requests = run(V2().answer(question, "/w", [["A"], []]), lambda r: reply_of(r, None))
+    assert requests[0].body == {"answer": {"kind": "a"}}
     with pytest.raises(InvalidAnswer, match="an answer is needed"):
         run(V2().answer(question, "/w", [["B"], []]), {})
 
@@ -114,7 +114,7 @@ def when(key: str, value: Any, op: str = "eq") -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("first", "condition", "given", "counts"),
+    ("first", "condition", "answers", "counts"),
     [
         (field("boolean"), when("k", True), ["Yes"], True),
         (field("boolean"), when("k", True), ["No"], False),
@@ -134,10 +134,10 @@ def when(key: str, value: Any, op: str = "eq") -> list[dict[str, Any]]:
     ],
 )
 def test_a_condition_compares_values(
-    first: dict[str, Any], condition: Any, given: list[str], counts: bool
+    first: dict[str, Any], condition: Any, answers: list[str], counts: bool
 ) -> None:
     question = conditional(first, {"key": "more", "type": "string", "when": condition})
-    assert questions.applies(question, question.items[1], [given, ["x"]]) is counts
+    assert questions.applies(question, question.items[1], [answers, ["x"]]) is counts
 
 
 def test_a_field_that_does_not_apply_counts_as_unanswered() -> None:
@@ -149,11 +149,11 @@ def test_a_field_that_does_not_apply_counts_as_unanswered() -> None:
         {"key": "mine", "type": "string", "when": when("yours", "x")},
         {"key": "yours", "type": "string", "when": when("mine", "x")},
     )
-    given = [["No"], ["b"], ["many"], ["x"], ["x"]]
-    _, sent = run(V2().answer(question, "/w", given), lambda r: reply_of(r, None))
+    answers = [["No"], ["b"], ["many"], ["x"], ["x"]]
+    _, sent = run(V2().answer(question, "/w", answers), lambda r: reply_of(r, None))
     assert sent[0].body == {"answer": {"sure": False}}
     with pytest.raises(InvalidAnswer, match="'many' is not a number"):
-        run(V2().answer(question, "/w", [["Yes"], *given[1:]]), {})
+        run(V2().answer(question, "/w", [["Yes"], *answers[1:]]), {})
 
 
 def test_a_person_is_asked_only_fields_that_apply() -> None:
@@ -178,12 +178,12 @@ def test_a_question_of_2x_is_answered_on_the_form_route() -> None:
 
     lines = (DATA / "cases" / "sse_question_and_form.sse").read_text().splitlines()
     frames = [json.loads(line.removeprefix("data: ")) for line in lines if line]
-    (asked,) = [e for f in frames for e in V2().events(f)]
-    assert isinstance(asked, QuestionAsked)
+    (event,) = [e for f in frames for e in V2().events(f)]
+    assert isinstance(event, QuestionAsked)
     expected = case("sse_question_and_form.expected.json")["v2_reply"]
-    _, requests = run(V2().answer(asked.question, "/w", [["a.py"]]), lambda r: reply_of(r, None))
+    _, requests = run(V2().answer(event.question, "/w", [["a.py"]]), lambda r: reply_of(r, None))
     assert (requests[0].path, requests[0].body) == (expected["path"], expected["body"])
-    assert asked.question.items[0].options == (Option("a.py", "", "a"),)
+    assert event.question.items[0].options == (Option("a.py", "", "a"),)
 
 
 EVERY: list[dict[str, Any]] = [

@@ -79,9 +79,9 @@ def tool(name: str, status: str = "completed") -> ToolCall:
 def test_the_effects_of_a_turn_decide_whether_it_can_be_sent_again(
     turn: Turn, state: str, safety: str
 ) -> None:
-    found = retry_safety.assess_turn(turn)
-    assert (found.execution_state, found.resend_safety) == (state, safety)
-    assert "the request was sent" in found.evidence
+    advice = retry_safety.assess_turn(turn)
+    assert (advice.execution_state, advice.resend_safety) == (state, safety)
+    assert "the request was sent" in advice.evidence
 
 
 def test_only_requests_that_never_arrived_or_were_refused_are_safe() -> None:
@@ -95,10 +95,10 @@ def test_only_requests_that_never_arrived_or_were_refused_are_safe() -> None:
 
 
 def test_evidence_names_the_tools_and_the_files() -> None:
-    told = retry_safety.assess_turn(turn_of(tool("bash"), diffs=(FileDiff("a.txt"),)))
-    assert "tools run: bash" in told.evidence
-    assert "files changed: a.txt" in told.evidence
-    assert str(told).startswith("Check its effects before")
+    advice = retry_safety.assess_turn(turn_of(tool("bash"), diffs=(FileDiff("a.txt"),)))
+    assert "tools run: bash" in advice.evidence
+    assert "files changed: a.txt" in advice.evidence
+    assert str(advice).startswith("Check its effects before")
 
 
 # -- advice in errors ------------------------------------------------------------------------------
@@ -118,9 +118,9 @@ def test_every_failed_write_has_resend_advice(answer: Any, state: str, safety: s
         with pytest.raises((ServerConnectionError, StatusError)) as caught:
             client.run(client.dialect.fork(ROOT))
         assert len(fake.asked("POST /session/ses_root01/fork")) == 1
-    found = caught.value.resend
-    assert found is not None
-    assert (found.execution_state, found.resend_safety) == (state, safety)
+    advice = caught.value.resend
+    assert advice is not None
+    assert (advice.execution_state, advice.resend_safety) == (state, safety)
 
 
 @pytest.mark.parametrize("answer", [HTML_PAGE, {}, ["x"], 7, None], ids=repr)
@@ -138,10 +138,10 @@ def test_a_write_with_an_unreadable_reply_may_have_been_done(
         with pytest.raises(OpenCodeError) as caught:
             write(client)
         assert len(fake.asked(route)) == 1
-    found = caught.value.resend
-    assert found is not None
-    assert (found.execution_state, found.resend_safety) == ("unknown", "unknown")
-    assert f"{route} was answered" in found.evidence
+    advice = caught.value.resend
+    assert advice is not None
+    assert (advice.execution_state, advice.resend_safety) == ("unknown", "unknown")
+    assert f"{route} was answered" in advice.evidence
 
 
 @pytest.mark.parametrize(
@@ -163,9 +163,9 @@ def test_an_interrupted_write_shows_its_resend_advice_in_one_line(
         fake.closing.wait(10.0)
         return DISCONNECT
 
-    asked = {"id": "per_1", "sessionID": "ses_root01", "permission": "bash", "patterns": ["ls"]}
+    request = {"id": "per_1", "sessionID": "ses_root01", "permission": "bash", "patterns": ["ls"]}
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
-    routes = v1_routes(message=stored, permission=[asked]) | {route: interrupt}
+    routes = v1_routes(message=stored, permission=[request]) | {route: interrupt}
     with FakeServer(routes) as fake:
         alone.run(f"%oc_connect {fake.url}\n%oc_session ses_root01")
         shown = alone.fails(line)
@@ -174,8 +174,8 @@ def test_an_interrupted_write_shows_its_resend_advice_in_one_line(
     assert isinstance(shown.error, TurnInterrupted)
     assert shown.error.resend is not None
     assert shown.error.resend.execution_state in ("unknown", "running")
-    (told,) = (text for text in shown.lines if "Stopped" in text)
-    assert "%oc_abort" in told or "It is unknown whether" in told
+    (message,) = (text for text in shown.lines if "Stopped" in text)
+    assert "%oc_abort" in message or "It is unknown whether" in message
 
 
 def test_a_failed_read_has_no_resend_advice() -> None:
@@ -222,7 +222,7 @@ def test_only_identical_prompts_have_the_same_digest(first: Any, second: Any) ->
     assert (digest(*first) == digest(*second)) == (first == second)
 
 
-def wanted(**changes: Any) -> PromptKey:
+def prompt_key(**changes: Any) -> PromptKey:
     fields = {"text": "hi", "files": (), "digest": "d1", "model": ModelRef("acme", "m-1")}
     return PromptKey(**(fields | {"agent": "build"} | changes))
 
@@ -230,33 +230,33 @@ def wanted(**changes: Any) -> PromptKey:
 MODEL = {"providerID": "acme", "modelID": "m-1"}
 
 
-def history(finish: str | None = "stop", **info: Any) -> list[dict[str, Any]]:
+def stored_messages(finish: str | None = "stop", **info: Any) -> list[dict[str, Any]]:
     from support.fake_server import assistant, user
 
-    asked = user("msg_1")
-    asked["info"] |= {"model": MODEL, "agent": "build"} | info
-    return [asked, assistant("msg_2", "msg_1", "hello", finish=finish)]
+    prompt = user("msg_1")
+    prompt["info"] |= {"model": MODEL, "agent": "build"} | info
+    return [prompt, assistant("msg_2", "msg_1", "hello", finish=finish)]
 
 
 @pytest.mark.parametrize(
-    ("messages", "prompt", "found"),
+    ("messages", "prompt", "cached"),
     [
-        (history(), wanted(), True),
-        (history(), wanted(text="hi "), False),
-        (history(), wanted(model=ModelRef("acme", "m-2")), False),
-        (history(), wanted(model=ModelRef("acme", "m-1", "high")), False),
-        (history(), wanted(agent="plan"), False),
-        (history(), wanted(files=(Attachment("", "text/plain", "a", "x"),)), False),
-        (history(finish=None), wanted(), False),
-        (history(finish="tool-calls"), wanted(), False),
-        ([], wanted(), False),
+        (stored_messages(), prompt_key(), True),
+        (stored_messages(), prompt_key(text="hi "), False),
+        (stored_messages(), prompt_key(model=ModelRef("acme", "m-2")), False),
+        (stored_messages(), prompt_key(model=ModelRef("acme", "m-1", "high")), False),
+        (stored_messages(), prompt_key(agent="plan"), False),
+        (stored_messages(), prompt_key(files=(Attachment("", "text/plain", "a", "x"),)), False),
+        (stored_messages(finish=None), prompt_key(), False),
+        (stored_messages(finish="tool-calls"), prompt_key(), False),
+        ([], prompt_key(), False),
     ],
 )
 def test_only_an_identical_prompt_that_succeeded_has_a_cached_answer(
-    messages: Any, prompt: PromptKey, found: bool
+    messages: Any, prompt: PromptKey, cached: bool
 ) -> None:
     with FakeServer(v1_routes(message=messages)) as fake, Client(fake.url) as client:
-        assert (answered.find_in_session(client, ROOT, prompt) is not None) == found
+        assert (answered.find_in_session(client, ROOT, prompt) is not None) == cached
 
 
 @pytest.mark.parametrize(
@@ -265,9 +265,9 @@ def test_only_an_identical_prompt_that_succeeded_has_a_cached_answer(
 def test_metadata_of_other_clients_is_ignored(metadata: Any) -> None:
     from support.fake_server import SESSION
 
-    routes = v1_routes(sessions=[{**SESSION, "metadata": metadata}], message=history())
+    routes = v1_routes(sessions=[{**SESSION, "metadata": metadata}], message=stored_messages())
     with FakeServer(routes) as fake, Client(fake.url) as client:
-        assert answered.find_in_directory(client, "/work/p", wanted()) is None
+        assert answered.find_in_directory(client, "/work/p", prompt_key()) is None
 
 
 def test_the_second_run_of_a_prompt_costs_nothing_and_says_so(shell: Shell, client: Client) -> None:

@@ -68,10 +68,10 @@ def test_every_recorded_flow_has_its_outcome(name):
 @pytest.mark.parametrize("name", V1_FLOWS)
 def test_a_stream_cut_at_any_frame_and_reread_ends_in_the_same_turn(name):
     recorded = flow(name)
-    whole = advance(advance_all(recorded.start, recorded.events), recorded.stored)
+    complete = advance(advance_all(recorded.start, recorded.events), recorded.stored)
     turn = recorded.start
     for event in recorded.events:
-        assert advance(turn, recorded.stored) == whole
+        assert advance(turn, recorded.stored) == complete
         turn = advance(turn, event)
 
 
@@ -228,7 +228,7 @@ def test_a_prompt_that_nobody_answered_failed():
     ("finish", "outcome"),
     [
         ("stop", "succeeded"),
-        ("length", "succeeded"),  # what came is cut off, and the view says so
+        ("length", "succeeded"),  # the answer is truncated, and the view says so
         ("error", "failed"),
         ("content-filter", "failed"),
         ("tool-calls", "interrupted"),
@@ -279,8 +279,8 @@ def test_tokens_are_the_sum_of_the_steps():
         StepEnd("a", usage=Usage(10, 1, 0, 5, 0, 0.1)),
         StepEnd("b", usage=Usage(20, 2, cost=0.2)),
     )
-    whole = message(1, reported=Usage(20, 2, cost=0.3), parts=steps)
-    assert whole.usage == Usage(30, 3, 0, 5, 0, 0.3)
+    answered = message(1, reported=Usage(20, 2, cost=0.3), parts=steps)
+    assert answered.usage == Usage(30, 3, 0, 5, 0, 0.3)
 
 
 def test_a_later_prompt_ends_the_turn():
@@ -353,17 +353,17 @@ def test_a_text_that_only_came_in_deltas_is_the_answer():
 def test_separators_inside_a_string_are_text():
     """Case G1-03."""
     expected = case("sse_v1_unicode_separators.expected.json")
-    heard = case("sse_v1_unicode_separators.sse")
-    turn = advance_all(Turn("ses_root01", "msg_u1"), heard)
+    received = case("sse_v1_unicode_separators.sse")
+    turn = advance_all(Turn("ses_root01", "msg_u1"), received)
     assert turn.text == expected["text"]
-    assert len(heard) == expected["events"] - 1  # server.connected says nothing about a turn
+    assert len(received) == expected["events"] - 1  # server.connected says nothing about a turn
 
 
 def test_a_stale_idle_closes_nothing():
     """Case G1-07."""
-    heard = case("sse_v1_stale_and_double_idle.sse")
+    received = case("sse_v1_stale_and_double_idle.sse")
     turn = Turn("ses_root01", "msg_u2")
-    for event in heard:
+    for event in received:
         turn = advance(turn, event)
         assert turn.outcome == "running"  # the store has not been read
     answered = advance(turn, StoreSnapshot("ses_root01", Status("idle"), turn.log))

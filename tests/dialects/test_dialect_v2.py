@@ -75,16 +75,16 @@ TURNS: dict[tuple[str, int], tuple[str, str, list[tuple[str, str]], int | None]]
 EVERY = [(name, n) for name in V2_FLOWS for n in range(len(transcript(name).prompts))]
 
 
-def whole(name: str, prompt: int) -> Turn:
+def final_turn(name: str, prompt: int) -> Turn:
     """Return a turn after its stream and its store."""
     recorded = transcript(name)
     start = Turn(recorded.session, recorded.prompts[prompt])
-    return advance(advance_all(start, recorded.heard()), recorded.stored())
+    return advance(advance_all(start, recorded.events()), recorded.stored())
 
 
 @pytest.mark.parametrize(("name", "prompt"), EVERY)
 def test_every_transcript_has_its_outcome(name: str, prompt: int) -> None:
-    turn = whole(name, prompt)
+    turn = final_turn(name, prompt)
     tools = [(t.tool, t.status) for t in turn.tools]
     tokens = turn.usage.input if turn.usage else None
     assert (turn.outcome, turn.text, tools, tokens) == TURNS[name, prompt]
@@ -95,10 +95,10 @@ def test_a_stream_cut_at_any_frame_and_reread_ends_in_the_same_turn(name: str, p
     recorded = transcript(name)
     turn, end, stored = (
         Turn(recorded.session, recorded.prompts[prompt]),
-        whole(name, prompt),
+        final_turn(name, prompt),
         recorded.stored(),
     )
-    for event in recorded.heard():
+    for event in recorded.events():
         assert advance(turn, stored) == end
         turn = advance(turn, event)
 
@@ -110,7 +110,7 @@ def test_a_complete_stream_gives_the_same_messages_as_the_store(name: str) -> No
     Also except for a refused step, which only the store distinguishes from an abort.
     """
     recorded = transcript(name)
-    turn = advance_all(Turn(recorded.session, recorded.prompts[0]), recorded.heard())
+    turn = advance_all(Turn(recorded.session, recorded.prompts[0]), recorded.events())
     assert comparable(turn.log) == comparable(advance(turn, recorded.stored()).log)
 
 
@@ -118,38 +118,40 @@ def comparable(log: tuple[Message, ...]) -> list[Message]:
     def bare(part: Any) -> Any:
         return replace(part, start=None, end=0) if isinstance(part, Text) else part
 
-    def told(message: Message) -> Message:
+    def comparable_message(message: Message) -> Message:
         refused = any(t.declined for t in message.tools)
         failure = None if message.role == "system" or refused else message.error
         finish = "tool-calls" if refused else message.finish
         parts = [bare(p) for p in message.parts if not (refused and isinstance(p, StepEnd))]
         return replace(message, error=failure, finish=finish, parts=tuple(parts))
 
-    return [told(m) for m in log]
+    return [comparable_message(m) for m in log]
 
 
 def test_only_the_log_says_who_stopped_a_turn() -> None:
     """Without the log, an interruption is not attributed to a person."""
-    told = transcript("interrupt")
-    start = Turn(told.session, told.prompts[0])
+    recorded = transcript("interrupt")
+    start = Turn(recorded.session, recorded.prompts[0])
 
     def outcome(rows: Any, frames: Any) -> tuple[str, str]:
         read = shapes.messages(
-            told.session, rows, reasons=dict(shapes.interruption_reasons(frames))
+            recorded.session, rows, reasons=dict(shapes.interruption_reasons(frames))
         )
-        turn = advance(start, StoreSnapshot(told.session, Status("idle"), read))
+        turn = advance(start, StoreSnapshot(recorded.session, Status("idle"), read))
         return turn.outcome, str(turn.failure)
 
-    assert outcome(told.rows, told.frames) == ("aborted", "aborted: Step interrupted")
+    assert outcome(recorded.rows, recorded.frames) == ("aborted", "aborted: Step interrupted")
     nobody = "Interrupted: the server does not say by whom"
-    assert outcome(told.rows, ()) == ("interrupted", nobody)
-    early = [r for r in told.rows if r["type"] != "assistant"]
-    assert outcome(early, told.frames) == ("aborted", "Aborted: somebody stopped the turn")
+    assert outcome(recorded.rows, ()) == ("interrupted", nobody)
+    early = [r for r in recorded.rows if r["type"] != "assistant"]
+    assert outcome(early, recorded.frames) == ("aborted", "Aborted: somebody stopped the turn")
     assert outcome(early, ()) == ("interrupted", nobody)
     # A reason from the stream is kept if the store has none.
-    heard = advance_all(start, told.heard())
-    bare = StoreSnapshot(told.session, Status("idle"), shapes.messages(told.session, told.rows))
-    assert advance(heard, bare).outcome == "aborted"
+    live = advance_all(start, recorded.events())
+    bare = StoreSnapshot(
+        recorded.session, Status("idle"), shapes.messages(recorded.session, recorded.rows)
+    )
+    assert advance(live, bare).outcome == "aborted"
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -165,9 +167,11 @@ def frames_of(name: str) -> list[Any]:
 
 
 def test_a_turn_beside_other_events() -> None:
-    """A child's text, a total of the session and an unknown kind are none of the turn's own."""
-    told = [f | {"created": n} for n, f in enumerate(frames_of("sse_v2_turn.sse"), 1)]
-    turn = advance_all(Turn("ses_root01", "msg_mine01"), [e for f in told for e in V2().events(f)])
+    """A child's text, the session's usage and unknown kinds are not part of the turn."""
+    frames = [f | {"created": n} for n, f in enumerate(frames_of("sse_v2_turn.sse"), 1)]
+    turn = advance_all(
+        Turn("ses_root01", "msg_mine01"), [e for f in frames for e in V2().events(f)]
+    )
     turn = advance(turn, StoreSnapshot("ses_root01", Status("idle"), turn.log))
     expected = case("sse_v2_turn.expected.json")
     assert (turn.text, turn.outcome, turn.cost) == (
@@ -182,18 +186,18 @@ def test_a_turn_beside_other_events() -> None:
     ("mine", "text"), [("msg_cmd77", "review result"), ("msg_other01", "for the other")]
 )
 def test_a_turn_does_not_include_another_clients_turn(mine: str, text: str) -> None:
-    """Two clients at work in a session: each has its own answer, by the id of its prompt.
+    """With two clients in a session each gets its own answer, by the id of its prompt.
 
-    That the other's prompt was enqueued nobody heard: the store tells whose an answer is.
+    The event of the other prompt's arrival was missed, so the store decides.
 
     Case G5-04.
     """
-    told: list[Any] = []
+    frames: list[Any] = []
     rows: list[Any] = []
     for prompt, answer in (("msg_other01", "for the other"), ("msg_cmd77", "review result")):
         of, key = {"sessionID": "ses_1"}, f"{prompt}_a"
         step = of | {"assistantMessageID": key}
-        told += [
+        frames += [
             ("session.inbox.delivered", of | {"inboxID": prompt}),
             ("session.execution.started", of),
             ("session.step.started", step | {"agent": "build"}),
@@ -201,7 +205,7 @@ def test_a_turn_does_not_include_another_clients_turn(mine: str, text: str) -> N
             ("session.step.ended", step | {"finish": "stop"}),
             ("session.execution.succeeded", of),
         ]
-        at = {"time": {"created": len(told), "completed": len(told)}}
+        at = {"time": {"created": len(frames), "completed": len(frames)}}
         content = [{"type": "text", "text": answer}]
         rows += [
             {"id": prompt, "type": "user", "text": "do it"} | at,
@@ -209,7 +213,7 @@ def test_a_turn_does_not_include_another_clients_turn(mine: str, text: str) -> N
         ]
     events = [
         event
-        for at, (kind, data) in enumerate(told, 1)
+        for at, (kind, data) in enumerate(frames, 1)
         for event in V2().events({"type": kind, "id": f"evt_{at}", "created": at, "data": data})
     ]
     turn = advance_all(Turn("ses_1", mine), events)
@@ -222,9 +226,9 @@ def test_a_permission_of_2x_is_decoded_and_an_unknown_kind_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Case G1-09."""
-    told = frames_of("sse_permission_event_shapes.sse")
-    asked = [e for f in told if "data" in f for e in V2().events(f)]
-    (permission,) = [e.permission for e in asked if isinstance(e, PermissionAsked)]
+    frames = frames_of("sse_permission_event_shapes.sse")
+    events = [e for f in frames if "data" in f for e in V2().events(f)]
+    (permission,) = [e.permission for e in events if isinstance(e, PermissionAsked)]
     assert (permission.id, permission.action, permission.subject) == (
         "per_v2",
         "shell",
@@ -270,14 +274,14 @@ def test_no_malformed_frame_breaks_a_turn() -> None:
     """It is reported or folded, once and twice; every kind of frame in a transcript is tried."""
     tried = set()
     for name in V2_FLOWS:
-        told = transcript(name)
-        turn = Turn(told.session, told.prompts[0])
-        for frame in told.frames:
+        recorded = transcript(name)
+        turn = Turn(recorded.session, recorded.prompts[0])
+        for frame in recorded.frames:
             shape = (frame["type"], *map(str, places(frame)))
             for wrong in spoilt(frame) if shape not in tried else ():
                 with suppress(StreamError):
-                    heard = list(V2().events(wrong))
-                    after = advance_all(turn, heard * 2)
+                    events = list(V2().events(wrong))
+                    after = advance_all(turn, events * 2)
                     assert after.outcome
                     assert isinstance(after.text, str)
             tried.add(shape)
@@ -288,30 +292,30 @@ def test_no_malformed_frame_breaks_a_turn() -> None:
 def test_no_malformed_row_breaks_a_turn_or_a_frame() -> None:
     """Reading a turn can fail; a history includes every readable field."""
     tried = set()
-    kept: list[Message] = []
+    messages: list[Message] = []
     for name in V2_FLOWS:
-        told = transcript(name)
-        for at, row in enumerate(told.rows):
+        recorded = transcript(name)
+        for at, row in enumerate(recorded.rows):
             shape = (row["type"], *map(str, places(row)))
             for wrong in spoilt(row) if shape not in tried else ():
-                rows = [*told.rows[:at], wrong, *told.rows[at + 1 :]]
+                rows = [*recorded.rows[:at], wrong, *recorded.rows[at + 1 :]]
                 with suppress(StreamError):
-                    read = decode("messages", partial(shapes.messages, told.session), rows)
-                    stored = StoreSnapshot(told.session, Status("idle"), read)
-                    assert advance(Turn(told.session, told.prompts[0]), stored).outcome
-                kept += shapes.messages(told.session, [wrong], shapes.readable_message)
+                    read = decode("messages", partial(shapes.messages, recorded.session), rows)
+                    stored = StoreSnapshot(recorded.session, Status("idle"), read)
+                    assert advance(Turn(recorded.session, recorded.prompts[0]), stored).outcome
+                messages += shapes.messages(recorded.session, [wrong], shapes.readable_message)
             tried.add(shape)
     for kind in FRAME_KINDS.values():
-        columns.frame_from_rows(kind.columns, kind.rows(kept))
+        columns.frame_from_rows(kind.columns, kind.rows(messages))
     assert len(tried) > 5
 
 
 def test_unknown_values_are_accepted() -> None:
-    told: list[Any] = [
+    frames: list[Any] = [
         ("session.execution.interrupted", {"sessionID": "s", "reason": "eclipse"}),
         ("session.step.ended", {"sessionID": "s", "assistantMessageID": "m", "finish": "tired"}),
     ]
-    for kind, data in told:
+    for kind, data in frames:
         assert list(V2().events({"type": kind, "id": "evt_1", "created": 1, "data": data}))
 
 
@@ -325,29 +329,29 @@ def paged(request: Request) -> Reply:
 
 def test_pages_are_read_until_one_is_empty() -> None:
     """Case G1-20."""
-    found, asked = run(V2().messages(Session("ses_1")), paged)
+    messages, requests = run(V2().messages(Session("ses_1")), paged)
     expected = PAGES["expected"]
-    assert (len(found), len(asked)) == (expected["rows"], expected["requests"])
-    assert asked[0].query["order"] == "asc"
-    assert all("order" not in request.query for request in asked[1:])
+    assert (len(messages), len(requests)) == (expected["rows"], expected["requests"])
+    assert requests[0].query["order"] == "asc"
+    assert all("order" not in request.query for request in requests[1:])
 
 
 def test_a_cursor_that_repeats_ends_the_list(caplog: pytest.LogCaptureFixture) -> None:
     """Case G1-20."""
     page = {"data": PAGES["pages"][0]["data"], "cursor": {"next": "same"}}
-    _, asked = run(V2().messages(Session("ses_1")), lambda request: reply_of(request, page))
-    assert len(asked) == 2
+    _, requests = run(V2().messages(Session("ses_1")), lambda request: reply_of(request, page))
+    assert len(requests) == 2
     assert "repeats a cursor" in caplog.text
 
 
 def test_every_row_is_kept_with_its_kind_model_and_cost() -> None:
     """Case G2-13."""
-    found, _ = run(V2().messages(Session("ses_1")), paged)
+    messages, _ = run(V2().messages(Session("ses_1")), paged)
     expected = PAGES["expected"]
-    assert [m.kind or m.role for m in found] == expected["roles"]
-    assert str(found[1].model) == expected["model"]
-    assert found[1].text == expected["text_of_msg_2"]
-    costs = [m.usage.cost for m in found if m.usage and m.usage.cost is not None]
+    assert [m.kind or m.role for m in messages] == expected["roles"]
+    assert str(messages[1].model) == expected["model"]
+    assert messages[1].text == expected["text_of_msg_2"]
+    costs = [m.usage.cost for m in messages if m.usage and m.usage.cost is not None]
     assert sum(costs) == pytest.approx(expected["cost_sum"])
 
 
@@ -361,9 +365,9 @@ def test_both_names_of_provider_metadata_are_ignored() -> None:
 def test_an_unreadable_field_is_named_and_the_rest_of_its_row_is_kept() -> None:
     good = {"id": "m1", "type": "user", "text": "hi", "time": {"created": 1}}
     bad = {"id": "m2", "type": "assistant", "content": [{"no": "type"}], "time": {"created": 2}}
-    found = shapes.messages("s", [good, bad, {"type": "user"}], shapes.readable_message)
-    assert [m.unread for m in found] == [(), ("content",), ("id",)]
-    assert found[1].created == 2
+    messages = shapes.messages("s", [good, bad, {"type": "user"}], shapes.readable_message)
+    assert [m.unread for m in messages] == [(), ("content",), ("id",)]
+    assert messages[1].created == 2
     with pytest.raises(KeyError):
         shapes.messages("s", [good, bad])
 
@@ -379,7 +383,7 @@ def test_placeholder_zeros_are_unknown() -> None:
 
 def test_any_progress_after_a_retry_means_busy() -> None:
     """No status event follows the retry."""
-    told = [
+    frames = [
         ("session.inbox.delivered", {"inboxID": "msg_1"}),
         ("session.step.started", {"assistantMessageID": "m", "agent": "build", "model": None}),
         ("session.retry.scheduled", {"attempt": 2, "at": 9, "error": {"message": "busy"}}),
@@ -387,7 +391,7 @@ def test_any_progress_after_a_retry_means_busy() -> None:
     ]
     turn = Turn("s", "msg_1")
     names = []
-    for n, (kind, data) in enumerate(told, 1):
+    for n, (kind, data) in enumerate(frames, 1):
         frame = {"type": kind, "id": f"evt_{n}", "created": n, "data": data | {"sessionID": "s"}}
         turn = advance_all(turn, V2().events(frame))
         names.append(turn.status.name if turn.status else "")
@@ -674,9 +678,11 @@ NONSENSE = [True, [], {"data": True}, {"data": {"id": 7}}, {"data": {"payload": 
 
 @pytest.mark.parametrize("nonsense", NONSENSE)
 def test_a_prompt_with_an_unreadable_receipt_is_followed_if_it_arrived(nonsense: Any) -> None:
-    found = v2_routes(prompt=nonsense, message=rows(USER, ANSWER)) | {ONE: {"data": USER}}
-    over = b'data: {"type":"session.execution.succeeded","data":{"sessionID":"ses_root01"}}\n\n'
-    with CannedTransport(found, [[over]]) as fake:
+    routes = v2_routes(prompt=nonsense, message=rows(USER, ANSWER)) | {ONE: {"data": USER}}
+    succeeded = (
+        b'data: {"type":"session.execution.succeeded","data":{"sessionID":"ses_root01"}}\n\n'
+    )
+    with CannedTransport(routes, [[succeeded]]) as fake:
         assert played(fake).text == "done"
         assert len(fake.asked(POST)) == 1
     inbox = {"GET /api/session/ses_root01/inbox": {"data": []}}
@@ -752,17 +758,17 @@ def test_a_turn_ends_although_optional_requests_fail(bad: Any) -> None:
 
 def test_usage_is_available_without_a_price_list(bad: Any) -> None:
     with spoilt_for("usage", bad) as client:
-        found = history.usage(client, cache=False)
-    assert found["cost"].tolist() == [0.5]
-    assert found["cost_listed"].isna().all()
-    assert any("No list price is known" in w for w in found.attrs["warnings"])
+        frame = history.usage(client, cache=False)
+    assert frame["cost"].tolist() == [0.5]
+    assert frame["cost_listed"].isna().all()
+    assert any("No list price is known" in w for w in frame.attrs["warnings"])
 
 
 def test_sessions_are_listed_without_their_status_and_project(bad: Any) -> None:
     with spoilt_for("sessions", bad) as client:
-        found = history.sessions(client)
-    assert found["id"].tolist() == ["ses_root01"]
-    assert found["status"].isna().all()
+        frame = history.sessions(client)
+    assert frame["id"].tolist() == ["ses_root01"]
+    assert frame["status"].isna().all()
 
 
 def test_a_status_is_available_without_pending_requests(bad: Any) -> None:

@@ -57,11 +57,11 @@ def generation(answers):
     return server.generation
 
 
-def probe(told):
-    if "json" in told:
-        return told["json"]
-    kind = {"content-type": told.get("content_type", "")}
-    return Reply(Request("GET", "/"), told["status"], kind, told.get("body", "").encode())
+def probe(reply):
+    if "json" in reply:
+        return reply["json"]
+    kind = {"content-type": reply.get("content_type", "")}
+    return Reply(Request("GET", "/"), reply["status"], kind, reply.get("body", "").encode())
 
 
 def test_a_1x_server_that_serves_the_preview_is_1x():
@@ -158,8 +158,8 @@ def test_a_lone_surrogate_is_replaced_in_both_directions():
 
 
 def sent(flow, answer=None):
-    _, asked = run(flow, lambda request: reply_of(request, answer))
-    return asked[-1]
+    _, requests = run(flow, lambda request: reply_of(request, answer))
+    return requests[-1]
 
 
 HERE = Session("ses_1", directory="/data/100% done/分析 é")
@@ -191,7 +191,7 @@ def test_ids_ascend_with_time_and_never_repeat():
     ids = [V1().new_prompt_id(1795964090797 + n) for n in range(50)]
     assert ids == sorted(ids)
     assert len(set(ids)) == 50
-    assert ids[0].startswith("msg_227cd39ad001")  # that is how 1.18.33 writes this millisecond
+    assert ids[0].startswith("msg_227cd39ad001")  # as 1.18.33 encodes this time
 
 
 @pytest.mark.parametrize(
@@ -229,9 +229,9 @@ def test_sessions_of_all_directories_are_paged_until_the_cursor_ends_or_repeats(
         name, cursor = pages[request.query["cursor"]]
         return reply_of(request, [{"id": name}], x_next_cursor=cursor)
 
-    found, asked = run(V1().sessions(None, project=False), answer)
-    assert [s.id for s in found] == ["a", "b", "c"]
-    assert len(asked) == 3
+    sessions, requests = run(V1().sessions(None, project=False), answer)
+    assert [s.id for s in sessions] == ["a", "b", "c"]
+    assert len(requests) == 3
 
 
 def test_messages_of_another_directory_are_requested_again_there():
@@ -241,19 +241,19 @@ def test_messages_of_another_directory_are_requested_again_there():
     def answer(request):
         if request.path == "/session/ses_1":
             return reply_of(request, {"id": "ses_1", "directory": "/b"})
-        found = request.query["directory"] == "/b"
-        return reply_of(request, messages if found else None, 200 if found else 404)
+        received = request.query["directory"] == "/b"
+        return reply_of(request, messages if received else None, 200 if received else 404)
 
-    found, _ = run(V1().messages(Session("ses_1", directory="/a")), answer)
-    assert [m.text for m in found] == ["hi", "hello"]
+    received, _ = run(V1().messages(Session("ses_1", directory="/a")), answer)
+    assert [m.text for m in received] == ["hi", "hello"]
 
 
 def test_a_long_list_of_messages_is_complete():
     """Case G1-20."""
     messages = [user(f"msg_{n}", n) for n in range(250)]
-    found, asked = run(V1().messages(HERE), lambda request: reply_of(request, messages))
-    assert len(found) == 250
-    assert "limit" not in asked[0].query
+    received, requests = run(V1().messages(HERE), lambda request: reply_of(request, messages))
+    assert len(received) == 250
+    assert "limit" not in requests[0].query
 
 
 # -- replies of 1.x --------------------------------------------------------------------------------

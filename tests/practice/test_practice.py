@@ -80,14 +80,14 @@ def test_a_bug_that_is_fixed_is_not_fixed_again() -> None:
 # -- the model -------------------------------------------------------------------------------------
 
 
-def asked(*messages: tuple[str, str], tools: bool = True) -> ModelRequest:
+def request_of(*messages: tuple[str, str], tools: bool = True) -> ModelRequest:
     contents = tuple({"role": role, "content": text} for role, text in messages)
     return ModelRequest("scripted", "ses_1", contents, tools)
 
 
 def test_the_step_follows_from_the_conversation() -> None:
-    begun = asked(("system", ""), ("user", "#bash ls"))
-    done = asked(*[("system", ""), ("user", "#bash ls"), ("assistant", ""), ("tool", "a.txt")])
+    begun = request_of(("system", ""), ("user", "#bash ls"))
+    done = request_of(*[("system", ""), ("user", "#bash ls"), ("assistant", ""), ("tool", "a.txt")])
     assert choose(begun).calls
     assert choose(done).text == "Done."
 
@@ -95,19 +95,21 @@ def test_the_step_follows_from_the_conversation() -> None:
 def test_a_refused_tool_ends_a_plain_script() -> None:
     refused = "The user rejected permission to use this tool with the following feedback: no"
     messages = [("user", "run the tests"), ("assistant", ""), ("tool", refused)]
-    assert "Understood" in choose(asked(*messages)).text
+    assert "Understood" in choose(request_of(*messages)).text
 
 
 def test_titles_and_summaries_have_their_own_answers() -> None:
-    titling = asked(("system", "You are a title generator."), ("user", "#bash ls"), tools=False)
-    compacting = asked(("system", "You summarize conversations."), ("user", "x"), tools=False)
+    titling = request_of(
+        ("system", "You are a title generator."), ("user", "#bash ls"), tools=False
+    )
+    compacting = request_of(("system", "You summarize conversations."), ("user", "x"), tools=False)
     assert choose(titling).text == TITLE
     assert choose(compacting).text == SUMMARY
 
 
 def test_usage_depends_on_the_conversation_alone() -> None:
-    one = asked(("system", "today"), ("user", "#text 3"))
-    other = asked(("system", "tomorrow, elsewhere"), ("user", "#text 3"))
+    one = request_of(("system", "today"), ("user", "#text 3"))
+    other = request_of(("system", "tomorrow, elsewhere"), ("user", "#text 3"))
     assert usage(one, choose(one)) == usage(other, choose(other))
 
 
@@ -318,10 +320,10 @@ def test_without_npm_the_error_says_how_to_install_it(
 
 
 def test_the_npm_of_the_pip_package_works(machine: Path) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [*install.npm_command(), "--version"], capture_output=True, text=True, check=True
     )
-    assert re.fullmatch(r"\d+\.\d+\.\d+", done.stdout.strip())
+    assert re.fullmatch(r"\d+\.\d+\.\d+", process.stdout.strip())
 
 
 # -- the world -------------------------------------------------------------------------------------

@@ -114,10 +114,10 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def write(home: Path, kind: str, **told: Any) -> None:
+def write(home: Path, kind: str, **fields: Any) -> None:
     folder = home / kind / "opencode"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "service.json").write_text(json.dumps(told))
+    (folder / "service.json").write_text(json.dumps(fields))
 
 
 def test_the_registered_service_is_found(simulator: Simulator, homes: Path) -> None:
@@ -140,8 +140,8 @@ def test_its_password_can_be_in_its_configuration(simulator: Simulator, homes: P
 def test_a_stale_registration_is_ignored(
     simulator: Simulator, homes: Path, lie: dict[str, Any]
 ) -> None:
-    told = {"url": simulator.url, "pid": os.getpid(), "password": simulator.password}
-    write(homes, "state", **told | lie)
+    registration = {"url": simulator.url, "pid": os.getpid(), "password": simulator.password}
+    write(homes, "state", **registration | lie)
     with pytest.raises(OpenCodeError, match=r"No server answers at http://127\.0\.0\.1:9"):
         server.connect_to()
 
@@ -340,9 +340,9 @@ def test_a_prompt_with_another_model_switches_the_session(client: Client, sessio
 def test_the_cost_of_titles_counts_for_the_session_but_no_turn(client: Client) -> None:
     session = client.create()
     turn = prompted(client, session, "#text 2")
-    held = client.session(session.id)
-    assert held.title == "Practice session"
-    assert held.usage != turn.usage
+    stored = client.session(session.id)
+    assert stored.title == "Practice session"
+    assert stored.usage != turn.usage
 
 
 def test_an_overflow_is_compacted_in_the_turn(client: Client, session: Session) -> None:
@@ -396,8 +396,8 @@ def test_how_a_turn_ended_is_the_same_live_stored_and_in_the_history(
             act(simulator, client, session)
         turn = finish(run, decision)
     fresh = store.refresh(client, Turn(session.id, turn.prompt, verdict="unknown"))
-    told = history.messages(client, [session], cache=False)["outcome"].dropna().iloc[-1]
-    assert {turn.outcome, fresh.outcome, told} == {end.split()[0]}
+    in_history = history.messages(client, [session], cache=False)["outcome"].dropna().iloc[-1]
+    assert {turn.outcome, fresh.outcome, in_history} == {end.split()[0]}
     assert (fresh.failure is None) == (turn.failure is None)
 
 
@@ -420,7 +420,7 @@ def test_reattaching_shows_requests_from_before(client: Client, session: Session
 
 
 def test_a_second_answer_does_nothing(client: Client, session: Session) -> None:
-    """Neither does the request, should it be told once more: it stays answered. Case G1-15."""
+    """Repeating the request has no effect, either: it stays answered. Case G1-15."""
     with prepare(client, session, "#bash sleep 1") as run:
         run.start()
         permission = until(lambda: next(iter(run)).permissions)[0]
@@ -437,9 +437,9 @@ def test_a_request_of_a_nested_subagent_is_shown_and_answered(
     """Case G1-02."""
     with prepare(client, session, "#task #task #bash touch deep") as run:
         run.start()
-        (asked,) = until(lambda: next(iter(run)).permissions)
+        (permission,) = until(lambda: next(iter(run)).permissions)
         (parent,) = client.run(client.dialect.children(session))
-        assert [s.id for s in client.run(client.dialect.children(parent))] == [asked.session]
+        assert [s.id for s in client.run(client.dialect.children(parent))] == [permission.session]
         assert status.read_states(client, [session])[0].state == "waiting_for_permission"
         turn = finish(run)
     assert (turn.outcome, [s.reply for s in turn.settled_requests]) == ("succeeded", ["once"])
@@ -518,9 +518,9 @@ def test_a_duplicated_frame_counts_once(
         run.start()
         for turn in run:
             texts.append(turn.text)
-    whole = run.turn.text
+    final = run.turn.text
     assert len(set(texts)) > 3
-    assert all(whole.startswith(text) for text in texts)
+    assert all(final.startswith(text) for text in texts)
 
 
 def test_two_seconds_of_silence_do_not_end_a_turn(
@@ -551,8 +551,8 @@ def test_ending_a_session_ends_its_tree_leaves_first(
     assert end.end(client, made["R"], action).status == "ended"
     names = {f"/api/session/{s.id}": name for name, s in made.items()}
     method = "PATCH" if action == "archive" else "DELETE"
-    done = [r.partition(" ") for r in simulator.requests if r.startswith(method)]
-    order = "".join(names[path] for _, _, path in done)
+    requests = [r.partition(" ") for r in simulator.requests if r.startswith(method)]
+    order = "".join(names[path] for _, _, path in requests)
     # The server deletes child sessions itself.
     assert order in ("G12R", "21GR", "2G1R") if action == "archive" else order == "R"
     if action == "archive":
@@ -565,7 +565,7 @@ def test_ending_a_session_ends_its_tree_leaves_first(
 
 
 def test_two_turns_at_once_each_show_their_own_text(client: Client, session: Session) -> None:
-    """2,000 pieces each, and what was shown of one is taken away in between. Case G4-07."""
+    """Each has 2,000 deltas, and the output of one is cleared in between. Case G4-07."""
     runs, shown = [], dict[str, str]()
     for word in ("alpha", "omega"):
         words = " ".join(f"{word}{n}" for n in range(2_000))
@@ -601,11 +601,11 @@ def test_the_log_can_be_read_after_a_number(client: Client, session: Session) ->
 
 
 def test_the_log_can_be_followed(client: Client, session: Session) -> None:
-    heard: list[Any] = []
+    events: list[Any] = []
 
     def follow() -> None:
         for event in client.log(session, follow=True):
-            heard.append(event)
+            events.append(event)
             if isinstance(event, MessageChanged) and event.message.kind == "idle":
                 return
 

@@ -68,7 +68,7 @@ def test_a_recording_of_1x_is_played_to_the_turn_that_its_frames_fold_to(name: s
 @pytest.mark.parametrize("name", V2_FLOWS)
 def test_a_recording_of_2x_is_played_to_the_turn_that_its_frames_fold_to(name: str) -> None:
     source = transcript(name)
-    expected = advance_all(Turn(source.session, source.prompts[0]), source.heard())
+    expected = advance_all(Turn(source.session, source.prompts[0]), source.events())
     turn = played(recording(f"v2/{name}"))
     assert turn.log == expected.log
     assert turn.settled_requests == expected.settled_requests

@@ -85,7 +85,7 @@ class RecordedSession:
         messages = shapes.messages(self.session, self.rows, reasons=reasons)
         return StoreSnapshot(self.session, Status("idle"), messages)
 
-    def heard(self) -> tuple[Event, ...]:
+    def events(self) -> tuple[Event, ...]:
         """Decode the frames."""
         return tuple(e for frame in self.frames for e in V2().events(frame))
 
