@@ -22,7 +22,7 @@ def test_every_registered_magic_is_in_the_table(alone: Shell) -> None:
     assert [m.name for m in shown.magics] == [*dict.fromkeys(m.name for m in shown.magics)]
     assert {m.name.lstrip("%") for m in shown.magics} == ours
     for magic in shown.magics:
-        line = f"  {magic.name} .*{re.escape(magic.gives)}$"
+        line = f"  {magic.name} .*{re.escape(magic.summary)}$"
         assert re.search(line, repr(shown), re.MULTILINE)
         assert shown._repr_html_().count(f"<code>{magic.name}</code>") == 1
 
@@ -45,7 +45,7 @@ def test_one_magic_is_shown_in_full(alone: Shell, named: str) -> None:
     assert isinstance(shown, MagicHelp)
     assert shown.text == EVERY["oc_usage"].text
     assert "--since SINCE" in repr(shown)
-    assert "&quot;" not in shown.gives
+    assert "&quot;" not in shown.summary
     assert "--since SINCE" in shown._repr_html_()
 
 
