@@ -243,7 +243,7 @@ def _write(
 
 
 def _lists_by_day(lists: ColumnLists) -> dict[str, ColumnLists]:
-    """Split rows by the day (UTC) on which their message began."""
+    """Split rows by the day (UTC) on which their message started."""
     rows_by_day: dict[str, list[int]] = {}
     for row, created in enumerate(lists["created"]):
         rows_by_day.setdefault(_day(created), []).append(row)

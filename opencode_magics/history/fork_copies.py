@@ -106,7 +106,7 @@ def is_fork(session: Session) -> bool:
 
 
 def fork_families(everyone: Iterable[Session], selected: Iterable[Session]) -> list[Session]:
-    """Return the selected sessions' families: originals and their forks, where recognizable.
+    """Return the families of the selected sessions: original sessions and their (likely) forks.
 
     1.18.33 titles a fork of "work" "work (fork #1)", and a fork of that fork "work (fork #2)".
     """

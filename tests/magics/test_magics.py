@@ -22,7 +22,7 @@ from support.generations import tool_names
 from support.ipython_shell import Shell, is_short_error, until, wait_until_busy
 
 from opencode_magics.client.client import Client
-from opencode_magics.client.server import _kept
+from opencode_magics.client.server import _passwords
 from opencode_magics.core.model import Attachment, Message, Session
 from opencode_magics.core.turn import Turn
 from opencode_magics.errors import (
@@ -253,9 +253,9 @@ def test_the_record_of_a_server_that_died_is_removed(on_path: Shell) -> None:
     first._signal(signal.SIGKILL)
     first._process.wait()
     on_path.run("%oc_start")
-    kept = _kept()
+    passwords = _passwords()
     on_path.run("%oc_stop")
-    assert first.url not in kept
+    assert first.url not in passwords
 
 
 def test_a_server_that_is_kept_outlives_the_extension(on_path: Shell) -> None:

@@ -113,8 +113,8 @@ def test_no_two_fields_become_one_column() -> None:
         [RowResult("one", (), "succeeded", value), RowResult("two")],
         schemas.schema_from(value),
     )
-    told = ["answer_answer_prompt", "answer_prompt", "answer_answer"]
-    assert frame[told].iloc[0].tolist() == [1, 2, 3]
+    columns = ["answer_answer_prompt", "answer_prompt", "answer_answer"]
+    assert frame[columns].iloc[0].tolist() == [1, 2, 3]
 
 
 def test_values_that_are_not_objects_are_one_column() -> None:
@@ -201,7 +201,7 @@ def test_a_row_with_unknown_costs_has_a_lower_bound(shell: Shell) -> None:
 
 @both_generations
 def test_every_finished_row_is_counted_at_once(shell: Shell, trips: pd.DataFrame) -> None:
-    """However quick it was: the next one may take minutes."""
+    """However quick it was, since the next one may take minutes."""
     shell.run("%%oc_map trips --once\n#text {n}")
     shown = shell.run("%%oc_map trips --once\n#text {n}")
     assert all(f"{done}/3 [" in shown.text for done in range(4))
