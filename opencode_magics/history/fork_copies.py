@@ -1,4 +1,4 @@
-"""Detection of messages that appear twice in a history because their session was forked.
+"""Find messages that appear twice in a history because their session was forked.
 
 A fork on 1.18.33 copies messages under new ids, and only its title shows that it is a fork; 2.x
 reports the session it was copied from. A copy has the same `frames.message_key` as its original,

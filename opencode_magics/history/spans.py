@@ -174,7 +174,7 @@ def _detail(tool: ToolCall) -> str | None:
 def _waiting_spans(
     session: Session, depth: int, tool: ToolCall, requests: Iterable[SettledRequest]
 ) -> Iterator[Span]:
-    """Yield the waiting times of a call's requests, one after the other.
+    """Yield the waiting times of a call's requests, one after another.
 
     The first starts with the call, since 1.18.33 asks for permission as soon as a call starts.
     """

@@ -34,14 +34,14 @@ _MAX_AGE = 5.0  # seconds for which an answer of the server is reused
 _CELL = re.compile(r"%%(oc_\w+)\s")
 _LINE = re.compile(r"\s*(?:[\w.\[\]'\", ]+=\s*)?%(oc_\w+)[ \t]")
 _PLAIN = r"[^\W_][^\s\";$?]*"  # a word that needs no quotes
-# Control characters, line separators and lone surrogates can't be typed; a front-end may fail.
+# Control characters, line separators and lone surrogates can't be typed; a front end may fail.
 _UNTYPABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
 class Suggestion(NamedTuple):
-    """One completion: its text, and the kind that the front-end displays."""
+    """One completion: its text, and the kind that the front end displays."""
 
     text: str
     kind: str
@@ -94,7 +94,7 @@ class Completer:
             quote = typed[:1] if typed[:1] in ("'", '"') else ""
             prefix = typed.removeprefix(quote)
             many = context.options and context.dest == "session"
-            closing = quote if after == quote else ""  # front-ends add the closing quote themselves
+            closing = quote if after == quote else ""  # front ends add the closing quote themselves
             matching = [
                 Suggestion(text.removesuffix(closing), kind)
                 for value, kind in dict.fromkeys(source(self, prefix))

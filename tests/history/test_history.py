@@ -192,8 +192,8 @@ def test_unreadable_values_are_na_and_counted() -> None:
     warnings = "\n".join(frame.attrs["warnings"])
     for name in ("tokens.input", "tokens.output", "tokens.cache.read", "cost", "role", "agent"):
         assert f"{name} could not be read" in warnings
-    assert "cost could not be read in 2 places: NA there." in warnings
-    assert "part could not be read in 3 places: NA there." in warnings
+    assert "cost could not be read in 2 places; the values are NA." in warnings
+    assert "part could not be read in 3 places; the values are NA." in warnings
 
 
 ODD: list[Any] = [

@@ -276,7 +276,7 @@ def test_an_interrupt_keeps_what_is_done(
     monkeypatch.setattr("opencode_magics.sessions.run.prepare", second_time_interrupted)
     shown = shell.fails("%%oc_map trips -o out\n#text {n}")
     assert isinstance(shown.error, TurnInterrupted)
-    assert "what is done is in out" in shown.text
+    assert "the results so far are in out" in shown.text
     assert shell.user_ns["out"]["outcome"].tolist() == ["succeeded", "not_sent", "not_sent"]
     assert shell.run("%oc_map").value is shell.user_ns["out"]
 
@@ -302,18 +302,18 @@ def test_an_error_in_a_class_keeps_the_costs(shell: Shell, trips: pd.DataFrame) 
 @pytest.mark.parametrize(
     ("cell", "why"),
     [
-        ("%%oc_map\n{n}", "none is named"),
-        ("%%oc_map nowhere\n{n}", "'nowhere' is none"),
+        ("%%oc_map\n{n}", "there is no name"),
+        ("%%oc_map nowhere\n{n}", "'nowhere' is not one"),
         ("%%oc_map trips\n{m}", "no column 'm'"),
         ("%%oc_map trips\nsame", "the same prompt"),
         ("%%oc_map trips --as n\n{n}", "Choose another"),
         ("%%oc_map trips -s abc\n{n}", "--same-session"),
-        ("%%oc_map trips --max-cost nan\n{n}", "a number from 0 on"),
-        ("%%oc_map trips --max-cost=-1\n{n}", "a number from 0 on"),
+        ("%%oc_map trips --max-cost nan\n{n}", "0 or more"),
+        ("%%oc_map trips --max-cost=-1\n{n}", "0 or more"),
         ("%%oc_map trips\n{n:zz}", "can't be filled in for row"),
         ("%%oc_map trips --schema nowhere\n{n}", "no variable 'nowhere'"),
-        ("%oc_map trips", "stands below"),
-        ("%oc_map", "No %%oc_map ran yet"),
+        ("%oc_map trips", "with the prompt below it"),
+        ("%oc_map", "No %%oc_map has run yet"),
         ("# mine\n%%oc_map trips\n{n}", "the first line of its cell"),
     ],
 )
