@@ -186,7 +186,8 @@ def ask(
         delivery: How to prompt a session that works on another prompt: "queue" after that turn, or
             "steer" into it at its next step (2.x). None raises `SessionBusyError` then.
         once: If this very prompt was answered before, return that turn and send nothing.
-        timeout: Seconds after which to return while the turn goes on; its outcome is "running".
+        timeout: Seconds after which to return while the turn goes on; its outcome is "running",
+            and its value None.
         on_permission: "reject", "once" (allow each permission once) or "error" (stop the turn and
             raise `AnswerNeeded`); or a function that takes a `Permission` and returns "once",
             "always", "reject", or a pair of "reject" and a message, with which the agent goes on.

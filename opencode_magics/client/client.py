@@ -127,7 +127,7 @@ class Client:
     def check(self) -> None:
         """Make sure that the server answers, and ask where it works; raises like `server`.
 
-        If its version is version_warning, log a warning.
+        Log a warning if its version was not tested.
         """
         _ = self.server, self.directory
         if warning := detect.version_warning(*self._detected):
@@ -304,10 +304,10 @@ class Client:
             yield from self.dialect.events(decode_frame(text))
 
     def log_entries(self, session: Session, after: int | None = None) -> tuple[LogEntry, ...]:
-        """List the log_entries of a session's log (2.x), all or those with a higher number."""
+        """List the entries of a session's log (2.x), all or those with a higher number."""
         frames = self.frames(self.dialect.log(session.id, after))
-        log_entries = (self.dialect.log_entry(decode_frame(text)) for text in frames)
-        return tuple(log_entry for log_entry in log_entries if log_entry is not None)
+        entries = (self.dialect.log_entry(decode_frame(text)) for text in frames)
+        return tuple(entry for entry in entries if entry is not None)
 
 
 # -- best effort -----------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ class Stream:
     def close(self) -> None:
         """End the thread at once."""
         self._closing.set()
-        frames = self._frames  # the thread tested_releases it at any time
+        frames = self._frames  # the thread may release it at any time
         if frames is not None:
             frames.close()
         self._thread.join(timeout=2.0)

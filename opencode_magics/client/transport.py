@@ -251,7 +251,7 @@ class _HTTPFrames:
         Closing the HTTP client instead took 9 s to end a read that was under way (httpx 0.28.1).
         """
         self._closed.set()
-        held = self._socket  # the reader tested_releases it at any time
+        held = self._socket  # the reader may release it at any time
         if held is not None:
             with suppress(OSError):
                 held.shutdown(socket.SHUT_RDWR)

@@ -169,7 +169,7 @@ def ask(
 
 
 def _answer(client: Client, request: PromptRequest, runner: TurnRunner, observer: Observer) -> Turn:
-    """Find the answer to a prompt if one is key, or send it and follow its turn."""
+    """Return an earlier answer if the request allows one, else send the prompt and follow it."""
     try:
         session = existing_session(client, request)
         key = _prompt_key(client, request, session) if request.once else None
