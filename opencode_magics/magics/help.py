@@ -32,7 +32,7 @@ class MagicHelp:
     text: str
 
     @property
-    def summary(self) -> str:
+    def gives(self) -> str:
         """The first line of the help: what the magic returns or shows."""
         return self.text.partition("\n")[0]
 
@@ -57,7 +57,7 @@ class Overview:
         width = max(len(magic.name) for magic in self.magics)
         lines: list[str] = []
         for topic, magics in self._by_topic():
-            lines += ["", topic, *(f"  {m.name:<{width}}  {m.summary}" for m in magics)]
+            lines += ["", topic, *(f"  {m.name:<{width}}  {m.gives}" for m in magics)]
         return "\n".join([*lines[1:], "", _FOOTER])
 
     def _repr_html_(self) -> str:
@@ -72,7 +72,7 @@ _LEFT = ' style="text-align:left"'
 def _topic_rows(topic: str, magics: list[MagicHelp]) -> str:
     head = f'<tr><th colspan="2"{_LEFT}>{escape(topic)}</th></tr>'
     rows = (
-        f"<tr><td{_LEFT}><code>{escape(m.name)}</code></td><td{_LEFT}>{escape(m.summary)}</td></tr>"
+        f"<tr><td{_LEFT}><code>{escape(m.name)}</code></td><td{_LEFT}>{escape(m.gives)}</td></tr>"
         for m in magics
     )
     return head + "".join(rows)

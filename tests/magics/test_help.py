@@ -22,7 +22,7 @@ def test_every_registered_magic_is_in_the_table(alone: Shell) -> None:
     assert [m.name for m in table.magics] == [*dict.fromkeys(m.name for m in table.magics)]
     assert {m.name.lstrip("%") for m in table.magics} == names
     for magic in table.magics:
-        line = f"  {magic.name} .*{re.escape(magic.summary)}$"
+        line = f"  {magic.name} .*{re.escape(magic.gives)}$"
         assert re.search(line, repr(table), re.MULTILINE)
         assert table._repr_html_().count(f"<code>{magic.name}</code>") == 1
 
@@ -45,7 +45,7 @@ def test_one_magic_is_shown_in_full(alone: Shell, name: str) -> None:
     assert isinstance(magic_help, MagicHelp)
     assert magic_help.text == MAGICS["oc_usage"].text
     assert "--since SINCE" in repr(magic_help)
-    assert "&quot;" not in magic_help.summary
+    assert "&quot;" not in magic_help.gives
     assert "--since SINCE" in magic_help._repr_html_()
 
 
