@@ -274,7 +274,7 @@ def test_the_lesson_for_teachers_says_what_its_stored_copy_says(
 ) -> None:
     lines = run_again(run_lessons.CLASSROOM, opencode, tmp_path)
     assert ["True"] in lines
-    assert any("The turn was stopped: cost $0.029 passed max_cost $0.01." in x for x in lines)
+    assert any("The turn was stopped: cost $0.029 exceeded max_cost $0.01." in x for x in lines)
 
 
 def test_the_lesson_about_plain_python_says_what_its_stored_copy_says(
