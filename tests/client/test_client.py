@@ -62,7 +62,7 @@ def test_g1_40_addresses_are_read_as_people_type_them(typed, url):
     "typed", ["http://a:1?x=1", "ftp://a", "", "http://", "http://a:b:c", "http://a:99999999"]
 )
 def test_what_is_no_address_is_said_in_one_sentence(typed):
-    with pytest.raises(ServerConnectionError, match="no address of a server"):
+    with pytest.raises(ServerConnectionError, match="not a server address"):
         Client(typed)
 
 
@@ -442,7 +442,7 @@ def test_a_client_that_knows_its_server_asks_nothing_first():
 def test_a_client_over_another_transport_has_the_same_server_and_directory():
     first, second = CannedTransport(v1_routes()), CannedTransport(v1_routes())
     client = Client(first.url, transport=first)
-    twin = client.over(second)
+    twin = client.with_transport(second)
     assert twin.directory == "/work/p"
     assert twin.dialect is client.dialect
     assert [s.path for s in second.seen] == ["/path"]  # who answers was asked over the first

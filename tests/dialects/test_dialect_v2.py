@@ -141,10 +141,10 @@ def test_who_stopped_a_turn_stands_in_the_log_alone() -> None:
         return turn.outcome, str(turn.failure)
 
     assert outcome(told.rows, told.frames) == ("aborted", "aborted: Step interrupted")
-    nobody = "Interrupted: the server does not say by whom"
+    nobody = "Interrupted: the server reports no reason"
     assert outcome(told.rows, ()) == ("interrupted", nobody)
     early = [r for r in told.rows if r["type"] != "assistant"]
-    assert outcome(early, told.frames) == ("aborted", "Aborted: somebody stopped the turn")
+    assert outcome(early, told.frames) == ("aborted", "Aborted: a user stopped the turn")
     assert outcome(early, ()) == ("interrupted", nobody)
     # What was heard stays, whatever the store can tell.
     heard = advance_all(start, told.heard())

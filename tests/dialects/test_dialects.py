@@ -135,7 +135,7 @@ def test_a_redirect_of_a_post_is_said_and_not_followed():
 
 
 def test_a_web_page_is_no_answer():
-    with pytest.raises(StatusError, match="text/html where JSON was expected"):
+    with pytest.raises(StatusError, match="text/html instead of JSON"):
         run(V1().session("ses_1"), {})
 
 
