@@ -94,10 +94,10 @@ class TurnMagics(Topic):
     def _observer(self, options: Namespace, request: PromptRequest) -> Observer:
         """Return what keeps track of a request; a session that it had to choose becomes current."""
         from ..notebook.cell import show_recalled
-        from ..prompts.ask import Recalled, Retrying, SessionMade
+        from ..prompts.ask import Recalled, Retrying, SessionCreated
 
         def observe(notice: Notice) -> None:
-            if isinstance(notice, SessionMade | Recalled) and request.session is None:
+            if isinstance(notice, SessionCreated | Recalled) and request.session is None:
                 self.state.session = notice.session
             if isinstance(notice, Recalled):
                 show_recalled(notice.turn, self.shell)
@@ -109,10 +109,10 @@ class TurnMagics(Topic):
 
     def _note(self, notice: Notice, out: str | None = None) -> None:
         """Keep track of a session that was prompted, and of its turn."""
-        from ..prompts.ask import Recalled, Sent, SessionMade
+        from ..prompts.ask import Recalled, Sent, SessionCreated
 
         match notice:
-            case SessionMade(session):
+            case SessionCreated(session):
                 self.state.track(session, "made")
             case Recalled(session, turn):
                 self.state.track(session, "chosen")
