@@ -9,7 +9,8 @@ Python, `connect` opens a client, and `ask` sends a prompt and returns its turn:
     turn = oc.ask(client, "Explain greet.py", title="A first look")
     print(turn.text, turn.cost)
 
-By default an agent is allowed nothing that needs a permission. Say what it may do::
+By default every permission that an agent asks for is rejected. To decide yourself, pass a
+function::
 
     def decide(permission: oc.Permission):
         return "once" if permission.action == "edit" else ("reject", "Only edit files, please.")
@@ -102,7 +103,7 @@ __all__ = [
 ]
 __version__ = "0.2.0"
 
-# Imported when they are first used, so that importing the package costs little.
+# Imported on first use, so that importing the package is fast.
 _LAZY = {
     "Client": "client.client",
     "Limits": "core.limits",
@@ -123,16 +124,16 @@ def connect(
     """Connect to a running OpenCode server.
 
     Args:
-        url: Its address; else $OPENCODE_SERVER_URL, else the registered background service of
-            2.x, else http://127.0.0.1:4096.
-        directory: Where to work; default: the current directory if the server is on this machine,
-            else the server's own.
-        password: Else $OPENCODE_SERVER_PASSWORD or $OPENCODE_PASSWORD.
+        url: Address of the server. Default: $OPENCODE_SERVER_URL, then the registered background
+            service of 2.x, then http://127.0.0.1:4096.
+        directory: Working directory. Default: the current directory if the server is on this
+            machine, otherwise the server's own.
+        password: Default: $OPENCODE_SERVER_PASSWORD or $OPENCODE_PASSWORD.
 
     Raises:
-        ServerConnectionError: Nothing answers.
-        AuthenticationError: A password is missing or wrong.
-        UnsupportedServerError: What answers can't be spoken to.
+        ServerConnectionError: No server answers.
+        AuthenticationError: The password is missing or wrong.
+        UnsupportedServerError: The address is not a supported OpenCode server.
     """
     from .client.server import connect_to
 
@@ -162,53 +163,55 @@ def ask(
 ) -> Turn:
     """Send a prompt, wait for the end of its turn, and return the turn.
 
-    The prompt is sent once. What the agent asks on the way is answered by `on_permission` and
-    `on_question`, which are called in this thread while the agent waits. If one of the functions
-    raises an exception, the turn is stopped on the server and the exception is passed on.
-    Interrupting (Ctrl-C) stops the turn on the server, too, and raises `TurnInterrupted`.
+    The prompt is sent once. `on_permission` and `on_question` answer the agent's requests; they are
+    called in this thread while the agent waits. If one of them raises an exception, the turn is
+    stopped on the server and the exception propagates. Ctrl-C also stops the turn on the server,
+    and raises `TurnInterrupted`.
 
     Args:
-        client: The server, from `connect`.
-        text: The prompt, sent exactly as it is.
-        session: An existing session, or its id, the beginning of its id, or its title. None makes
-            a new session.
+        client: A client for the server, from `connect`.
+        text: The prompt, sent verbatim.
+        session: An existing session, or its id, a prefix of its id, or its title. None creates a
+            new session.
         title: Title of the new session.
-        directory: Directory of the new session; None is the client's.
-        model: `provider/model`; None is the session's own.
-        agent: Who answers, such as "build" or "plan"; None is the session's own.
+        directory: Directory of the new session; None uses the client's.
+        model: `provider/model`; None uses the session's model.
+        agent: The agent that answers, such as "build" or "plan"; None uses the session's agent.
         variant: Variant of the model, such as "high".
         files: Paths of files to attach: text, images, PDF.
-        schema: What the answer has to look like: a JSON Schema, a dataclass, or an example. The
-            answer is then in `turn.value`: an instance of the dataclass, a dict, or a DataFrame
-            for an array of objects.
-        retries: With a schema: how often to ask again for an answer that fits.
-        limits: What stops the turn; None is the guard against loops alone.
-        delivery: How to prompt a session that works on another prompt: "queue" after that turn, or
-            "steer" into it at its next step (2.x). None raises `SessionBusyError` then.
-        once: If this very prompt was answered before, return that turn and send nothing.
-        timeout: Seconds after which to return while the turn goes on; its outcome is "running",
+        schema: The form of the answer: a JSON Schema, a dataclass, or an example. The answer is
+            then in `turn.value`: an instance of the dataclass, a dict, or a DataFrame for an array
+            of objects.
+        retries: With a schema: the maximum number of retries after an invalid answer.
+        limits: Limits that stop the turn; None only guards against loops.
+        delivery: What to do if the session is busy: "queue" the prompt after the current turn, or
+            "steer" the current turn at its next step (2.x). None raises `SessionBusyError`.
+        once: If the same prompt was answered before, return that turn and send nothing.
+        timeout: Seconds after which to return while the turn continues; its outcome is "running",
             and its value None.
         on_permission: "reject", "once" (allow each permission once) or "error" (stop the turn and
             raise `AnswerNeeded`); or a function that takes a `Permission` and returns "once",
-            "always", "reject", or a pair of "reject" and a message, with which the agent goes on.
+            "always", "reject", or a pair of "reject" and a message to the agent, which then
+            continues.
         on_question: A function that takes a `Question` and returns an answer for each of its
             items: a label or free text, or a list of these. Returning None dismisses the question,
-            which stops the turn. Without a function every question is dismissed.
-        on_update: A function that takes each new state of the turn.
+            which stops the turn. Without a function, every question is dismissed.
+        on_update: A function called with each new state of the turn.
 
     Returns:
-        The turn. Its outcome is "succeeded", "rejected" (a permission or question was), "aborted",
-        or "running" after a timeout.
+        The turn. Its outcome is "succeeded", "rejected" (a permission or question was rejected),
+        "aborted", or "running" after a timeout.
 
     Raises:
-        TurnError: The turn failed, was cut off or passed a limit; `.turn` has what was received.
-        UnfitAnswer: No answer fits the schema; `.turns` has all turns.
-        TurnInterrupted: The call was interrupted; `.turn` is the turn as it was stopped.
+        TurnError: The turn failed, was cut off or exceeded a limit; `.turn` is the turn as
+            received.
+        UnfitAnswer: No answer matched the schema; `.turns` are all attempts.
+        TurnInterrupted: The call was interrupted; `.turn` is the turn when it was stopped.
         AnswerNeeded: A permission came up, and `on_permission` is "error".
-        InvalidAnswer: A function returned something that is no answer; the turn was stopped.
+        InvalidAnswer: A callback returned an invalid answer; the turn was stopped.
         UnknownNameError: No such session, model, agent or variant; nothing was sent.
-        SessionBusyError: The session works on another prompt; nothing was sent.
-        CostLimitError: What may be spent is spent; nothing was sent.
+        SessionBusyError: The session is working on another prompt; nothing was sent.
+        CostLimitError: A cost limit is already exceeded; nothing was sent.
         OpenCodeError: Any other failure; `.resend` says whether the prompt can be sent again.
         ValueError: The arguments contradict each other.
 
@@ -257,15 +260,15 @@ def follow(
     on_question: QuestionCallback | None = None,
     on_update: Callable[[Turn], object] | None = None,
 ) -> Turn:
-    """Follow the turn that a session works on, as if `ask` had sent its prompt here.
+    """Follow the current turn of a session, as if `ask` had sent its prompt.
 
-    For turns that were started elsewhere, or left by a timeout. The last turn of a session that is
-    idle is read and returned.
+    Use it for a turn that was started elsewhere, or after a timeout. If the session is idle, its
+    last turn is read and returned.
 
     Args:
-        client: The server, from `connect`.
-        session: The session, or its id, the beginning of its id, or its title.
-        limits: What stops the turn. What the session cost before is not counted.
+        client: A client for the server, from `connect`.
+        session: The session, or its id, a prefix of its id, or its title.
+        limits: Limits that stop the turn. The session's earlier cost is not counted.
         timeout: As for `ask`.
         on_permission: As for `ask`.
         on_question: As for `ask`.
@@ -275,9 +278,10 @@ def follow(
         The turn, as from `ask`.
 
     Raises:
-        TurnError: The turn failed, was cut off or passed a limit; `.turn` has what was received.
+        TurnError: The turn failed, was cut off or exceeded a limit; `.turn` is the turn as
+            received.
         TurnInterrupted: The call was interrupted, and the turn was stopped.
-        UnknownNameError: No such session, or it never got a prompt.
+        UnknownNameError: No such session, or it has no prompt yet.
         OpenCodeError: Any other failure, as for `ask`.
 
     Example::
@@ -301,19 +305,20 @@ def follow(
 def save(
     turn: Turn, path: str | os.PathLike[str], *, raw: bool = False, append: bool = False
 ) -> Path:
-    """Keep a turn in a file, to play it again with `replay` or `%oc_replay`.
+    """Save the recording of a turn to a file, to replay it with `replay` or `%oc_replay`.
 
     Args:
         turn: A turn that this process followed: from `ask`, `follow`, `%oc_turn` or `-o`.
-        path: The file; one that holds recordings is replaced, any other is left alone.
-        raw: Keep secrets, the home directory and the user's name as they are.
-        append: Keep what is in the file, and add the turn to it.
+        path: The file; an existing recording is replaced, any other file is an error.
+        raw: Don't redact secrets, the home directory and the user's name.
+        append: Add the turn to the recordings in the file.
 
     Returns:
         The path of the file.
 
     Raises:
-        RecordingError: Nobody listened to this turn here, or the file can't be written.
+        RecordingError: This process didn't follow the turn, the file is not a recording, or it
+            can't be written.
 
     Example::
 
@@ -326,10 +331,10 @@ def save(
 
 
 def load(path: str | os.PathLike[str]) -> tuple[Recording, ...]:
-    """Read the recorded turns of a file, in the order in which they ended.
+    """Load the recorded turns of a file, in the order in which they ended.
 
     Raises:
-        RecordingError: There is no such file, it is no recording, or one of another version.
+        RecordingError: There is no such file, it is not a recording, or its version is unknown.
 
     Example::
 
@@ -346,20 +351,20 @@ def replay(
     speed: float = math.inf,
     on_update: Callable[[Turn], object] | None = None,
 ) -> Turn:
-    """Play a recorded turn again, without a server, and return it.
+    """Replay a recorded turn without a server, and return it.
 
     Args:
-        recording: A recording from `load`, or the path of a file with a single one.
-        speed: How many times as fast as it was; by default it is played at once.
-        on_update: A function that takes each new state of the turn.
+        recording: A recording from `load`, or the path of a file with a single recorded turn.
+        speed: Playback speed, 1.0 for real time; by default there are no waits.
+        on_update: A function called with each new state of the turn.
 
     Returns:
-        The turn as it was; `turn.replayed` says what it is a replay of. A turn that failed is
-        returned like any other.
+        The turn as recorded; `turn.replayed` describes the recording. A failed turn is returned
+        like any other.
 
     Raises:
-        RecordingError: The recording can't be read or played, or the file has several.
-        ValueError: The speed is not above 0.
+        RecordingError: The recording can't be read or replayed, or the file has several turns.
+        ValueError: The speed is not positive.
 
     Example::
 
@@ -370,7 +375,7 @@ def replay(
     from .sessions.replay import Replay
 
     if not speed > 0:
-        raise ValueError(f"speed takes a number above 0, not {speed!r}")
+        raise ValueError(f"speed must be above 0, not {speed!r}")
     run = Replay(recording if isinstance(recording, Recording) else single(recording), speed)
     last: Turn | None = None
     for turn in run:
@@ -397,7 +402,7 @@ def unload_ipython_extension(shell: Any) -> None:
     unload(shell)
 
 
-if not TYPE_CHECKING:  # else a type checker would accept any name
+if not TYPE_CHECKING:  # otherwise a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         if name == "history":

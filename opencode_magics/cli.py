@@ -31,7 +31,8 @@ CELL_TIMEOUT = 300
 
 AnyWorld = Practice | Simulator
 WORLDS: dict[str, type[Practice] | type[Simulator]] = {"1": Practice, "2": Simulator}
-OUR_KERNEL = {"JUPYTER_PREFER_ENV_PATH": "1"}  # not a kernel of the same name in the user's home
+# Prefer this environment's kernel to one of the same name in the user's home directory.
+OUR_KERNEL = {"JUPYTER_PREFER_ENV_PATH": "1"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -95,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _exit_on_signal(number: int, frame: object) -> NoReturn:
-    """Exit by an exception, so that every process we started is stopped."""
+    """Raise SystemExit, so that every process we started is stopped."""
     raise SystemExit(128 + number)
 
 
@@ -125,9 +126,9 @@ def notebooks() -> Path:
 
 
 def _copy_notebooks(world: AnyWorld) -> Path:
-    """Copy the notebooks into the workspace, where git ignores them, and return the tour.
+    """Copy the notebooks into the workspace, where git ignores them; return the path of the tour.
 
-    Their text names the server of the world.
+    In the copies, the description of the server is that of the world.
     """
     for notebook in sorted(notebooks().glob("*.ipynb")):
         text = notebook.read_text(encoding="utf-8").replace(Practice.description, world.description)
@@ -135,7 +136,7 @@ def _copy_notebooks(world: AnyWorld) -> Path:
     return world.directory / TOUR
 
 
-# -- any command -----------------------------------------------------------------------------------
+# -- practice --------------------------------------------------------------------------------------
 
 
 def _practice(options: argparse.Namespace) -> int:
@@ -147,7 +148,7 @@ def _practice(options: argparse.Namespace) -> int:
     return process.returncode
 
 
-# -- in JupyterLab ---------------------------------------------------------------------------------
+# -- demo ------------------------------------------------------------------------------------------
 
 
 def _demo(options: argparse.Namespace) -> int:

@@ -19,8 +19,8 @@
   - TurnError                 a turn did not succeed; `.turn` is the turn as received
     + UnfitAnswer             no answer matched the schema; `.turns` are all attempts
 
-A message says what failed, with its name, and then what to do. In IPython errors are shown as
-those lines, without a traceback.
+A message says what failed, with its name, and then what to do. IPython shows only these lines,
+without a traceback.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ResendAdvice(Protocol):
 
     @property
     def evidence(self) -> tuple[str, ...]:
-        """The observations behind it."""
+        """The observations that support the advice."""
 
 
 class OpenCodeError(Exception):
@@ -90,8 +90,8 @@ class StatusError(OpenCodeError):
 
     Attributes:
         status: The HTTP status.
-        name: The server's name of the error, "" if it gave none.
-        reason: The server's message, "" if it gave none.
+        name: The server's name for the error; "" if it sent none.
+        reason: The server's message; "" if it sent none.
     """
 
     def __init__(

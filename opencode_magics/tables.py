@@ -178,9 +178,7 @@ _INTEGRATION: Columns = {
     "integration": Column(TEXT, lambda i: i.id, "Id of the integration."),
     "name": Column(TEXT, lambda i: i.name, "Display name."),
     "methods": Column(TEXT, lambda i: ", ".join(i.methods) or None, "Ways to log in."),
-    "connections": Column(
-        TEXT, lambda i: ", ".join(i.connections) or None, "Accounts that the server has."
-    ),
+    "connections": Column(TEXT, lambda i: ", ".join(i.connections) or None, "Connected accounts."),
 }
 
 _INBOX: Columns = {
@@ -194,8 +192,8 @@ _INBOX: Columns = {
 _RULE: Columns = {
     "origin": Column(CATEGORY, lambda r: r[0], "agent, session or saved."),
     "effect": Column(CATEGORY, lambda r: r[1].effect, "allow, ask or deny."),
-    "action": Column(TEXT, lambda r: r[1].action, "Action that the rule is about."),
-    "resource": Column(TEXT, lambda r: r[1].resource, "Resource that the rule is about."),
+    "action": Column(TEXT, lambda r: r[1].action, "Action that the rule applies to."),
+    "resource": Column(TEXT, lambda r: r[1].resource, "Resource that the rule applies to."),
     "id": Column(TEXT, lambda r: r[2] or None, "Id of a saved rule, for %oc_permissions forget."),
 }
 
@@ -272,7 +270,7 @@ STATUS: Columns = {
 
 ENDED: Columns = {
     "session": Column(
-        TEXT, lambda e: e.session, "Id of the session, or the name that matches none."
+        TEXT, lambda e: e.session, "Id of the session, or the given name if no session matches."
     ),
     "title": Column(TEXT, lambda e: e.title or None, "Title of the session."),
     "status": Column(CATEGORY, lambda e: e.status, "ended, not_found or unconfirmed."),
@@ -284,7 +282,7 @@ ENDED: Columns = {
         TEXT, lambda e: ", ".join(e.rejected) or None, "Requests that were rejected."
     ),
     "cleanup": Column(CATEGORY, lambda e: e.cleanup, "complete or unconfirmed."),
-    "elapsed": Column(NUMBER, lambda e: e.elapsed, "Seconds that it took."),
+    "elapsed": Column(NUMBER, lambda e: e.elapsed, "Duration in seconds."),
     "evidence": Column(TEXT, lambda e: e.evidence or None, "What the server reported."),
     "next": Column(TEXT, lambda e: e.todo or None, "What to do next."),
 }

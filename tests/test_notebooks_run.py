@@ -276,7 +276,7 @@ def test_the_lesson_about_a_turn_matches_its_stored_output(opencode: Path, tmp_p
 def test_the_lesson_for_teachers_matches_its_stored_output(opencode: Path, tmp_path: Path) -> None:
     lines = run_again(run_lessons.CLASSROOM, opencode, tmp_path)
     assert ["True"] in lines
-    assert any("The turn was stopped: cost $0.029 passed max_cost $0.01." in x for x in lines)
+    assert any("The turn was stopped: cost $0.029 exceeded max_cost $0.01." in x for x in lines)
 
 
 def test_the_lesson_about_plain_python_says_what_its_stored_copy_says(

@@ -1,7 +1,7 @@
-"""A client for one OpenCode server, of whichever generation.
+"""A client for one OpenCode server of any generation.
 
 `Client.run` runs the operations of the server's dialect over a transport:
-`client.run(client.dialect.rename(session, "title"))`. What people use most has a method of its own.
+`client.run(client.dialect.rename(session, "title"))`. The most common operations are also methods.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ class Client:
     """A synchronous client for one server.
 
     Args:
-        url: The server's address, with a path if it has one (`http://hub/user/ana/proxy/4096`); a
-            bare host or `host:port` will do.
-        directory: The directory to work in; None takes the server's own.
-        password: For HTTP basic authentication; None for a server without.
-        user: The user name that goes with it, unless the address names one.
-        transport: Another way to the server than HTTP to its address.
-        server: What answers there, if that is known; else the client asks.
+        url: The server's address, with its path if any (`http://hub/user/ana/proxy/4096`); a bare
+            host or `host:port` is enough.
+        directory: The working directory; None uses the server's own.
+        password: The password for HTTP basic authentication, if the server has one.
+        user: The user name for it, unless the address contains one.
+        transport: A transport to use instead of HTTP.
+        server: The server's generation and version, if known; otherwise they are detected.
 
     Raises:
-        ServerConnectionError: The address can't be used.
+        ServerConnectionError: The address is invalid.
 
-    Any method that asks the server raises ServerConnectionError if no answer comes, StatusError if
-    the server refuses (NotFoundError if it doesn't have the thing), StreamError if its answer can't
-    be read, and UnsupportedOperation if its generation can't do that. The first one to ask also
-    raises UnsupportedServerError if no OpenCode server answers.
+    Any method that sends a request raises ServerConnectionError if there is no reply, StatusError
+    if the server replies with an error (NotFoundError for 404), StreamError if the reply can't be
+    decoded, and UnsupportedOperation if the server's generation doesn't support the operation. The
+    first one also raises UnsupportedServerError if the server is not an OpenCode server.
 
-    Nothing is sent before that. A client is safe to use from several threads; close it when done,
+    Making a client sends nothing. A client is safe to use from several threads; close it when done,
     or use it in a `with` statement.
     """
 
@@ -76,7 +76,7 @@ class Client:
         self.url = self.transport.url
         self.local = is_loopback(parse_url(self.url).host)
         self._directory = directory
-        self._identify = self._ask_who
+        self._identify = self._detect
         if server is not None:
             known = server, detect.for_generation(server.generation)
             self._identify = lambda: known
@@ -101,11 +101,11 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Release the connections. Streams end by their own `close`."""
+        """Release the connections. Close streams separately."""
         self.transport.close()
 
-    def over(self, transport: Transport) -> Client:
-        """Return a client of the same server that reaches it by another transport."""
+    def with_transport(self, transport: Transport) -> Client:
+        """Return a client of the same server that uses another transport."""
         twin = copy.copy(self)
         twin.transport = transport
         twin._identify = lambda: self._detected
@@ -115,24 +115,24 @@ class Client:
 
     @property
     def server(self) -> Server:
-        """The server at the address; asked once.
+        """The server at the address; detected once.
 
         Raises:
-            ServerConnectionError: Nothing answers.
-            AuthenticationError: A password is missing or wrong.
-            UnsupportedServerError: It is not a server that this package supports.
+            ServerConnectionError: No server answers.
+            AuthenticationError: The password is missing or wrong.
+            UnsupportedServerError: The address is not a supported OpenCode server.
         """
         return self._detected[0]
 
     def check(self) -> None:
-        """Make sure that the server answers, and ask where it works; raises like `server`.
+        """Check that the server answers, and read its directory; raises like `server`.
 
-        Log a warning if its version was not tested.
+        Logs a warning if its version is untested.
         """
         _ = self.server, self.directory
         if warning := detect.version_warning(*self._detected):
             logger.warning(
-                "OpenCode %s is %s: what it sends may be misread. This package was tested with %s.",
+                "OpenCode %s is %s: its data may be misread. This package was tested with %s.",
                 self.server.version, warning, self.dialect.tested,
             )  # fmt: skip
 
@@ -145,12 +145,12 @@ class Client:
     def _detected(self) -> tuple[Server, Dialect]:
         return self._identify()
 
-    def _ask_who(self) -> tuple[Server, Dialect]:
+    def _detect(self) -> tuple[Server, Dialect]:
         return self.run(detect.detect())
 
     @property
     def directory(self) -> str:
-        """The directory to work in, as the server spells it."""
+        """The working directory, as the server spells it."""
         if self._directory is None:
             self._directory = self.run(self.dialect.server_directory())
         return self._directory
@@ -158,7 +158,7 @@ class Client:
     # -- running operations ----------------------------------------------------------------------
 
     def run(self, flow: Flow[T]) -> T:
-        """Run an operation: send the requests that it yields, and send it the replies."""
+        """Run an operation: send the requests that it yields, and pass the replies to it."""
         written: Request | None = None
         try:
             request = next(flow)
@@ -195,7 +195,7 @@ class Client:
         """List sessions, latest first, including archived ones and those of subagents.
 
         Args:
-            directory: The directory; None takes the client's.
+            directory: The directory; None uses the client's.
             project: Include the whole project that the directory belongs to.
             everywhere: Include all directories that the server knows.
         """
@@ -212,10 +212,10 @@ class Client:
         directory: str | None = None,
         options: SessionOptions | None = None,
     ) -> Session:
-        """Create a session in a directory; None takes the client's.
+        """Create a session in a directory; None uses the client's.
 
         Raises:
-            UnsupportedOperation: There are options, and the server is not 2.x.
+            UnsupportedOperation: `options` are given, and the server is 1.x.
         """
         where = directory or self.directory
         if options is None:
@@ -229,11 +229,11 @@ class Client:
     def readable_messages(
         self, session: Session, pages: Sequence[Reply] | None = None
     ) -> tuple[Message, ...]:
-        """List every message of a session, oldest first, as far as it can be read.
+        """List every message of a session, oldest first, decoded as far as possible.
 
         Args:
             session: The session.
-            pages: The server's replies to `dialect.pages`, if there are some already.
+            pages: The result of `dialect.message_pages`, if it was already read.
         """
         if pages is None:
             pages = self.run(self.dialect.message_pages(session))
@@ -244,13 +244,13 @@ class Client:
         self.run(self.dialect.prompt(session, prompt))
 
     def abort(self, session: Session) -> None:
-        """Ask a session to stop. This doesn't prove that it did: watch `statuses`."""
+        """Ask a session to stop. Check `statuses` to confirm that it did."""
         self.run(self.dialect.abort(session))
 
-    # -- a directory: states, pending requests, and what it offers -------------------------------
+    # -- a directory: statuses, pending requests, catalog ----------------------------------------
 
     def statuses(self, directory: str | None = None) -> dict[str, Status]:
-        """Return the status of every session of a directory that is not idle, by id."""
+        """Return the statuses of the sessions of a directory that are not idle, by id."""
         return self.run(self.dialect.statuses(directory or self.directory))
 
     def permissions(self, directory: str | None = None) -> tuple[Permission, ...]:
@@ -266,7 +266,7 @@ class Client:
         return self.run(self.dialect.models(directory or self.directory))
 
     def agents(self, directory: str | None = None) -> tuple[Agent, ...]:
-        """List the agents of a directory that a prompt may name."""
+        """List the agents of a directory, without hidden ones."""
         return self.run(self.dialect.agents(directory or self.directory))
 
     def commands(self, directory: str | None = None) -> tuple[Command, ...]:
@@ -278,7 +278,7 @@ class Client:
     def stream(
         self, directory: str | None = None, tap: Callable[[str], None] | None = None
     ) -> Stream:
-        """Start to read the events of a directory; `tap` also gets the text of each frame."""
+        """Start reading the events of a directory; `tap` is called with the text of each frame."""
         return Stream(self.transport, self.dialect, directory or self.directory, tap)
 
     def frames(self, request: Request) -> Iterator[str]:
@@ -297,14 +297,14 @@ class Client:
 
         Args:
             session: The session.
-            after: Only events with a higher number.
-            follow: Go on with new events, until the iteration is given up.
+            after: Include only events with a higher sequence number.
+            follow: Continue with new events, until the iterator is closed.
         """
         for text in self.frames(self.dialect.log(session.id, after, follow)):
             yield from self.dialect.events(decode_frame(text))
 
     def log_entries(self, session: Session, after: int | None = None) -> tuple[LogEntry, ...]:
-        """List the entries of a session's log (2.x), all or those with a higher number."""
+        """List the entries of a session's log (2.x), or those after a sequence number."""
         frames = self.frames(self.dialect.log(session.id, after))
         entries = (self.dialect.log_entry(decode_frame(text)) for text in frames)
         return tuple(entry for entry in entries if entry is not None)
@@ -329,8 +329,7 @@ def optional(
         report: Called with the reason if it fails; logs it by default.
 
     Raises:
-        AuthenticationError: Every other request would fail as well.
-        ServerConnectionError: Likewise.
+        AuthenticationError, ServerConnectionError: Every other request would fail as well.
     """
     try:
         return ask()

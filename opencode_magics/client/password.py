@@ -1,4 +1,4 @@
-"""Passwords of servers, and masking them in what a server sends."""
+"""Passwords of servers, and a mask for them in the data that a server sends."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from urllib.parse import quote
 DEFAULT_USER = "opencode"
 
 _MASK = b"********"
-_SHORT = 6  # characters
-_WORDY = 12  # characters of letters alone: a name or a word
+_SHORT = 6  # a shorter password may occur by chance
+_WORDY = 12  # a shorter password of letters only may be a common word
 _LABEL = rb"(?i:passw[\w.-]{0,40}[\"'\\\s]{0,8}[=:][\"'\\\s]{0,8}|://[^\s/:@\"']{0,100}:)"
 
 
 class Secret(str):
-    """A password whose `repr` hides it, also among the variables of a traceback."""
+    """A password whose `repr` hides it, for example in a traceback with variables."""
 
     def __repr__(self) -> str:
         return "'********'"
 
 
 class PasswordMask:
-    """Mask a password in what a server sends: an agent's shell can print it (`env`).
+    """Mask a password in data from a server: an agent's shell can print it (`env`).
 
     Masks the plain password, its JSON and URL encodings, and its authorization header. A short
     password or a plain word can occur by chance, so it is masked only after a label ("password=").
-    Otherwise the name of a directory could be masked, and for a directory that it doesn't know a
-    server reports that nothing is busy.
+    Masking it everywhere could change the name of a directory, and for an unknown directory a
+    server reports no busy sessions.
 
     Args:
-        user: The user name that goes with the password.
+        user: The user name for the password.
         password: The password; None masks nothing.
     """
 

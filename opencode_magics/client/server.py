@@ -1,8 +1,8 @@
 """Find a running server, or start and stop one.
 
-A started server listens on a free loopback port and gets its random password in its environment,
-where no command line shows it; no repr or error text contains it. The password of a server that
-outlives this process (`keep`) is stored in a file that only the user can read.
+A started server listens on a free loopback port. Its random password is passed in the environment,
+since a command line is visible to others; no repr or error text contains it. The password of a
+server that outlives this process (`keep`) is stored in a file that only the user can read.
 """
 
 import atexit
@@ -54,15 +54,15 @@ def connect_to(
 
     Args:
         url: Its address. Default: $OPENCODE_SERVER_URL, then the registered background service of
-            2.x, then http://127.0.0.1:4096. A server that is still starting is waited for.
-        directory: The directory to work in. Default: the current directory if the server is on
-            this machine, else the server's own.
-        password: Default: the one in the address, then that of a server which an earlier session
-            started with `keep` or which the background service stored, then
-            $OPENCODE_SERVER_PASSWORD or $OPENCODE_PASSWORD.
+            2.x, then http://127.0.0.1:4096. If the server is still starting, wait for it.
+        directory: The working directory. Default: the current directory if the server is on this
+            machine, otherwise the server's own.
+        password: Default: the password in the address, then the stored password of a server
+            started with `keep` or of the background service, then $OPENCODE_SERVER_PASSWORD or
+            $OPENCODE_PASSWORD.
 
     Raises:
-        ServerConnectionError: Nothing answers, or the directory does not exist.
+        ServerConnectionError: No server answers, or the directory does not exist.
         AuthenticationError: The password is missing or wrong.
         UnsupportedServerError: The address is not a supported OpenCode server.
     """
@@ -133,7 +133,7 @@ def _credentials(address: str, password: str | None) -> tuple[str, Secret | None
         return user, Secret(password)
     if parse_url(address).password:  # the client takes it from the address
         return user, None
-    if stored := _recall(address):  # before the environment, which may be about another server
+    if stored := _recall(address):  # the environment may contain another server's password
         return DEFAULT_USER, stored
     for name in ("OPENCODE_SERVER_PASSWORD", "OPENCODE_PASSWORD"):
         if os.environ.get(name):
@@ -142,12 +142,12 @@ def _credentials(address: str, password: str | None) -> tuple[str, Secret | None
 
 
 def is_same_server(address: str | None, url: str) -> bool:
-    """Return whether an address that a person typed is that of a server."""
+    """Return whether an address, as a user typed it, is the URL of a server."""
     return address is not None and _normalized(address) == url
 
 
 def _normalized(address: str) -> str:
-    """Spell an address as `Client.url` and `ServerProcess.url` do."""
+    """Normalize an address to the form of `Client.url` and `ServerProcess.url`."""
     return str(parse_url(address)).rstrip("/")
 
 
@@ -160,12 +160,12 @@ def _work_directory(address: str, directory: str | None) -> str | None:
     except OSError as error:
         raise ServerConnectionError(
             f"The current directory can't be used: {error.strerror}.",
-            "Change to one that exists, or name one: %oc_connect --directory D",
+            "Change to another directory, or choose one: %oc_connect --directory D",
             sent=False,
         ) from error
     if not os.path.isdir(folder):
         raise ServerConnectionError(
-            f"No such directory: {folder}.", "Name one that exists.", sent=False
+            f"No such directory: {folder}.", "Choose an existing one.", sent=False
         )
     return folder
 
@@ -176,7 +176,7 @@ def _password_file() -> Path:
 
 
 def _remember(server: "ServerProcess") -> None:
-    """Store the password of a server that outlives us, readable by its user only."""
+    """Store the password of a server that outlives this process, readable by the user only."""
     _write_passwords(_passwords() | {server.url: server.password})
 
 
@@ -208,7 +208,7 @@ def _recall(address: str) -> Secret | None:
 class ServerProcess:
     """An `opencode serve` that we started; it ends with `stop()` or with this process.
 
-    With `keep` it outlives this process, until `stop()` is called or it is ended otherwise.
+    With `keep` it outlives this process, until `stop()` is called or it is ended by other means.
     """
 
     url: str
@@ -237,7 +237,7 @@ class ServerProcess:
     def stop(self, patience: float = 5.0) -> None:
         """Terminate the server, and kill it after `patience` seconds. Safe to repeat.
 
-        The exit hook and the guard are removed last, since an interrupt can come before.
+        The exit hook and the guard are removed last, in case of an interrupt before that.
         """
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._signal(signal.SIGTERM)
@@ -258,7 +258,7 @@ class ServerProcess:
         """Signal the server and its children, which are one process group."""
         if not self.running:
             return
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended meanwhile
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # it has just ended
             if sys.platform == "win32":
                 self._process.terminate()
             else:
@@ -340,7 +340,7 @@ def _program(command: Path | str, env: Mapping[str, str]) -> str:
 def _folder(directory: Path | str | None) -> Path:
     folder = Path.cwd() if directory is None else Path(directory).expanduser().resolve()
     if not folder.is_dir():
-        raise ServerStartError(f"No such directory: {folder}.", "Name one that exists.")
+        raise ServerStartError(f"No such directory: {folder}.", "Choose an existing one.")
     return folder
 
 
@@ -384,7 +384,7 @@ def _wait_until_healthy(
             if not server.running:
                 code = server._process.returncode
                 raise ServerStartError(
-                    f"`opencode serve` exited at once with code {code}.{_output(server)}",
+                    f"`opencode serve` exited immediately with code {code}.{_output(server)}",
                     "Run `opencode serve` in a terminal to see why.",
                 )
             if version := _health(client, server.url):
@@ -398,14 +398,14 @@ def _wait_until_healthy(
 
 
 def _health(client: httpx.Client, url: str) -> str:
-    """Return the version of a healthy server, "" if it isn't ready. The path depends on 1.x/2.x."""
+    """Return the version of a healthy server; "" if it isn't ready. 1.x and 2.x differ in path."""
     for path in ("/global/health", "/api/info"):
         try:
             reply = client.get(f"{url}{path}")
             health = reply.json() if reply.is_success else None
         except (httpx.TransportError, ValueError):
             continue
-        except KeyboardInterrupt:  # as in HTTPTransport.send: frames of httpcore have the password
+        except KeyboardInterrupt:  # see HTTPTransport.send: httpcore's frames contain the password
             raise KeyboardInterrupt from None
         if isinstance(health, dict) and health.get("version"):
             return str(health["version"])

@@ -1,7 +1,7 @@
-"""The event stream of a directory, read by a thread that reconnects by itself.
+"""The event stream of a directory, read by a thread that reconnects automatically.
 
-The thread only reads and decodes, and puts `StreamItem` values into a queue; the owner of the
-`Stream` takes them from it.
+The thread only reads and decodes. It puts `StreamItem` values into a queue, from which the owner of
+the `Stream` takes them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ..dialects.jsonwire import decode_frame
 from ..errors import OpenCodeError, StatusError, StreamError
 from .transport import FrameStream, StreamLost, Transport
 
-_NAP = 0.03
-_OPEN_WITHIN = 10.0  # seconds until the server must have opened a stream
-_STEADY = 5.0  # seconds after which a connection counts as a good one
-_REMEMBERED = 64  # events; a repetition comes soon after the first
+_NAP = 0.03  # seconds
+_OPEN_WITHIN = 10.0  # seconds in which the server must open a stream
+_STEADY = 5.0  # seconds after which a connection counts as stable
+_REMEMBERED = 64  # event ids; a duplicate follows soon after the original
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """The stream broke; it is opened again until it is closed.
+    """The stream broke; it will be reopened unless it was closed.
 
-    `refused` means that nothing listens there any more.
+    `refused` means that no server listens at the address any more.
     """
 
     reason: str
@@ -44,7 +44,7 @@ class Disconnected:
 
 @dataclass(frozen=True, slots=True)
 class StreamProblem:
-    """The stream can't be opened (`fatal`), or one of its frames can't be read."""
+    """The stream can't be opened (`fatal`), or one of its frames can't be decoded."""
 
     error: OpenCodeError
     fatal: bool = False
@@ -54,15 +54,14 @@ StreamItem = Event | Connected | Disconnected | StreamProblem
 
 
 class Stream:
-    """The events of one directory, as they come.
+    """The events of one directory, as they arrive.
 
     A daemon thread reads and decodes. It reconnects with backoff and reports that (`Disconnected`,
-    then `Connected`), since the server doesn't repeat what happened meanwhile. For the `sessions`
-    it then reads the events that the server has logged, if it numbers them (2.x); no event is
-    reported twice.
+    then `Connected`), since the server doesn't repeat missed events. For its `sessions` it then
+    reads missed events from the server's log, if there is one (2.x); no event is reported twice.
 
     Args:
-        transport: The way to the server.
+        transport: The transport to the server.
         dialect: Its dialect.
         directory: The directory, as the server spells it.
         tap: Called in the thread with the text of every frame of the stream.
@@ -88,9 +87,9 @@ class Stream:
         self._thread.start()
 
     def take(self, timeout: float) -> list[StreamItem]:
-        """Return all that has come; wait up to `timeout` seconds for the first item.
+        """Return all items that have arrived; wait up to `timeout` seconds for the first one.
 
-        The nap lets a burst gather, so that a long answer takes a third less CPU.
+        The short sleep collects a burst of items, which takes a third less CPU for a long answer.
         """
         items: list[StreamItem] = []
         with suppress(queue.Empty):
@@ -101,18 +100,15 @@ class Stream:
         return items
 
     def next(self, timeout: float) -> StreamItem | None:
-        """Return the first item, None if none comes within `timeout` seconds.
-
-        Later items stay for `take`.
-        """
+        """Return the next item; None if none arrives within `timeout` seconds."""
         with suppress(queue.Empty):
             return self._queue.get(timeout=timeout)
         return None
 
     def close(self) -> None:
-        """End the thread at once."""
+        """Close the connection and stop the thread."""
         self._closing.set()
-        frames = self._frames  # the thread may release it at any time
+        frames = self._frames  # copied: the thread may set it to None at any time
         if frames is not None:
             frames.close()
         self._thread.join(timeout=2.0)
@@ -133,7 +129,7 @@ class Stream:
                     return
             except OpenCodeError as error:
                 if isinstance(error, StatusError) and error.status in (502, 503, 504):
-                    lost = Disconnected(f"HTTP {error.status}")  # it is starting, or restarting
+                    lost = Disconnected(f"HTTP {error.status}")  # the server is starting
                 elif opened:
                     lost = Disconnected(error.what)
                 else:
@@ -142,7 +138,7 @@ class Stream:
             if not self._closing.is_set():
                 self._queue.put(lost)
             self._closing.wait(wait)
-            # A stream that ends as soon as it began is reopened ever more slowly.
+            # Back off if streams keep ending right after they were opened.
             wait = 0.25 if time.monotonic() - began > _STEADY else min(wait * 2, 4.0)
 
     def _connection(self) -> Iterator[StreamItem]:
@@ -162,18 +158,18 @@ class Stream:
             frames.close()
 
     def _missed(self) -> Iterator[StreamItem]:
-        """Read what the sessions have logged since their last event here."""
+        """Read the events that the sessions have logged since the last one received."""
         for session in self.sessions & self._seen.numbers.keys():
             request = self._dialect.log(session, self._seen.numbers[session])
             try:
                 for text in read_frames(self._transport, self._dialect, request):
                     yield from decode_items(self._dialect, text, self._seen.is_new)
             except OpenCodeError:
-                continue  # the messages, which are read after every gap, have it
+                continue  # the follower reads the messages after every gap anyway
 
 
 def read_frames(transport: Transport, dialect: Dialect, request: Request) -> Iterator[str]:
-    """Read the frames of a stream until it ends, or the iteration is given up.
+    """Read the frames of a stream until it ends, or the iterator is closed.
 
     Raises:
         StatusError: The server has no such stream.
@@ -188,24 +184,24 @@ def read_frames(transport: Transport, dialect: Dialect, request: Request) -> Ite
 
 
 class _Seen:
-    """The events that were reported: by their ids, durable ones by their numbers."""
+    """The events reported so far: their ids, and the last sequence number per session."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
         self._ids: deque[str] = deque(maxlen=_REMEMBERED)
 
     def is_new(self, position: EventPosition | None) -> bool:
-        """Whether an event is new; from now on it isn't."""
+        """Return whether an event is new, and remember it."""
         if position is None:
             return True
-        if position.id in self._ids or self._passed(position):
+        if position.id in self._ids or self._is_old(position):
             return False
         self._ids.append(position.id)
         if position.seq is not None:
             self.numbers[position.session] = position.seq
         return True
 
-    def _passed(self, position: EventPosition) -> bool:
+    def _is_old(self, position: EventPosition) -> bool:
         return position.seq is not None and position.seq <= self.numbers.get(position.session, -1)
 
 

@@ -1,9 +1,8 @@
-"""The way to a server: a request goes out, one reply or a stream of frames comes back.
+"""Transports: send a request to a server, and receive a reply or a stream of frames.
 
-A `Client` needs no more of it than `Transport`, so a recording or a test can take the server's
-place. `HTTPTransport` is the real one, and the only code of this package that talks to a server
-(besides `server`, which waits for one to start). It repeats a request that only reads; any other
-is sent once.
+A `Client` only needs a `Transport`, so a recording or a test can replace the server.
+`HTTPTransport` does the real network I/O, and all of it (except in `server`, which waits for a
+server to start). It retries failed GET requests; any other request is sent once.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from .password import DEFAULT_USER, PasswordMask, Secret
 
 DEFAULT_PORT = 4096
 
-_RETRY_WAITS = (0.2, 0.6)  # seconds before a GET is tried again
+_RETRY_WAITS = (0.2, 0.6)  # seconds before the retries of a GET
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
-_CONNECT = 10.0  # seconds that a connection may take
+_CONNECT = 10.0  # seconds in which a connection must be established
 
 
 class FrameStream(Protocol):
@@ -44,7 +43,7 @@ class FrameStream(Protocol):
         """
 
     def close(self) -> None:
-        """End the iteration at once. Any thread may call this, repeatedly."""
+        """End the iteration immediately. Safe to call repeatedly, from any thread."""
 
 
 class Transport(Protocol):
@@ -56,20 +55,20 @@ class Transport(Protocol):
         """Return the reply to a request, whatever its HTTP status.
 
         Raises:
-            ServerConnectionError: There is no answer.
+            ServerConnectionError: There was no reply.
         """
 
     def stream(self, request: Request, silence: float) -> FrameStream:
-        """Open an event stream; the request's timeout is how long the server may take for that.
+        """Open an event stream, within the request's timeout.
 
         Args:
             request: The request that opens it.
-            silence: Seconds without a frame after which the stream is dead.
+            silence: Seconds without a frame after which the stream counts as dead.
 
         Raises:
-            StatusError: The server refuses it.
-            StreamError: The answer is not an event stream.
-            StreamLost: There is no answer.
+            StatusError: The server replied with an error.
+            StreamError: The reply is not an event stream.
+            StreamLost: There was no reply.
         """
 
     def close(self) -> None:
@@ -77,11 +76,11 @@ class Transport(Protocol):
 
 
 class StreamLost(ServerConnectionError):  # noqa: N818 - a state of the stream
-    """An event stream that broke, or that the server didn't open.
+    """An event stream broke, or could not be opened.
 
     Attributes:
         reason: The cause in a few words.
-        refused: Whether nothing listens at the address any more.
+        refused: Whether no server listens at the address any more.
         closed: Whether the transport was closed.
     """
 
@@ -105,12 +104,12 @@ class HTTPTransport:
     """A transport over HTTP.
 
     Args:
-        url: The server's address, as a person types it.
-        password: For HTTP basic authentication; one in the address will do as well.
-        user: The user name that goes with it, unless the address names one.
+        url: The server's address, as a user types it.
+        password: The password for HTTP basic authentication, unless the address contains one.
+        user: The user name for it, unless the address contains one.
 
     Raises:
-        ServerConnectionError: The address, or a proxy of the environment, can't be used.
+        ServerConnectionError: The address or a proxy setting is invalid.
     """
 
     def __init__(self, url: str, *, password: str | None = None, user: str = DEFAULT_USER) -> None:
@@ -135,23 +134,23 @@ class HTTPTransport:
             try:
                 response = self._http.send(self._build(request, request.timeout))
             except httpx.RequestError as error:
-                # A server that did not answer in time won't do so the next time.
+                # After a timeout, a retry would probably time out as well.
                 if wait is None or isinstance(error, httpx.TimeoutException):
                     raise self._unreachable(request, error) from error
             except KeyboardInterrupt:
-                # Frames of httpcore have the password among their variables (%xmode Verbose).
+                # httpcore's frames have the password in their variables (%xmode Verbose).
                 raise _interrupted(request) from None
             else:
                 if wait is None or response.status_code not in (502, 503, 504):
                     return self._reply(request, response)
             time.sleep(wait)
-        raise AssertionError("the last round returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
     def stream(self, request: Request, silence: float) -> FrameStream:
         """Open an event stream.
 
-        Its head comes soon or never: a request that reaches 1.18.33 as it begins to listen is
-        never answered. Between frames there may be silence.
+        The response headers arrive soon or never: 1.18.33 never replies to a request that arrives
+        just as it begins to listen. Between frames there may be long pauses.
         """
         built = self._build(request, request.timeout)
         built.headers["accept"] = "text/event-stream"
@@ -174,8 +173,8 @@ class HTTPTransport:
         kind = response.headers.get("content-type", "no content type")
         if "text/event-stream" not in kind:
             raise StreamError(
-                f"{request} answered {kind} where an event stream was expected.",
-                "Does a proxy stand between? It has to let event streams through.",
+                f"{request} returned {kind} instead of an event stream.",
+                "A proxy in between must pass event streams through.",
             )
 
     def _build(self, request: Request, timeout: float) -> httpx.Request:
@@ -193,7 +192,7 @@ class HTTPTransport:
         return Reply(request, response.status_code, headers, self._mask(response.content))
 
     def _lost(self, request: Request, error: Exception) -> Exception:
-        """The error to raise for a stream that broke; a fault of our own stays as it is."""
+        """Return the error to raise for a broken stream; an error of our own is unchanged."""
         if isinstance(error, httpx.HTTPError):
             refused = "refused" in str(error).lower()
             return StreamLost(self.url, request, _reason(error), refused=refused)
@@ -209,8 +208,8 @@ class HTTPTransport:
         else:
             what = f"No server answers at {self.url} ({_reason(error)})."
             todo = (
-                "Start one with %oc_start, or `opencode serve` in a terminal; "
-                "another address goes to %oc_connect URL."
+                "Start one with %oc_start, or `opencode serve` in a terminal, "
+                "or connect to another address: %oc_connect URL"
             )
         unreachable = ServerConnectionError(what, todo, sent=sent)
         if request.method != "GET":
@@ -248,58 +247,58 @@ class _HTTPFrames:
     def close(self) -> None:
         """Shut the socket down.
 
-        Closing the HTTP client instead took 9 s to end a read that was under way (httpx 0.28.1).
+        Closing the HTTP client instead took 9 s to end a pending read (httpx 0.28.1).
         """
         self._closed.set()
-        held = self._socket  # the reader may release it at any time
-        if held is not None:
+        sock = self._socket  # copied: the reader may set it to None at any time
+        if sock is not None:
             with suppress(OSError):
-                held.shutdown(socket.SHUT_RDWR)
+                sock.shutdown(socket.SHUT_RDWR)
         if not self._begun:
             self._response.close()
 
 
 class RecordingTransport:
-    """A transport around another one that also hands over each reply to a read.
+    """A transport that wraps another one and records each reply to a GET.
 
     Args:
-        transport: The way to the server.
-        keep: Called with a request's address, and the HTTP status and the body of its reply.
+        transport: The wrapped transport.
+        record: Called with a request's address, and the HTTP status and body of its reply.
     """
 
-    def __init__(self, transport: Transport, keep: Callable[[str, int, bytes], None]) -> None:
+    def __init__(self, transport: Transport, record: Callable[[str, int, bytes], None]) -> None:
         self.url = transport.url
         self._transport = transport
-        self._keep = keep
+        self._record = record
 
     def send(self, request: Request) -> Reply:
-        """Send a request, and hand over the reply if it is a read."""
+        """Send a request, and record the reply to a GET."""
         reply = self._transport.send(request)
         if request.method == "GET":
-            self._keep(request.address, reply.status, reply.body)
+            self._record(request.address, reply.status, reply.body)
         return reply
 
     def stream(self, request: Request, silence: float) -> FrameStream:
-        """Open an event stream; its frames are not handed over: `Stream` has a tap."""
+        """Open an event stream; its frames are recorded by the tap of `Stream`."""
         return self._transport.stream(request, silence)
 
     def close(self) -> None:
-        """Close the other transport."""
+        """Close the wrapped transport."""
         self._transport.close()
 
 
 def _interrupted(request: Request) -> KeyboardInterrupt:
-    """The interrupt to raise when a person stops a request: it says what may have been sent."""
+    """Return the interrupt to raise when a user stops a request; says if it was sent."""
     if request.method == "GET":
         return KeyboardInterrupt()
     resend = retry_safety.assess_unanswered_request(str(request), sent=True)
-    stopped = TurnInterrupted(f"Stopped before the server said that it was done. {resend}")
+    stopped = TurnInterrupted(f"Stopped before the server confirmed the request. {resend}")
     stopped.resend = resend
     return stopped
 
 
 def _http(url: httpx.URL, auth: httpx.Auth | None, *, local: bool) -> httpx.Client:
-    """Return an HTTP client: to this machine without proxy and compression, else by environment."""
+    """Return an HTTP client; for this machine, without proxies and compression."""
     headers = {"accept-encoding": "identity"} if local else {}
     try:
         return httpx.Client(
@@ -313,7 +312,7 @@ def _http(url: httpx.URL, auth: httpx.Auth | None, *, local: bool) -> httpx.Clie
         # httpx 0.28.1 can't read "[::1]" or "fd12::/64" in NO_PROXY.
         raise ServerConnectionError(
             f"The proxy settings of this environment can't be read: {error}.",
-            "Look at HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.",
+            "Check HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.",
             sent=False,
         ) from error
 
@@ -331,7 +330,7 @@ def parse_url(text: str) -> httpx.URL:
     """Parse the address of a server; a bare host gets http and port 4096.
 
     Raises:
-        ServerConnectionError: It is not the address of a server.
+        ServerConnectionError: The address is invalid.
     """
     text = text.strip()
     if "://" not in text:
@@ -339,7 +338,7 @@ def parse_url(text: str) -> httpx.URL:
     try:
         url = httpx.URL(text)
     except (httpx.InvalidURL, ValueError) as error:
-        # The wrong part may be a password: one with a slash in it is taken for a port.
+        # The invalid part may be a password: one with a slash is parsed as a port.
         why = "it can't be read" if "@" in text else str(error)
         raise _bad_url(text, why) from (None if "@" in text else error)
     if url.port is not None and not 0 < url.port < 65536:
@@ -347,7 +346,7 @@ def parse_url(text: str) -> httpx.URL:
     if url.scheme not in ("http", "https") or not url.host:
         raise _bad_url(text, "it needs http:// or https:// and a host")
     if url.query or url.fragment:
-        raise _bad_url(text, "leave out what follows ? or #")
+        raise _bad_url(text, "remove everything after ? or #")
     return url.copy_with(path=url.path.rstrip("/") + "/")
 
 
@@ -365,14 +364,14 @@ def _bad_url(text: str, why: str) -> ServerConnectionError:
     # A password may come before an @, so only the rest is shown.
     shown = text.rpartition("@")[2]
     return ServerConnectionError(
-        f"{shown!r} is no address of a server: {why}.",
+        f"{shown!r} is not a server address: {why}.",
         "Write it like http://127.0.0.1:4096",
         sent=False,
     )
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, judged by its name alone."""
+    """Return whether a host name refers to this machine."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     with suppress(ValueError):

@@ -1,8 +1,8 @@
 """The file changes of a session or of one turn: a `Diff`.
 
 Servers report changes turn by turn. Consecutive changes of a file are merged into one if each
-begins with the text that the previous one left; otherwise they are listed separately. Text that no
-patch contains is never reconstructed.
+starts from the result of the previous one; otherwise they are listed separately. Text that no patch
+contains is never reconstructed.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class Diff:
 
     Attributes:
         edits: The reported changes, in order.
-        source: Who reported them: the server for the whole `session` or for its `turns`; or, where
-            the server doesn't track files (no git), the edit `tools` for their own edits.
+        source: Where they come from: the server's report on the whole `session` or on its `turns`;
+            or, if the server doesn't track files (no git), the edit `tools`.
         layout: How it is displayed.
 
     Example::
@@ -171,7 +171,7 @@ class Diff:
         return frame_from_rows(_FILE, self.files)
 
     def __getitem__(self, name: str) -> Diff:
-        """Return the diff of one file, by its name or by a unique end of its path.
+        """Return the diff of one file, by its name or by a unique suffix of its path.
 
         Raises:
             UnknownNameError: No file or several files match the name.
@@ -183,7 +183,7 @@ class Diff:
         names = ", ".join(repr(f.name) for f in (matches or self.files)[:10])
         if matches:
             raise UnknownNameError(
-                f"{len(matches)} files in the diff match {name!r}.", f"Name one of {names}."
+                f"{len(matches)} files in the diff match {name!r}.", f"Choose one: {names}."
             )
         raise UnknownNameError(
             f"No such file in the diff: {name!r}.", f"Changed files: {names or 'none'}."
@@ -225,7 +225,7 @@ def _sums(counts: Iterable[tuple[int | None, int | None]]) -> tuple[int | None, 
 
 
 def _merge(changes: list[FileChange]) -> tuple[FileChange, ...]:
-    """Merge the changes of one file if each begins with the text that the previous one left."""
+    """Merge the changes of one file if each starts from the result of the previous one."""
     if len(changes) > 1 and (merged := _merged(changes)):
         return (merged,)
     return tuple(replace(c, hunks=tuple(trim_context(c.hunks))) for c in changes)

@@ -102,14 +102,14 @@ class PartRemoved:
 
 @dataclass(frozen=True, slots=True)
 class PermissionAsked:
-    """An agent waits for a permission."""
+    """An agent is waiting for a permission."""
 
     permission: Permission
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionAsked:
-    """An agent waits for an answer."""
+    """An agent is waiting for an answer to a question."""
 
     question: Question
 
@@ -143,7 +143,7 @@ class ShellChanged:
 
 @dataclass(frozen=True, slots=True)
 class StoreSnapshot:
-    """The state of a session as read from the server; it overrules what the stream reported.
+    """The state of a session as read from the server; it overrides what the stream reported.
 
     `sessions` are the subagent sessions below the turn's own; `permissions` and `questions` are all
     pending ones of the tree; `diffs` are the turn's changes if its prompt message has none.
@@ -160,7 +160,7 @@ class StoreSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """The follower's verdict on a turn whose end no server reports."""
+    """The follower's verdict on a turn whose end the server doesn't report."""
 
     outcome: Outcome
     failure: Failure | None = None
@@ -187,7 +187,7 @@ Event = (
 
 
 def coalesce(events: Iterable[Event]) -> Iterator[Event]:
-    """Join consecutive deltas of a part, so that a long answer takes only a few folds."""
+    """Join consecutive deltas of a part, so that a long answer is folded in a few steps."""
     delta: PartDelta | None = None
     texts: list[str] = []
     for event in events:

@@ -48,7 +48,7 @@ from .model import (
     Text,
     ToolCall,
 )
-from .outcome import is_part_over, of_idle
+from .outcome import idle_verdict, is_part_over
 from .turn import Retry, SettledRequest, Turn
 
 Partial = TypeVar("Partial", Session, ToolCall)
@@ -83,7 +83,7 @@ def advance(turn: Turn, event: Event) -> Turn:
             return _status(turn, status)
         case SessionFailed(session, failure) if session == turn.session:
             declined = any(t.declined for m in turn.answers[-1:] for t in m.tools)
-            if declined and failure.interrupted:  # 2.x interrupts a turn that a person refused
+            if declined and failure.interrupted:  # 2.x interrupts a turn after a person declines
                 return turn
             return replace(turn, failures=(*turn.failures, failure))
         case SessionChanged(session_now) if _is_in_tree(turn, session_now):
@@ -216,8 +216,8 @@ def _is_new_request(turn: Turn, request: Permission | Question) -> bool:
 def _is_own(turn: Turn, request: Permission | Question) -> bool:
     """Return whether a request of the tree comes from this turn's own answers.
 
-    Always true unless the turn is queued: then the request may be the turn's before it, and one of
-    this turn's messages or calls must lead to it.
+    Always true unless the turn is queued: then the request may belong to the turn before it, unless
+    one of this turn's messages or tool calls leads to it.
     """
     if not turn.queued:
         return True
@@ -319,7 +319,7 @@ def judge_idle_turn(turn: Turn, idle_for: float) -> TurnEnded | None:
     if turn.outcome != "running":
         return None
     parked = any(m.id == turn.prompt for m in turn.inbox)
-    return of_idle(idle_for, stored=turn.stored, parked=parked, failed=bool(turn.failures))
+    return idle_verdict(idle_for, stored=turn.stored, parked=parked, failed=bool(turn.failures))
 
 
 def with_wait_times(turn: Turn, waited: Mapping[str, float]) -> Turn:

@@ -13,7 +13,7 @@ def format_usd(cost: float | None, distinct_from: float | None = None) -> str:
 
     Args:
         cost: USD; None is unknown and formatted as "cost unknown".
-        distinct_from: An amount shown beside it; if the two differ, they are not rounded to the
+        distinct_from: An amount shown next to it; if the two differ, they are not rounded to the
             same text.
     """
     if not cost:
@@ -50,7 +50,7 @@ def in_one_line(text: str, limit: int) -> str:
 
 
 def without_middle(text: str, limit: int, note: str = "… {:,} characters left out …") -> str:
-    """Cut the middle out of a text, leaving `limit` characters; `note` says how many are gone."""
+    """Cut the middle out of a text, leaving `limit` characters; `note` says how many were cut."""
     if len(text) <= limit:
         return text
     head = limit * 4 // 5

@@ -16,7 +16,7 @@ from .model import Message, ToolCall
 from .outcome import is_last_step
 from .turn import Turn
 
-LOOP = 6  # identical answers of a model
+LOOP = 6  # identical model answers
 LOOP_WITHIN = 10.0  # seconds, by the server's clock
 
 
@@ -38,7 +38,7 @@ class Ceiling:
     def describe(self, cost: float = 0.0) -> str:
         """Describe the amount spent and the ceiling that it exceeded."""
         spent = format_usd(self.spent + cost, distinct_from=self.most)
-        return f"{spent} passed {self.name} {format_usd(self.most)}"
+        return f"{spent} exceeded {self.name} {format_usd(self.most)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ class Limits:
         """Return limits in USD; None is no limit.
 
         Args:
-            max_cost: What the turn may cost, subagents included.
-            max_session_cost: What its session may cost in all, subagents included.
-            loop_guard: Stop a model that answers six times alike within ten seconds.
+            max_cost: Maximum cost of the turn, subagents included.
+            max_session_cost: Maximum total cost of its session, subagents included.
+            loop_guard: Stop a model that gives six identical answers within ten seconds.
 
         Raises:
             ValueError: A cost is below 0, or not a number.
@@ -78,8 +78,8 @@ class Limits:
             turn = opencode_magics.ask(client, "Fix the bug", limits=Limits.of(max_cost=0.50))
         """
         for name, most in (("max_cost", max_cost), ("max_session_cost", max_session_cost)):
-            if most is not None and not most >= 0:  # NaN would be no ceiling
-                raise ValueError(f"{name} takes USD, a number from 0 on, not {most!r}")
+            if most is not None and not most >= 0:  # also rejects NaN
+                raise ValueError(f"{name} takes USD, 0 or more, not {most!r}")
         ceilings = () if max_cost is None else (Ceiling("max_cost", max_cost),)
         return cls(ceilings, max_session_cost, loop_guard)
 
@@ -103,11 +103,11 @@ class Limits:
         exceeded = [c for c in self.ceilings if c.exceeded_by(0.0)]
         return f"cost {exceeded[0].describe()}" if exceeded else ""
 
-    def passed(self, turn: Turn) -> str:
+    def exceeded_limit(self, turn: Turn) -> str:
         """Describe the limit that a running turn has exceeded; "" if none.
 
         An unknown cost exceeds nothing. A turn whose model has finished its last step is not
-        stopped, since it ends by itself.
+        stopped, since it is about to end.
         """
         if turn.outcome != "running" or not turn.answers:
             return ""
@@ -124,7 +124,7 @@ class Limits:
     def _loop(self, turn: Turn) -> str:
         if not self.loop_guard or not is_looping(turn.answers):
             return ""
-        return f"{LOOP} equal answers of the model within {LOOP_WITHIN:.0f} s (loop_guard)"
+        return f"{LOOP} identical model answers within {LOOP_WITHIN:.0f} s (loop_guard)"
 
 
 def is_looping(answers: tuple[Message, ...]) -> bool:

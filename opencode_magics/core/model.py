@@ -92,7 +92,7 @@ def _add(*values: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The reason why a message or a session failed, as the server gives it."""
+    """The reason why a message or a session failed, as the server reports it."""
 
     name: str
     message: str
@@ -410,7 +410,7 @@ class Permission:
 
 
 class Option(NamedTuple):
-    """An option of a question. `value` is sent to the server; "" means the label is."""
+    """An option of a question. `value` is sent to the server; if it is "", the label is sent."""
 
     label: str
     description: str = ""

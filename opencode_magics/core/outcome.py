@@ -19,7 +19,7 @@ ToolOutcome = Literal["pending", "running", "ok", "nonzero", "failed", "declined
 
 SHELL: Final = "shell"
 UNFINISHED: Final = "unfinished"
-IDLE_FOR = 3.0  # seconds of idleness after which an unfinished answer is given up
+IDLE_FOR = 3.0  # seconds of idleness after which an unfinished answer counts as abandoned
 
 _OPEN: tuple[ToolStatus, ...] = ("pending", "running")
 _OVER: tuple[ToolStatus, ...] = ("completed", "error")
@@ -41,7 +41,7 @@ def is_tool_completed(tool: ToolCall) -> bool:
     return tool.status == "completed"
 
 
-def of_tool(tool: ToolCall, turn_over: bool = True) -> ToolOutcome:
+def tool_outcome(tool: ToolCall, turn_over: bool = True) -> ToolOutcome:
     """Return the outcome of a tool call.
 
     Args:
@@ -81,7 +81,7 @@ def is_granted(reply: str) -> bool:
 # -- answers ---------------------------------------------------------------------------------------
 
 
-def of_message(message: Message) -> MessageOutcome | None:
+def message_outcome(message: Message) -> MessageOutcome | None:
     """Return the outcome of an answer.
 
     "shell" is a command that a person ran, not an answer of a model. None for messages that are
@@ -93,10 +93,10 @@ def of_message(message: Message) -> MessageOutcome | None:
         return SHELL
     if message.completed is None and message.error is None:
         return UNFINISHED
-    return _of_answer(message)
+    return _answer_outcome(message)
 
 
-def _of_answer(
+def _answer_outcome(
     answer: Message,
 ) -> Literal["succeeded", "rejected", "aborted", "failed", "interrupted"]:
     """Return the outcome of an answer that has an error or a completion time."""
@@ -113,13 +113,13 @@ def _of_answer(
     return "succeeded" if answer.finish else "interrupted"
 
 
-def goes_on(answer: Message) -> bool:
-    """Return whether another step must follow: the answer called tools and read no results."""
+def expects_step(answer: Message) -> bool:
+    """Return whether another step must follow: the model has not read its tool results yet."""
     return answer.finish == _TOOL_CALLS and answer.error is None and not _is_declined(answer)
 
 
 def is_last_step(answer: Message) -> bool:
-    """Return whether an answer ends with the end of its last step."""
+    """Return whether the last part of an answer ends its final step."""
     return any(isinstance(p, StepEnd) and p.reason in _FINAL for p in answer.parts[-1:])
 
 
@@ -132,7 +132,7 @@ def _is_declined(message: Message) -> bool:
 
 def needs_answer(answers: Sequence[Message]) -> bool:
     """Return whether a turn continues after its answers: it has none, or a step must follow."""
-    return not answers or goes_on(answers[-1])
+    return not answers or expects_step(answers[-1])
 
 
 def is_complete(answers: Iterable[Message]) -> bool:
@@ -140,7 +140,7 @@ def is_complete(answers: Iterable[Message]) -> bool:
     return all(m.completed is not None for m in answers)
 
 
-def of_answers(
+def turn_outcome(
     answers: Sequence[Message], ends: Sequence[Failure] = (), failures: Sequence[Failure] = ()
 ) -> Outcome:
     """Return the outcome of a settled turn: "succeeded" needs a finish, no error and no refusal.
@@ -153,12 +153,12 @@ def of_answers(
     if not answers:
         return _unanswered((*ends, *failures))
     last = answers[-1]
-    outcome = _of_answer(last)
+    outcome = _answer_outcome(last)
     if last.error is not None and outcome in ("aborted", "interrupted"):
         interrupted = any(f.interrupted for f in ends or (last.error, *failures))
         return "interrupted" if interrupted else "aborted"
     # A settled turn does not continue: unread tool results and open tool calls stay that way.
-    unfinished = goes_on(last) or any(is_tool_open(t) for m in answers for t in m.tools)
+    unfinished = expects_step(last) or any(is_tool_open(t) for m in answers for t in m.tools)
     return "interrupted" if outcome == "succeeded" and unfinished else outcome
 
 
@@ -192,7 +192,7 @@ STATUS_UNKNOWN = TurnEnded(
 )
 
 
-def of_idle(idle_for: float, *, stored: bool, parked: bool, failed: bool) -> TurnEnded | None:
+def idle_verdict(idle_for: float, *, stored: bool, parked: bool, failed: bool) -> TurnEnded | None:
     """Return the verdict on a running turn whose session is idle.
 
     Args:
@@ -219,7 +219,7 @@ def of_idle(idle_for: float, *, stored: bool, parked: bool, failed: bool) -> Tur
     return TurnEnded("unknown", Failure("PromptMissing", reason))
 
 
-def of_overtaken(outcome: Outcome, later: Iterable[Message]) -> TurnEnded | None:
+def overtaken_verdict(outcome: Outcome, later: Iterable[Message]) -> TurnEnded | None:
     """Return the verdict on a turn that seems to run although a later prompt was answered.
 
     Args:
@@ -246,7 +246,7 @@ def is_at_rest(newest: Sequence[Message] | None) -> bool:
     if newest is None:
         return False
     dialog = [m for m in newest if m.role in ("user", "assistant")]
-    return not dialog or (dialog[-1].completed is not None and not goes_on(dialog[-1]))
+    return not dialog or (dialog[-1].completed is not None and not expects_step(dialog[-1]))
 
 
 def is_finished(messages: Sequence[Message]) -> bool:
@@ -254,12 +254,12 @@ def is_finished(messages: Sequence[Message]) -> bool:
 
     An answer or tool call that was left open when its server died is unfinished, too.
     """
-    dialog = [m for m in messages if m.role != "system"]  # 2.x records the end of a turn as one
+    dialog = [m for m in messages if m.role != "system"]  # in 2.x, the record of a turn's end
     if not dialog:
         return True
     return (
         dialog[-1].role == "assistant"
-        and not goes_on(dialog[-1])
+        and not expects_step(dialog[-1])
         and is_complete(m for m in messages if m.role == "assistant")
         and all(is_part_over(t) for m in messages for t in m.tools)
     )

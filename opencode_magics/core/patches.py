@@ -264,7 +264,7 @@ def _unquote(text: str) -> str:
     return re.sub("[\udc80-\udcff]", lambda m: f"\\{ord(m[0]) - 0xDC00:03o}", name)
 
 
-# -- fewer lines -----------------------------------------------------------------------------------
+# -- trimming --------------------------------------------------------------------------------------
 
 _CONTEXT = 3  # unchanged lines around a change
 

@@ -85,14 +85,14 @@ def applies(
     question: Question,
     item: QuestionItem,
     answers: Sequence[Sequence[str]],
-    above: tuple[str, ...] = (),
+    visited: tuple[str, ...] = (),
 ) -> bool:
-    """Return whether an item is to be asked, given the answers to those it depends on.
+    """Return whether an item should be asked, given the answers that its conditions refer to.
 
-    An item that doesn't apply counts as unanswered for items that depend on it. `above` are the
-    keys visited so far, since a form can have circular conditions.
+    An item that doesn't apply counts as unanswered for items that depend on it. `visited` are the
+    keys checked so far, since a form can have circular conditions.
     """
-    path = (*above, item.key)
+    path = (*visited, item.key)
     pairs = {i.key: (i, texts) for i, texts in zip(question.items, answers, strict=False)}
 
     def values(key: str) -> set[str]:

@@ -38,7 +38,7 @@ class RetrySafety:
         execution_state: not_sent, running, stopped, or unknown.
         resend_safety: safe (it never arrived, or was refused), no_effects_seen (it ran without
             visible effects), inspect (it had effects: check them first), or unknown.
-        evidence: The observations behind it.
+        evidence: The observations that support it.
     """
 
     execution_state: ExecutionState
@@ -91,7 +91,7 @@ def assess_running_request() -> RetrySafety:
 
 
 def assess_match(match: str, evidence: tuple[str, ...]) -> RetrySafety:
-    """Assess a command by the result of looking it up on the server: matched, ambiguous or none."""
+    """Assess a command by the status of its correlation: matched, ambiguous or none."""
     if match == "matched":
         return RetrySafety("running", "inspect", evidence)
     return RetrySafety("unknown", "inspect" if match == "ambiguous" else "unknown", evidence)

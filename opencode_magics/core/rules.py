@@ -17,7 +17,7 @@ from .model import Effect, Rule, SavedRule
 
 Origin = Literal["agent", "session", "saved", "default"]
 
-EFFECTS: tuple[Effect, ...] = ("deny", "ask", "allow")  # the strictest first
+EFFECTS: tuple[Effect, ...] = ("deny", "ask", "allow")  # strictest first
 _ASK = Rule("*", "*", "ask")
 
 

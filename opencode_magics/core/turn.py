@@ -255,7 +255,7 @@ class Turn:
             return self.verdict
         if not self.settled:
             return "running"
-        return outcomes.of_answers(self.answers, self._ends, self.failures)
+        return outcomes.turn_outcome(self.answers, self._ends, self.failures)
 
     @property
     def failure(self) -> Failure | None:

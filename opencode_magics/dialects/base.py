@@ -1,9 +1,10 @@
 """The operations of an OpenCode server, declared once for every generation.
 
-An operation is a *flow*: a generator that yields `Request` values, is sent the `Reply` to each and
-returns a value of the model. `Client.run` runs it; the error that a refusing reply means is thrown
-into the flow, which may catch it. No IO happens here. `Dialect` declares and documents each
-operation and refuses it; a generation is a subclass that answers those it has.
+An operation is a *flow*: a generator that yields `Request` values, receives the `Reply` to each,
+and returns a value of `core.model`. `Client.run` runs it, and throws the error of a failed request
+into the flow, which may catch it. No I/O happens here. `Dialect` declares and documents each
+operation, and raises UnsupportedOperation; the subclass for a generation implements those that it
+supports.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ Query = Mapping[str, str | int | None]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request, without a server.
+    """One HTTP request, independent of a server.
 
-    Query values of None are left out. `timeout` is how many seconds the answer may take.
+    Query values of None are omitted. `timeout` is in seconds.
     """
 
     method: str
@@ -65,14 +66,14 @@ class Request:
 
     @property
     def address(self) -> str:
-        """Method, path and query in plain text: what recordings file a reply under."""
+        """Method, path and query in plain text: the key of a reply in a recording."""
         query = "&".join(f"{k}={v}" for k, v in self.query.items() if v is not None)
         return f"{self}?{query}" if query else str(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One HTTP reply; `request` is what it answers. Header names are lower case."""
+    """One HTTP reply to `request`. Header names are lower case."""
 
     request: Request
     status: int
@@ -90,8 +91,8 @@ class Reply:
         except (ValueError, RecursionError) as error:
             kind = self.headers.get("content-type", "no content type")
             raise StatusError(
-                f"{self.request} answered {kind} where JSON was expected.",
-                "Check that the address is that of an OpenCode server, path included.",
+                f"{self.request} returned {kind} instead of JSON.",
+                "Check that the address, including its path, is that of an OpenCode server.",
                 status=self.status,
             ) from error
 
@@ -106,11 +107,10 @@ class Prompt:
 
     Attributes:
         command: The name of a command to run instead; `text` is its arguments.
-        skills: Ids of skills that the agent gets with it (2.x).
+        skills: Ids of skills to give to the agent (2.x).
         metadata: Values that the server stores with it (2.x).
         delivery: How it joins a running turn: at the next step (2.x), or after the turn.
-        resume: False only puts it into the inbox, where it waits until something wakes the
-            session (2.x).
+        resume: False only adds it to the inbox, without starting a turn (2.x).
     """
 
     id: str
@@ -127,12 +127,12 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """Options of a new 2.x session besides its title and its directory.
+    """Options of a new 2.x session, other than its title and directory.
 
     Attributes:
-        id: The id to use; if a session has it already, that session is returned unchanged.
+        id: The id to use; an existing session with this id is returned unchanged.
         parent: The parent session, whose directory the new session works in.
-        agent, model: Who answers. The server doesn't check the names.
+        agent, model: The agent and model that answer. The server doesn't check the names.
         metadata: Values that the server stores with the session.
         rules: The session's own permission rules.
     """
@@ -146,7 +146,7 @@ class SessionOptions:
 
 
 class EventPosition(NamedTuple):
-    """An event's id and, if the event is durable, its session and its number there."""
+    """An event's id and, if the event is durable, its session and sequence number."""
 
     id: str
     session: str = ""
@@ -157,20 +157,20 @@ class Dialect:
     """The wire protocol of one server generation: its operations and its event stream.
 
     Every operation raises UnsupportedOperation here. A subclass overrides those that its generation
-    has, and repeats the documentation only to add to it. Pass directories as the server spells
-    them.
+    supports, with a docstring of its own only if there is more to say. Pass directories as the
+    server spells them.
 
     Attributes:
         generation: Its name, "1.x" or "2.x".
         tested: The versions that this package was tested with, in words.
-        tested_releases: The first and the last release that it covers.
+        tested_releases: The first and the last tested release.
         queue_hint: How a prompt can join a running turn, in words.
-        busy_route: Where busy sessions are listed; `{directory}` if that goes by directory.
+        busy_route: The route that lists busy sessions, with `{directory}` if it is per directory.
         command_keeps_prompt_id: Whether the prompt made from a command gets the command's id.
         reports_fork_source: Whether a session names the session that it was forked from.
         fork_cost_includes_copies: Whether the cost of a fork includes that of the copied messages.
-        silence: Seconds without a frame after which a stream is dead.
-        always_scope: How far an "always" reaches, in words.
+        silence: Seconds without a frame after which a stream counts as dead.
+        always_scope: The scope of an "always" reply, in words.
     """
 
     generation: str
@@ -185,14 +185,16 @@ class Dialect:
     always_scope: str
 
     def _unsupported(self, what: str, only: str = "") -> UnsupportedOperation:
-        """The error for an operation that this generation lacks; `only` names the one that has it.
+        """Make the error for an unsupported operation.
 
-        `what` goes on after "doesn't support".
+        Args:
+            what: The operation, as the object of "doesn't support".
+            only: The generation that supports it, if any.
         """
         other = f"; OpenCode {only} does" if only else ""
         return UnsupportedOperation(
             f"OpenCode {self.generation} doesn't support {what}{other}.",
-            "%oc_connect says which server answers.",
+            "%oc_connect shows the server's version.",
         )
 
     # -- sessions ----------------------------------------------------------------------------
@@ -216,7 +218,7 @@ class Dialect:
     def create_with_options(
         self, directory: str | None, title: str | None, options: SessionOptions
     ) -> Flow[Session]:
-        """Create a session with more than a title and a directory."""
+        """Create a session with further options."""
         raise self._unsupported("creating a session with an id, a parent, rules or metadata", "2.x")
 
     def fork(self, session: Session, before: str | None = None) -> Flow[Session]:
@@ -232,7 +234,7 @@ class Dialect:
         raise self._unsupported("archiving a session")
 
     def set_metadata(self, session: Session, metadata: Mapping[str, Any]) -> Flow[None]:
-        """Replace the values that the server stores with a session."""
+        """Replace the metadata that the server stores with a session."""
         raise self._unsupported("metadata of a session")
 
     def set_rules(self, session: Session, rules: Sequence[Rule]) -> Flow[None]:
@@ -244,7 +246,7 @@ class Dialect:
         raise self._unsupported("deleting a session")
 
     def share(self, session: Session) -> Flow[str | None]:
-        """Publish a session; return its address as read back, None if it has none."""
+        """Publish a session; return its public address as read back, or None."""
         raise self._unsupported("publishing a session", "1.x")
 
     def unshare(self, session: Session) -> Flow[None]:
@@ -252,11 +254,11 @@ class Dialect:
         raise self._unsupported("publishing a session", "1.x")
 
     def compact(self, session: Session, model: ModelRef) -> Flow[str | None]:
-        """Summarise a session, to make room.
+        """Summarize a session to free context; 2.x uses the session's own model.
 
         Returns:
-            None when that is done (1.x), else the id of the message that will hold the summary;
-            2.x uses the session's own model.
+            None once it is done (1.x), or the id of the message that will contain the summary
+            (2.x).
         """
         raise self._unsupported("compaction")
 
@@ -271,13 +273,14 @@ class Dialect:
         raise self._unsupported("lists of messages")
 
     def message_pages(self, session: Session) -> Flow[tuple[Reply, ...]]:
-        """Return the replies that hold every message of a session, for `transcript`."""
+        """Return the replies that contain every message of a session, for `readable_messages`."""
         raise self._unsupported("lists of messages")
 
     def readable_messages(self, session: Session, pages: Sequence[Reply]) -> tuple[Message, ...]:
-        """Decode the messages in these replies, oldest first, as far as they can be read.
+        """Decode the messages in these replies, oldest first, as far as possible.
 
-        A value that `messages` would fail on is left out and named in `Message.unread`.
+        A value that can't be decoded is omitted and named in `Message.unread`; `messages` would
+        raise an error instead.
         """
         raise self._unsupported("lists of messages")
 
@@ -290,7 +293,7 @@ class Dialect:
         raise self._unsupported("lists of messages")
 
     def diffs(self, session: Session, message: str | None = None) -> Flow[Diff]:
-        """Return what changed in a session, or in the turn of a message (a prompt or an answer).
+        """Return the changes of a session, or of the turn of a message (a prompt or an answer).
 
         Raises:
             NotFoundError: The session has no such message.
@@ -298,23 +301,23 @@ class Dialect:
         raise self._unsupported("diffs")
 
     def turn_diffs(self, session: Session, prompt: str) -> Flow[tuple[FileDiff, ...]]:
-        """List what a turn changed, if its prompt doesn't hold that; here the prompt does."""
+        """List the files that a turn changed; empty if the prompt message lists them itself."""
         return ()
         yield
 
     def new_prompt_id(self, now: int) -> str:
-        """Make an id for a prompt sent now (ms since the epoch).
+        """Make an id for a prompt sent at `now` (ms since the epoch).
 
-        It has the servers' own form: 48 bits of time and counter, then random digits. Ids are
-        global: 1.18.33 writes one that another session used into that session's message.
+        It has the form of the server's own ids: 48 bits of time and counter, then random digits.
+        Ids are global: 1.18.33 overwrites another session's message that has the same id.
         """
         return f"msg_{(now * 4096 + 1) % 2**48:012x}{secrets.token_hex(7)}"
 
     def check(self, prompt: Prompt) -> None:
-        """Make sure that a prompt can be sent as it is.
+        """Check that this generation supports all options of a prompt.
 
         Raises:
-            UnsupportedOperation: This generation lacks something that the prompt needs.
+            UnsupportedOperation: It doesn't support one of them.
         """
         if prompt.delivery == "steer":
             raise self._unsupported("steering a running turn (--queue lines up behind it)", "2.x")
@@ -326,18 +329,18 @@ class Dialect:
         raise self._unsupported("prompts")
 
     def command(self, session: Session, prompt: Prompt) -> Flow[None]:
-        """Run a command, once. This may take until its turn is over; the stream reports on it."""
+        """Run a command, once. The reply may come only after its turn; follow it on the stream."""
         raise self._unsupported("commands")
 
     def abort(self, session: Session) -> Flow[None]:
-        """Ask a session to stop. That it did is not proved: watch `statuses`."""
+        """Ask a session to stop. Check `statuses` to confirm that it did."""
         raise self._unsupported("stopping a turn")
 
     def wait(self, session: Session, timeout: float = 600.0) -> Flow[None]:
         """Wait until a session is idle.
 
         Raises:
-            ServerConnectionError: It isn't within `timeout` seconds.
+            ServerConnectionError: It isn't idle within `timeout` seconds.
         """
         raise self._unsupported("waiting for a session", "2.x")
 
@@ -352,15 +355,15 @@ class Dialect:
     def revert(
         self, session: Session, message: str, files: bool = True
     ) -> Flow[tuple[FileDiff, ...]]:
-        """Take a session and its files back to before a message; `unrevert` undoes it.
+        """Return a session and its files to their state before a message; `unrevert` undoes it.
 
         Args:
             session: The session.
-            message: The first message to take back.
+            message: The first message to revert.
             files: False leaves the files as they are (2.x).
 
         Returns:
-            What the files lose, or would lose, if the server tells (2.x).
+            The file changes that are reverted, or would be, if the server reports them (2.x).
 
         Raises:
             SessionBusyError: The session is busy.
@@ -368,25 +371,25 @@ class Dialect:
         raise self._unsupported("reverting a session")
 
     def unrevert(self, session: Session) -> Flow[None]:
-        """Restore what a revert took away."""
+        """Undo a revert."""
         raise self._unsupported("reverting a session")
 
     def commit_revert(self, session: Session) -> Flow[None]:
-        """Discard what a revert took away, for good."""
+        """Make a revert final: delete the reverted messages."""
         raise self._unsupported("making a revert final", "2.x")
 
-    # -- a session's inbox and surroundings --------------------------------------------------
+    # -- a session's inbox, environment and instructions -------------------------------------
 
     def inbox(self, session: Session) -> Flow[tuple[InboxItem, ...]]:
-        """List what waits to be delivered to a session, in the order in which it came."""
+        """List the undelivered items of a session, in order of arrival."""
         raise self._unsupported("the inbox of a session", "2.x")
 
     def cancel(self, session: Session, item: str) -> Flow[bool]:
-        """Remove an item from the inbox; return False if an agent has it already."""
+        """Remove an item from the inbox; return False if it was already delivered."""
         raise self._unsupported("the inbox of a session", "2.x")
 
     def set_delivery(self, session: Session, item: str, delivery: Delivery) -> Flow[None]:
-        """Let an item of the inbox join at the next step (steer), or after the turn (queue)."""
+        """Deliver an item of the inbox at the next step (steer), or after the turn (queue)."""
         raise self._unsupported("the inbox of a session", "2.x")
 
     def set_environment(self, session: Session, variables: dict[str, str]) -> Flow[None]:
@@ -398,7 +401,7 @@ class Dialect:
         raise self._unsupported("instructions of a session", "2.x")
 
     def put_instruction(self, session: Session, key: str, value: Any) -> Flow[None]:
-        """Add an instruction for a session's agent, valid from its next step on."""
+        """Add an instruction for a session's agent, effective from its next step."""
         raise self._unsupported("instructions of a session", "2.x")
 
     def delete_instruction(self, session: Session, key: str) -> Flow[None]:
@@ -408,11 +411,11 @@ class Dialect:
     # -- states and pending requests ---------------------------------------------------------
 
     def statuses(self, directory: str) -> Flow[dict[str, Status]]:
-        """Return the status of every session of a directory that is not idle, by id."""
+        """Return the statuses of the sessions of a directory that are not idle, by id."""
         raise self._unsupported("session states")
 
     def pending_retry(self, session: Session) -> Flow[Status | None]:
-        """Return the retry that a busy session waits for, if `statuses` can't; here it can."""
+        """Return the pending retry of a busy session; None if `statuses` reports it itself."""
         return None
         yield
 
@@ -427,7 +430,7 @@ class Dialect:
     def reply(
         self, permission: Permission, directory: str, decision: Decision, message: str = ""
     ) -> Flow[None]:
-        """Decide a permission. "reject" without a message stops the turn; with one it goes on.
+        """Reply to a permission. "reject" stops the turn, unless it has a message to the agent.
 
         Raises:
             NotFoundError: It is no longer pending.
@@ -452,18 +455,18 @@ class Dialect:
         """Delete a rule that "always" saved, by its id."""
         raise self._unsupported('deleting a rule that "always" saved', "2.x")
 
-    # -- what a directory offers -------------------------------------------------------------
+    # -- catalog of a directory --------------------------------------------------------------
 
     def models(self, directory: str | None) -> Flow[tuple[Model, ...]]:
         """List the models of a directory; on 1.x this also warms the directory's instance."""
         raise self._unsupported("lists of models")
 
     def prices(self, directory: str | None) -> Flow[tuple[Model, ...]]:
-        """List the models of a directory for their prices alone; `default` is not set."""
+        """List the models of a directory with their prices, without looking up the default."""
         raise self._unsupported("prices of models")
 
     def agents(self, directory: str | None) -> Flow[tuple[Agent, ...]]:
-        """List the agents of a directory that a prompt may name."""
+        """List the agents of a directory, without hidden ones."""
         raise self._unsupported("lists of agents")
 
     def commands(self, directory: str | None) -> Flow[tuple[Command, ...]]:
@@ -479,10 +482,10 @@ class Dialect:
         raise self._unsupported("lists of MCP servers")
 
     def add_mcp(self, directory: str | None, name: str, config: dict[str, Any]) -> Flow[None]:
-        """Add an MCP server, until the server restarts.
+        """Add an MCP server, until the OpenCode server restarts.
 
         Args:
-            directory: Where to add it.
+            directory: The directory to add it to.
             name: The prefix of its tools.
             config: As in OpenCode's configuration: `{"type": "local", "command": [...]}` or
                 `{"type": "remote", "url": ...}`.
@@ -494,11 +497,11 @@ class Dialect:
         raise self._unsupported("removing an MCP server", "2.x")
 
     def integrations(self, directory: str | None) -> Flow[tuple[Integration, ...]]:
-        """List the accounts that the server can use, and those that it has."""
+        """List the account types that the server supports, with their connected accounts."""
         raise self._unsupported("lists of integrations", "2.x")
 
     def shell_output(self, directory: str | None, shell: str, cursor: int = 0) -> Flow[ShellOutput]:
-        """Return what a shell printed from a byte on; go on from the `cursor` of the result."""
+        """Return a shell's output from byte `cursor` on; the result has the next `cursor`."""
         raise self._unsupported("reading the output of a running shell", "2.x")
 
     def server_directory(self) -> Flow[str]:
@@ -515,12 +518,12 @@ class Dialect:
         """Decode one frame. Unknown kinds yield nothing.
 
         Raises:
-            StreamError: A known kind that can't be read.
+            StreamError: A frame of a known kind can't be decoded.
         """
         raise self._unsupported("an event stream")
 
     def position(self, frame: Any) -> EventPosition | None:
-        """Return a frame's position among the others; None here, where frames have none."""
+        """Return a frame's position in the stream; None if frames have no ids."""
         return None
 
     def log(self, session: str, after: int | None = None, follow: bool = False) -> Request:
@@ -528,15 +531,15 @@ class Dialect:
 
         Args:
             session: The session's id.
-            after: Only events with a higher number.
-            follow: Go on with new events.
+            after: Include only events with a higher sequence number.
+            follow: Continue with new events.
         """
         raise self._unsupported("the log of a session", "2.x")
 
     def log_entry(self, frame: Any) -> LogEntry | None:
-        """Decode a log frame; None if it is not a log log_entry."""
+        """Decode a log frame; None if it is not a log entry."""
         return None
 
     def log_excerpt(self, log: str) -> str:
-        """Return the part of a log, read as one reply, that `transcript` needs: nothing here."""
+        """Return the lines of a log that a recording needs; "" if none."""
         return ""

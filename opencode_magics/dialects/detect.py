@@ -1,4 +1,4 @@
-"""Find out which dialect a server speaks, and whether its version is a tested one."""
+"""Detect a server's dialect, and check whether its version was tested."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ _DIALECTS: tuple[tuple[_Probe, type[Dialect]], ...] = ((v2.probe, v2.V2), (v1.pr
 
 
 def detect() -> Flow[tuple[Server, Dialect]]:
-    """Identify the server by what its replies say, never by a status code alone.
+    """Identify the server by the content of its replies, never by a status code alone.
 
     Raises:
         StatusError: The server is starting (503).
-        AuthenticationError: It wants a password, or another one.
-        UnsupportedServerError: It is not an OpenCode server; the error lists what was tried.
+        AuthenticationError: The password is missing or wrong.
+        UnsupportedServerError: It is not an OpenCode server; the error lists the requests tried.
     """
     tried: list[str] = []
     for probe, dialect in _DIALECTS:
-        found = yield from _tried(probe(), tried)
-        if found is not None:
-            return found, dialect()
+        server = yield from _tried(probe(), tried)
+        if server is not None:
+            return server, dialect()
     raise UnsupportedServerError(
-        f"No OpenCode server answers there. Tried: {'; '.join(tried)}.",
-        "Check the address, path included; start a server with: opencode serve",
+        f"No OpenCode server at this address. Tried: {'; '.join(tried)}.",
+        "Check the address and its path, or start a server: opencode serve",
     )
 
 
 def for_generation(generation: str) -> Dialect:
-    """Return the dialect of a generation, as `Server.generation` names it.
+    """Return the dialect for a `Server.generation`.
 
     Raises:
-        UnsupportedServerError: There is none.
+        UnsupportedServerError: There is no such generation.
     """
     known = {dialect.generation: dialect for _, dialect in _DIALECTS}
     if generation not in known:
         raise UnsupportedServerError(
-            f"OpenCode {generation} is not supported; supported are {' and '.join(sorted(known))}."
+            f"OpenCode {generation} is not supported, only {' and '.join(sorted(known))}."
         )
     return known[generation]()
 
 
 def _tried(probe: Flow[Server | None], tried: list[str]) -> Flow[Server | None]:
-    """Run a probe and note the result of each of its requests in `tried`."""
+    """Run a probe, and append the result of each request to `tried`."""
     reply: Reply | OpenCodeError | None = None
     try:
         request = next(probe)
@@ -66,12 +66,12 @@ def _tried(probe: Flow[Server | None], tried: list[str]) -> Flow[Server | None]:
                 tried.append(f"{request} -> {reply.status} {kind}")
                 request = probe.send(reply)
     except StopIteration as stop:
-        found: Server | None = stop.value
-        return found
+        server: Server | None = stop.value
+        return server
 
 
 def version_warning(server: Server, dialect: Dialect) -> str:
-    """Return a warning if a server's version is outside the tested ones, else "".
+    """Return a warning if a server's version is outside the tested range; otherwise "".
 
     A version that doesn't begin with two numbers ("local") can't be compared.
     """
@@ -83,8 +83,8 @@ def version_warning(server: Server, dialect: Dialect) -> str:
 
 
 def _release(version: str) -> tuple[int, int] | None:
-    found = re.match(r"v?(\d{1,9})\.(\d{1,9})(?!\d)", version.strip())
-    return (int(found[1]), int(found[2])) if found else None
+    match = re.match(r"v?(\d{1,9})\.(\d{1,9})(?!\d)", version.strip())
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def _span(first: str, last: str) -> str:

@@ -1,4 +1,4 @@
-"""JSON as servers send it: decoding that copes with their mistakes, encoding that makes none."""
+"""Decode JSON from servers, with repairs for known defects, and encode JSON to send."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SURROGATE = re.compile(r"\\u[dD]")
 def loads(text: str) -> Any:
     """Decode JSON; lone surrogates become U+FFFD.
 
-    Servers do send them (anomalyco/opencode#13988) and every later encoder would fail.
+    Servers do send them (anomalyco/opencode#13988), and encoding such a text later would fail.
     """
     value = json.loads(text)
     return clean_json(value) if _SURROGATE.search(text) else value
@@ -36,7 +36,7 @@ def decode_frame(text: str) -> Any:
     except (ValueError, RecursionError) as error:
         raise StreamError(
             f"The server sent a frame that is not JSON ({error}).",
-            "Does something else answer at this address?",
+            "Check that the address is that of an OpenCode server.",
         ) from error
 
 
@@ -46,7 +46,7 @@ def dumps(value: Any) -> bytes:
 
 
 def clean_text(text: str) -> str:
-    """Replace lone surrogates in a text; proper pairs become their character."""
+    """Replace lone surrogates in a text; valid pairs become one character."""
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -66,7 +66,7 @@ def clean_json(value: Any) -> Any:
 
 
 def decode_list(what: str, read: Callable[[Any], Decoded], values: Any) -> tuple[Decoded, ...]:
-    """Decode each element of a list as `decode` does."""
+    """Decode each element of a list; see `decode`."""
     return decode(what, lambda vs: tuple(read(v) for v in as_list(vs)), values)
 
 
@@ -74,18 +74,17 @@ def decode(what: str, read: Callable[[Any], Decoded], value: Any) -> Decoded:
     """Decode a wire value.
 
     Args:
-        what: The value's name for the error.
-        read: Reads the value; a missing or odd part makes it fail.
+        what: The value's name in the error.
+        read: Decodes the value; raises an error if a part is missing or invalid.
         value: The value.
 
     Raises:
-        StreamError: It can't be read.
+        StreamError: The value can't be decoded.
     """
     try:
         return read(value)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise StreamError(
-            f"The server sent {what} in a shape that can't be read ({type(error).__name__}: "
-            f"{error}).",
-            "Is it of a tested version? Please report it with the server's version.",
+            f"The server sent {what} that can't be decoded ({type(error).__name__}: {error}).",
+            "Its version may be untested (%oc_connect shows it). Please report this error.",
         ) from error

@@ -1,4 +1,4 @@
-"""Reading replies: the JSON object in a body, the error that a refusal means."""
+"""Read replies: the JSON object in a body, or the error of a failed request."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from ..errors import AuthenticationError, NotFoundError, SessionBusyError, Statu
 from .base import Reply
 
 _TODO = {
-    400: "The server did not understand the request; is it of a tested version?",
-    403: "This password may not do that.",
-    500: "The server's log has the reason.",
+    400: "The server rejected the request as invalid; its version may be untested.",
+    403: "This password doesn't allow the operation.",
+    500: "See the server's log for the reason.",
     503: "The server is starting; try again in a moment.",
 }
 
 
 def error_from_reply(reply: Reply) -> StatusError:
-    """Return the error that a refusing reply means, with the server's own reason."""
+    """Return the error for a reply with an error status, with the server's own reason."""
     name, reason, ref = _reason(json_object(reply) or {})
     kind, what, todo = _meaning(reply, reason)
     if ref:
-        todo = f"{todo} Its reference is {ref}."
+        todo = f"{todo} Reference in the log: {ref}."
     return kind(what, todo, status=reply.status, name=name, reason=reason)
 
 
@@ -30,21 +30,21 @@ def _meaning(reply: Reply, reason: str) -> tuple[type[StatusError], str, str]:
         case 401:
             return (
                 AuthenticationError,
-                "The server wants a password, or another one than it got.",
+                "The server's password is missing or wrong.",
                 "Set OPENCODE_SERVER_PASSWORD to the password that the server was started with.",
             )
         case 404:
             return (
                 NotFoundError,
                 reason or what,
-                "Was it deleted? %oc_sessions lists what is there.",
+                "It may have been deleted; %oc_sessions lists the sessions.",
             )
         case 409:
             return SessionBusyError, reason or what, "Wait until it is idle, or stop its turn."
         case status if 300 <= status < 400:
             target = reply.headers.get("location", "elsewhere")
             what = f"{reply.request} was redirected to {target}."
-            return StatusError, what, "Give the final address of the server."
+            return StatusError, what, "Use the server's final address."
         case status:
             return StatusError, what, _TODO.get(status, "")
 
@@ -62,7 +62,7 @@ def _reason(body: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def json_object(reply: Reply) -> dict[str, Any] | None:
-    """Return the body if it is a JSON object, else None."""
+    """Return the body if it is a JSON object; otherwise None."""
     try:
         body = reply.json()
     except StatusError:

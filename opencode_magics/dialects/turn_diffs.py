@@ -1,6 +1,6 @@
-"""What a session changed, turn by turn: from the server's reports, else from the edit tools.
+"""Collect the changes of a session turn by turn, from the server's reports or from the edit tools.
 
-Both generations collect changes alike; how a turn is reported and a message is read is theirs.
+The algorithm is the same for both generations; each passes functions that read its own messages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..core.model import FileDiff, Session
 from ..errors import NotFoundError
 from .base import Flow
 
-M = TypeVar("M")  # a message, in whatever form the dialect reads
+M = TypeVar("M")  # a message: decoded, or as on the wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,8 @@ class TurnDiffs(Generic[M]):
     """Collects the changes of turns.
 
     Attributes:
-        reported: Returns what the server reports of a turn, by its prompt's id and its messages.
-        tool_edits: Yields, for each tool call of a message, what it changed and its subagent's
-            session.
+        reported: Returns the server's report on a turn, given its prompt's id and its messages.
+        tool_edits: Yields, for each tool call of a message, its edits and its subagent's session.
         messages: Reads the messages of a subagent's session.
     """
 
@@ -34,10 +33,10 @@ class TurnDiffs(Generic[M]):
     messages: Callable[[str], Flow[Sequence[M]]]
 
     def collect(self, session: Session, turns: Mapping[str, Sequence[M]]) -> Flow[Diff | None]:
-        """Collect the changes of turns, given by their prompts' ids; None if nothing reports any.
+        """Collect the changes of turns, by prompt id; None if there are none.
 
-        Where the server reports nothing, as outside of git, the edit tools report their own
-        changes, subagents' included.
+        If the server reports nothing, as outside of git, the edit tools' own reports are used,
+        including those of subagents.
         """
         changes: list[tuple[str, FileDiff]] = []
         kinds: set[str] = set()
@@ -51,12 +50,12 @@ class TurnDiffs(Generic[M]):
         return Diff.of(changes, source_of(kinds), session.directory) if kinds else None
 
     def _edits(self, messages: Sequence[M], seen: set[str]) -> Flow[list[FileDiff]]:
-        found: list[FileDiff] = []
+        edits: list[FileDiff] = []
         for diffs, child in (edit for m in messages for edit in self.tool_edits(m)):
-            found += diffs
+            edits += diffs
             if child and child not in seen:
                 seen.add(child)  # its session has the edits of all calls
                 with suppress(NotFoundError):  # deleted
                     below = yield from self.messages(child)
-                    found += yield from self._edits(below, seen)
-        return found
+                    edits += yield from self._edits(below, seen)
+        return edits

@@ -1,9 +1,8 @@
-"""OpenCode 1.x: the `/session` surface, as measured on 1.18.33.
+"""OpenCode 1.x: the `/session` API, as observed on 1.18.33.
 
-Two rules of scope apply. Routes with a session id work in the session's own directory. All others
-see only the directory that the request names, replies to permissions and questions included, so
-every request carries the directory as the server spells it. `v1_shapes` reads what the replies
-hold, `v1_events` the stream.
+Routes with a session id work in the session's own directory. All other routes, including replies to
+permissions and questions, see only the directory that the request names. So every request carries
+the directory as the server spells it. `v1_shapes` decodes the replies, `v1_events` the stream.
 """
 
 from __future__ import annotations
@@ -42,19 +41,19 @@ from .turn_diffs import TurnDiffs
 from .v1_shapes import Wire
 from .values import as_dict, as_list, string
 
-# The list is cut at 100 without a word unless a limit is sent.
+# Without a limit, the server silently truncates the list at 100.
 _ALL = 1_000_000
 _PAGE = 1_000
 
-# A list of messages is as long as its session.
-_PATIENCE = 120.0
+# Seconds: a long session has a long list of messages.
+_SLOW_REPLY = 120.0
 
-# Routes that answer when a turn is over: no bytes come before, and a turn may take a day.
-_TURN = 86_400.0
+# Seconds, for routes that reply only after the turn; a turn may take a day.
+_TURN_TIMEOUT = 86_400.0
 
 
 def probe() -> Flow[Server | None]:
-    """Return the server if it is of 1.x: its health route then answers JSON with a version."""
+    """Return the server if it is 1.x: then its health route returns JSON with a version."""
     try:
         body = json_object((yield Request("GET", "/global/health")))
     except StatusError:
@@ -74,7 +73,7 @@ class V1(Dialect):
     command_keeps_prompt_id = True
     reports_fork_source = False
     fork_cost_includes_copies = True
-    silence = 30.0  # heartbeats come every 10 s
+    silence = 30.0  # there is a heartbeat every 10 s
     always_scope = "for every session in this directory, until the server restarts"
 
     # -- sessions ----------------------------------------------------------------------------
@@ -91,7 +90,7 @@ class V1(Dialect):
         )
 
     def _all_sessions(self) -> Flow[tuple[Session, ...]]:
-        # Only this route crosses directories. It hides archived sessions unless asked.
+        # Only this route includes all directories. By default it hides archived sessions.
         found: list[Session] = []
         cursor: str | None = None
         seen: set[str] = set()
@@ -131,13 +130,13 @@ class V1(Dialect):
         return tuple(shapes.readable_message(w, session.id) for w in listed)
 
     def _message_list(self, session: Session) -> Flow[Reply]:
-        # Older 1.x servers know a session only in its own directory and answer 404 elsewhere.
+        # Older 1.x servers find a session only in its own directory, and reply 404 elsewhere.
         path = _path(session.id, "message")
         try:
-            return (yield Request("GET", path, _scope(session.directory), timeout=_PATIENCE))
+            return (yield Request("GET", path, _scope(session.directory), timeout=_SLOW_REPLY))
         except NotFoundError:
             home = yield from self.session(session.id)
-            return (yield Request("GET", path, _scope(home.directory), timeout=_PATIENCE))
+            return (yield Request("GET", path, _scope(home.directory), timeout=_SLOW_REPLY))
 
     def message(self, session: Session, message: str) -> Flow[Message]:
         path = _path(session.id, "message", message)
@@ -149,20 +148,20 @@ class V1(Dialect):
         reply = yield Request("GET", _path(session.id, "message"), query)
         return decode_list("a message", shapes.message_with_parts, reply.json())
 
-    # -- what changed ----------------------------------------------------------------------------
+    # -- diffs -----------------------------------------------------------------------------------
 
     def diffs(self, session: Session, message: str | None = None) -> Flow[Diff]:
-        """Return what changed in a session, or in the turn of a message.
+        """Return the changes of a session, or of the turn of a message.
 
-        1.18.33 has no total for a session, but each prompt holds what its turn changed. Outside of
-        git it holds nothing; then the edit tools' own reports count, subagents' included. Reverted
-        turns are left out.
+        1.18.33 has no total for a session, but each prompt lists the changes of its turn. Outside
+        of git the list is empty; then the edit tools' own reports are used, including those of
+        subagents. Reverted turns are omitted.
         """
         prompt, listed = None, None
         if message is not None:
             found = yield from self.message(session, message)
             prompt = found.id if found.role == "user" else found.parent or found.id
-            # The route garbles a name with quotes and letters beyond ASCII, the prompt does not.
+            # The route garbles names with quotes or non-ASCII letters; the prompt does not.
             if found.diffs:
                 return Diff.of(((prompt, d) for d in found.diffs), "turns", session.directory)
         query = {**_scope(session.directory), "messageID": prompt}
@@ -179,7 +178,7 @@ class V1(Dialect):
         return diff
 
     def _turns(self, session: Session, prompt: str | None) -> Flow[dict[str, tuple[Wire, ...]]]:
-        """Read the turn of a prompt, or all turns that were not reverted, by their prompts."""
+        """Read the turn of a prompt, or all turns that were not reverted, by prompt id."""
         path = _path(session.id, "message")
         body = (yield Request("GET", path, _scope(session.directory))).json()
         turns = decode("messages", shapes.turns, body)
@@ -201,7 +200,7 @@ class V1(Dialect):
         return TurnDiffs(reported, shapes.tool_edits, messages).collect(session, turns)
 
     def prompt(self, session: Session, prompt: Prompt) -> Flow[None]:
-        """Send a prompt, without `tools`: they would rewrite the session's rules."""
+        """Send a prompt, without `tools`: those would replace the session's rules."""
         body: Wire = {"messageID": prompt.id, "parts": [shapes.file_part(f) for f in prompt.files]}
         body["parts"].append({"type": "text", "text": prompt.text})
         if prompt.agent:
@@ -214,10 +213,10 @@ class V1(Dialect):
         yield Request("POST", path, _scope(session.directory), body)
 
     def command(self, session: Session, prompt: Prompt) -> Flow[None]:
-        """Run a command; the answer comes when its turn is over.
+        """Run a command; the reply comes after its turn.
 
-        The server turns it into a prompt with our id. With `subtask` that prompt holds only the
-        subagent's call, and the agent's comment on it answers a synthetic prompt that follows.
+        The server turns it into a prompt with our id. For a `subtask` command, that prompt contains
+        only the subagent's call; the agent's comment on it answers a later synthetic prompt.
         """
         body: Wire = {"messageID": prompt.id, "command": prompt.command, "arguments": prompt.text}
         if prompt.agent:
@@ -227,10 +226,10 @@ class V1(Dialect):
             if prompt.model.variant:
                 body["variant"] = prompt.model.variant
         path = _path(session.id, "command")
-        yield Request("POST", path, _scope(session.directory), body, timeout=_TURN)
+        yield Request("POST", path, _scope(session.directory), body, timeout=_TURN_TIMEOUT)
 
     def abort(self, session: Session) -> Flow[None]:
-        """Ask a session to stop. The answer is true for an idle or unknown session as well."""
+        """Ask a session to stop. The reply is true even for an idle or unknown session."""
         path = _path(session.id, "abort")
         yield Request("POST", path, _scope(session.directory), {}, timeout=5.0)
 
@@ -239,13 +238,13 @@ class V1(Dialect):
     def delete(self, session: Session) -> Flow[None]:
         """Delete a session and its subagents' sessions.
 
-        Never delete a busy one: 1.18.33 goes on with the turn, fails to store it, and retries that
-        for ever.
+        Never delete a busy session: 1.18.33 continues its turn, fails to store it, and retries
+        forever.
         """
         yield Request("DELETE", _path(session.id), _scope(session.directory))
 
     def archive(self, session: Session, at: int | None) -> Flow[None]:
-        """Archive a session, or restore it: 0 does that, null is ignored (1.18.33)."""
+        """Archive a session, or restore it by sending 0: null is ignored (1.18.33)."""
         yield from self._patched(session, {"time": {"archived": at or 0}})
 
     def rename(self, session: Session, title: str) -> Flow[None]:
@@ -267,9 +266,9 @@ class V1(Dialect):
     def revert(
         self, session: Session, message: str, files: bool = True
     ) -> Flow[tuple[FileDiff, ...]]:
-        """Take a session and its files back; an unknown message changes nothing, silently."""
+        """Revert a session and its files; an unknown message is silently ignored."""
         if not files:
-            raise self._unsupported("taking messages back without their files", "2.x")
+            raise self._unsupported("reverting messages without their files", "2.x")
         yield from self._posted(session, "revert", {"messageID": message})
         return ()
 
@@ -277,22 +276,22 @@ class V1(Dialect):
         yield from self._posted(session, "unrevert", {})
 
     def commit_revert(self, session: Session) -> Flow[None]:
-        """Refuse: the next prompt makes a revert final."""
+        """Raise an error: on 1.x, the next prompt makes a revert final."""
         raise UnsupportedOperation(
             "OpenCode 1.x doesn't support making a revert final.",
-            "The next prompt to the session does: it deletes the messages that were taken back.",
+            "The next prompt to the session makes it final: it deletes the reverted messages.",
         )
-        yield  # a flow like the others
+        yield  # makes this a generator, like the other flows
 
     def _posted(self, session: Session, action: str, body: Wire) -> Flow[Reply]:
         path = _path(session.id, action)
-        return (yield Request("POST", path, _scope(session.directory), body, timeout=_PATIENCE))
+        return (yield Request("POST", path, _scope(session.directory), body, timeout=_SLOW_REPLY))
 
     def compact(self, session: Session, model: ModelRef) -> Flow[str | None]:
-        """Summarise a session; the answer comes when that is done."""
+        """Summarize a session; the reply comes when it is done."""
         body = {"providerID": model.provider, "modelID": model.id}
         path = _path(session.id, "summarize")
-        yield Request("POST", path, _scope(session.directory), body, timeout=_TURN)
+        yield Request("POST", path, _scope(session.directory), body, timeout=_TURN_TIMEOUT)
         return None
 
     def todos(self, session: Session) -> Flow[tuple[Todo, ...]]:
@@ -300,7 +299,7 @@ class V1(Dialect):
         return decode_list("a todo", shapes.todo, reply.json())
 
     def share(self, session: Session) -> Flow[str | None]:
-        """Publish a session. Where sharing is disabled, 1.18.33 answers a bare 500."""
+        """Publish a session. If sharing is disabled, 1.18.33 replies 500 without a reason."""
         yield Request("POST", _path(session.id, "share"), _scope(session.directory), {})
         reply = yield Request("GET", _path(session.id))
         return string(as_dict((json_object(reply) or {}).get("share")).get("url")) or None
@@ -311,7 +310,7 @@ class V1(Dialect):
     # -- a directory's state ---------------------------------------------------------------------
 
     def statuses(self, directory: str) -> Flow[dict[str, Status]]:
-        """Return statuses by session. Without a directory, the answer {} proves nothing."""
+        """Return statuses by session id. Without a directory, an empty reply proves nothing."""
         reply = yield Request("GET", "/session/status", _scope(directory), timeout=5.0)
         return decode("statuses", shapes.statuses, reply.json())
 
@@ -343,15 +342,16 @@ class V1(Dialect):
     def models(self, directory: str | None) -> Flow[tuple[Model, ...]]:
         """List the models of a directory.
 
-        `/config/providers` also warms the directory's instance: an abort into a cold one breaks it
-        until it is disposed of. Its own `default` is not the configured model, `/config` has that.
+        `/config/providers` also warms the directory's instance: an abort sent to a cold instance
+        breaks it until it is disposed of. Its `default` is not the configured model; `/config` has
+        that.
         """
         body = (yield Request("GET", "/config/providers", _scope(directory))).json()
         config = (yield Request("GET", "/config", _scope(directory))).json()
         return decode("its models", lambda b: tuple(shapes.models(b, config.get("model"))), body)
 
     def prices(self, directory: str | None) -> Flow[tuple[Model, ...]]:
-        """List the models in one request, without asking for the default."""
+        """List the models with one request, without looking up the default."""
         body = (yield Request("GET", "/config/providers", _scope(directory))).json()
         return decode("its models", lambda b: tuple(shapes.models(b, None)), body)
 

@@ -1,6 +1,6 @@
-"""The events of 1.x: what one frame of its stream says.
+"""Decode the stream frames of 1.x into events.
 
-`_EVENTS` is the whole vocabulary: to read another kind, add a row.
+`_EVENTS` maps each kind to its decoder: to read another kind, add an entry.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def _part_changed(p: Wire) -> Event:
 
 
 def _delta(p: Wire) -> Event:
-    # Deltas of reasoning have the field "text" too; the part's own kind tells them apart.
+    # Deltas of reasoning also have the field "text"; the kind of the part distinguishes them.
     text = string(p["delta"]) if p.get("field") == "text" else ""
-    return PartDelta(*_place_of(p), text)
+    return PartDelta(*_part_ids(p), text)
 
 
 def _permission_replied(p: Wire) -> Event:
@@ -76,8 +76,8 @@ def _status_changed(p: Wire, status: Status) -> Event:
     return StatusChanged(required_string(p["sessionID"]), status)
 
 
-def _place_of(p: Wire) -> tuple[str, str, str]:
-    """Return the session, the message and the id of a part."""
+def _part_ids(p: Wire) -> tuple[str, str, str]:
+    """Return the ids of a part's session, its message, and the part."""
     return (
         required_string(p["sessionID"]),
         required_string(p["messageID"]),
@@ -100,7 +100,7 @@ _EVENTS: dict[str, Callable[[Wire], Event]] = {
     ),
     "message.part.updated": _part_changed,
     "message.part.delta": _delta,
-    "message.part.removed": lambda p: PartRemoved(*_place_of(p)),
+    "message.part.removed": lambda p: PartRemoved(*_part_ids(p)),
     "permission.asked": lambda p: PermissionAsked(shapes.permission(p)),
     "permission.updated": lambda p: PermissionAsked(shapes.permission(p)),
     "permission.replied": _permission_replied,

@@ -1,7 +1,7 @@
-"""What 1.x stores, as the model has it: sessions, messages, requests, and what a directory offers.
+"""Decode the stored values of 1.x: sessions, messages, requests, the catalog.
 
-Events hold the same shapes, so `v1_events` reads them here, too. A shape fails loudly without the
-values that it needs; everything else may be absent.
+`v1_events` uses these functions, too, since events contain the same objects. A missing required
+field raises an error; all other fields are optional.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ from .values import (
 
 Wire = dict[str, Any]
 
-# A refusal that stops the turn; one with feedback has another text and the turn goes on.
+# Errors of a refusal that stops the turn. With feedback, the text differs and the turn continues.
 _DECLINED = (
     "The user rejected permission to use this specific tool call.",
     "The user dismissed this question",
 )
 
-# Some messages bring the server's own stack with them.
+# Some error messages contain the server's own stack trace.
 _STACK = re.compile(r"\n\s+at .*", re.DOTALL)
 
 
@@ -87,7 +87,7 @@ def session(w: Wire) -> Session:
         model=_ref(provider, model_id, model.get("variant")) if provider and model_id else None,
         created=timestamp(time.get("created")),
         updated=timestamp(time.get("updated")),
-        archived=timestamp(time.get("archived")) or None,  # an unarchived session keeps a 0
+        archived=timestamp(time.get("archived")) or None,  # 0 after a restore
         usage=usage(w),
         revert=string(as_dict(w.get("revert")).get("messageID")) or None,
         changed=files,
@@ -128,7 +128,7 @@ def message_with_parts(w: Wire) -> Message:
 
 
 def message(w: Wire, parts: tuple[Part, ...] = (), unread: tuple[str, ...] = ()) -> Message:
-    """Read a message's header, and join its parts to it."""
+    """Read a message's header, and combine it with its parts."""
     time, model = w.get("time") or {}, w.get("model") or w
     provider, model_id = string(model.get("providerID")), string(model.get("modelID"))
     role = str(w["role"])
@@ -156,18 +156,18 @@ def message(w: Wire, parts: tuple[Part, ...] = (), unread: tuple[str, ...] = ())
 def readable_message(w: Any, session: str) -> Message:
     """Read as much of a stored message as possible, and name the rest in `unread`."""
     w = as_dict(w)
-    info, unread = _fitting(as_dict(w.get("info")))
+    info, unread = _readable_header(as_dict(w.get("info")))
     listed = w.get("parts") if isinstance(w.get("parts"), list) else ()
     parts = tuple([_readable_part(p, unread) for p in listed or ()])
     return message(info | {"sessionID": session}, parts, tuple(unread))
 
 
-def _fitting(info: Wire) -> tuple[Wire, list[str]]:
+def _readable_header(info: Wire) -> tuple[Wire, list[str]]:
     """Return a message's header without values of the wrong type, and the names of those."""
-    odd = [n for n, kind in _KINDS.items() if not isinstance(info.get(n), kind | None)]
-    odd += [n for n in ("id", "role") if info.get(n) is None]
-    if odd:
-        info = {"id": "", "role": ""} | {n: v for n, v in info.items() if n not in odd}
+    unread = [n for n, kind in _KINDS.items() if not isinstance(info.get(n), kind | None)]
+    unread += [n for n in ("id", "role") if info.get(n) is None]
+    if unread:
+        info = {"id": "", "role": ""} | {n: v for n, v in info.items() if n not in unread}
     tokens, time = info.get("tokens") or {}, info.get("time") or {}
     cache, model = as_dict(tokens.get("cache")), info.get("model") or {}
     numbers = (
@@ -183,10 +183,10 @@ def _fitting(info: Wire) -> tuple[Wire, list[str]]:
         ("model.modelID", model.get("modelID"), optional_string),
         ("model.variant", model.get("variant"), optional_string),
     )
-    odd += [name for name, value, read in numbers if value is not None and read(value) is None]
+    unread += [name for name, value, read in numbers if value is not None and read(value) is None]
     if info["role"] not in ("user", "assistant", ""):
-        odd.append("role")
-    return info, odd
+        unread.append("role")
+    return info, unread
 
 
 _KINDS: dict[str, type] = {
@@ -221,25 +221,25 @@ def diffs(values: Any) -> tuple[FileDiff, ...]:
 
 
 def _patch(w: Wire) -> str:
-    return string(w.get("patch")) or string(w.get("diff")) or _compared(w)
+    return string(w.get("patch")) or string(w.get("diff")) or _patch_from_texts(w)
 
 
 def turns(body: Any) -> dict[str, tuple[Wire, ...]]:
     """Group messages by their prompt, which comes first."""
-    found: dict[str, tuple[Wire, ...]] = {}
+    grouped: dict[str, tuple[Wire, ...]] = {}
     for w in body:
         info = w["info"]
         prompt = info["id"] if info["role"] == "user" else info.get("parentID") or ""
-        found[prompt] = (*found.get(prompt, ()), w)
-    return found
+        grouped[prompt] = (*grouped.get(prompt, ()), w)
+    return grouped
 
 
 def turns_before(
     turns: dict[str, tuple[Wire, ...]], message: str | None
 ) -> dict[str, tuple[Wire, ...]]:
-    """Return the turns before a message; all of them if none has it."""
-    places = (n for n, t in enumerate(turns.values()) for m in t if m["info"]["id"] == message)
-    return dict(list(turns.items())[: next(places, None)])
+    """Return the turns before a message; all turns if none contains it."""
+    indexes = (n for n, t in enumerate(turns.values()) for m in t if m["info"]["id"] == message)
+    return dict(list(turns.items())[: next(indexes, None)])
 
 
 def prompt_diffs(messages: Sequence[Wire]) -> tuple[FileDiff, ...]:
@@ -249,7 +249,7 @@ def prompt_diffs(messages: Sequence[Wire]) -> tuple[FileDiff, ...]:
 
 
 def tool_edits(message: Wire) -> Iterator[tuple[tuple[FileDiff, ...], str | None]]:
-    """Yield what each tool call of a stored message changed, and its subagent's session."""
+    """Yield the edits of each tool call of a stored message, and its subagent's session."""
     for w in message.get("parts") or ():
         state = w.get("state") or {}
         child = (state.get("metadata") or {}).get("sessionId")
@@ -257,7 +257,7 @@ def tool_edits(message: Wire) -> Iterator[tuple[tuple[FileDiff, ...], str | None
 
 
 def _edits_of(state: Wire) -> tuple[FileDiff, ...]:
-    meta, given = state.get("metadata") or {}, state.get("input") or {}
+    meta, arguments = state.get("metadata") or {}, state.get("input") or {}
     if state.get("status") != "completed":
         return ()
     file = string(meta.get("filepath"))
@@ -265,12 +265,12 @@ def _edits_of(state: Wire) -> tuple[FileDiff, ...]:
         return _tool_diffs(meta)
     if meta["exists"]:  # overwritten: the text before is unknown
         return (FileDiff(file, status="modified"),)
-    made = _compared({"before": "", "after": given.get("content")})
+    made = _patch_from_texts({"before": "", "after": arguments.get("content")})
     return (FileDiff(file, made, status="added"),)
 
 
-def _compared(w: Wire) -> str:
-    """Make a patch from the texts before and after, which servers before 1.1 sent instead."""
+def _patch_from_texts(w: Wire) -> str:
+    """Make a patch from the texts before and after; servers before 1.1 sent these, not a patch."""
     before, after = w.get("before"), w.get("after")
     if not isinstance(before, str) or not isinstance(after, str):
         return ""
@@ -338,7 +338,7 @@ def _step_end(w: Wire) -> StepEnd:
 
 
 def _attachment(w: Wire) -> Attachment:
-    # The address is left out where it carries the whole file.
+    # Omit a data: URL, which contains the whole file.
     url = string(w.get("url"))
     url = "" if url.startswith("data:") else url
     return Attachment(
@@ -347,7 +347,7 @@ def _attachment(w: Wire) -> Attachment:
 
 
 def file_part(file: Attachment) -> Wire:
-    """Write a prompt's file as a part."""
+    """Encode a prompt's file as a part."""
     return {"type": "file", "mime": file.mime, "filename": file.filename, "url": file.url}
 
 
@@ -365,7 +365,7 @@ _PARTS: dict[str, Callable[[Wire], Part]] = {
 
 
 def permission(w: Wire) -> Permission:
-    """Read a permission, in its present shape or the old one (type, pattern, title)."""
+    """Read a permission, in its current or its old shape (type, pattern, title)."""
     meta = w.get("metadata") or {}
     patterns = w.get("patterns") or w.get("pattern") or ()
     tool = w.get("tool") or w
@@ -429,7 +429,10 @@ def models(body: Wire, default: str | None) -> Iterator[Model]:
 
 
 def _tiers(price: Wire) -> Iterator[PriceTier]:
-    """Read the prices of long prompts. 1.18.33 bills the longest tier passed, else the other."""
+    """Yield the prices of longer prompts, in ascending order.
+
+    1.18.33 bills the highest tier exceeded; without tiers, `experimentalOver200K`.
+    """
     listed = [
         t for t in price.get("tiers") or () if as_dict(t.get("tier")).get("type") == "context"
     ]
@@ -444,7 +447,7 @@ def _tiers(price: Wire) -> Iterator[PriceTier]:
 
 
 def agents(body: Any) -> tuple[Agent, ...]:
-    """Read the agents that a prompt may name."""
+    """Read the agents that are not hidden."""
     return tuple(_agent(a) for a in body if not a.get("hidden"))
 
 

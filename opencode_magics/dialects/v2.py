@@ -1,8 +1,8 @@
-"""OpenCode 2.x: the `/api` surface of 2.0 to 2.2.
+"""OpenCode 2.x: the `/api` routes of 2.0 to 2.2.
 
-A prompt, its item in the inbox and its stored message have one id; one execution may serve several
-prompts. `v2_shapes` reads what the replies hold, `v2_events` the stream. Names that no release is
-known to use are ignored.
+A prompt, its inbox item and its stored message share one id; one execution may serve several
+prompts. `v2_shapes` decodes the replies, `v2_events` the stream. Names that no known release uses
+are ignored.
 """
 
 from __future__ import annotations
@@ -61,17 +61,17 @@ from .turn_diffs import TurnDiffs
 from .v2_shapes import Wire
 from .values import as_dict, as_list, file_diffs, required_string, string
 
-_CALLBACK = 3_600.0  # seconds: the template of a command may run shell commands first
-_PAGE = 200  # the most that a list of messages takes
-_FEW = 4  # rows in which the step that is open stands
+_COMMAND_TIMEOUT = 3_600.0  # seconds: a command's template may run shell commands first
+_PAGE = 200  # the maximum page size of a list of messages
+_NEWEST_ROWS = 4  # newest rows, which include the open step
 _BUSY = Status("busy")
 
 
 def probe() -> Flow[Server | None]:
-    """Return the server if it is of 2.x: its info route then answers with a version and a pid.
+    """Return the server if it is 2.x: then its info route returns a version and a pid.
 
-    `/api/health` and `/api/session` prove nothing, since 1.18.33 answers both. Two early builds of
-    2.x had the same answer at another path.
+    A reply at `/api/health` or `/api/session` alone proves nothing: 1.18.33 has both routes. Two
+    early builds of 2.x have the info at another path.
 
     Raises:
         StatusError: It is a 2.x server that is still starting (503).
@@ -100,15 +100,15 @@ class V2(Dialect):
     command_keeps_prompt_id = False
     reports_fork_source = True
     fork_cost_includes_copies = False  # by the server's source
-    silence = 45.0  # heartbeats come every 15 s, as comments
-    always_scope = "for every session of this project, until it is taken back"
+    silence = 45.0  # there is a heartbeat every 15 s, as a comment
+    always_scope = "for every session of this project, until the rule is deleted"
 
     # -- sessions ----------------------------------------------------------------------------
 
     def sessions(self, directory: str | None, *, project: bool) -> Flow[tuple[Session, ...]]:
         query: Query = {"directory": directory}
         if directory is not None and project:
-            # Outside of git the project is "global" for every directory there is.
+            # Outside of git, every directory has the project "global".
             known = yield from self._project(directory)
             query = {"project": known} if known and known != "global" else query
         return (yield from self._all(query))
@@ -123,12 +123,12 @@ class V2(Dialect):
         return string(place.get("projectID")) or string(named) or None
 
     def _all(self, query: Query) -> Flow[tuple[Session, ...]]:
-        """List sessions, archived ones included: since 2.1 those are a list of their own."""
+        """List sessions, archived ones included: since 2.1 those are listed separately."""
         found = yield from self._listed(query)
         try:
             found += yield from self._listed({**query, "archived": "true"})
         except StatusError as error:
-            if error.status != 400:  # of one that doesn't know the parameter
+            if error.status != 400:  # an older server doesn't know the parameter
                 raise
         return tuple({s.id: s for s in found}.values())
 
@@ -143,13 +143,13 @@ class V2(Dialect):
         return (yield from self._all({"parentID": session.id}))
 
     def create(self, directory: str | None, title: str | None) -> Flow[Session]:
-        """Create a session. The server takes its directory from the body only."""
+        """Create a session. The server reads the directory only from the body."""
         return (yield from self.create_with_options(directory, title, SessionOptions()))
 
     def create_with_options(
         self, directory: str | None, title: str | None, options: SessionOptions
     ) -> Flow[Session]:
-        as_dict: Wire = {
+        fields: Wire = {
             "title": title,
             "location": {"directory": directory} if directory else None,
             "id": options.id,
@@ -159,7 +159,7 @@ class V2(Dialect):
             "metadata": dict(options.metadata) if options.metadata else None,
             "permissions": [_rule_out(r) for r in options.rules],
         }
-        body = {name: value for name, value in as_dict.items() if value}
+        body = {name: value for name, value in fields.items() if value}
         reply = yield Request("POST", "/api/session", {}, body)
         return decode("a session", shapes.session, _data(reply))
 
@@ -172,7 +172,7 @@ class V2(Dialect):
         yield Request("PATCH", _path(session.id), {}, {"title": title})
 
     def archive(self, session: Session, at: int | None) -> Flow[None]:
-        """Archive or restore a session (since 2.1; before, nothing happens)."""
+        """Archive or restore a session (since 2.1; older servers ignore this)."""
         yield Request("PATCH", _path(session.id), {}, {"archived": at is not None})
 
     def set_rules(self, session: Session, rules: Sequence[Rule]) -> Flow[None]:
@@ -198,23 +198,23 @@ class V2(Dialect):
         return decode("a revert", lambda w: file_diffs(w.get("files")), _data(reply))
 
     def unrevert(self, session: Session) -> Flow[None]:
-        """Restore what a revert took away, as long as nothing was prompted since."""
+        """Undo a revert, unless there was another prompt since."""
         yield Request("DELETE", _path(session.id, "revert"))
 
     def commit_revert(self, session: Session) -> Flow[None]:
         yield Request("POST", _path(session.id, "revert", "commit"), {}, {})
 
     def command(self, session: Session, prompt: Prompt) -> Flow[None]:
-        """Run a command; the answer comes when what it calls has ended.
+        """Run a command; the reply comes when the command itself has ended.
 
-        The answer names neither the command nor what it admitted (2.0.6 to 2.2.0), and its prompt
-        gets an id of the server's own: the log shows what was admitted meanwhile.
+        The reply names neither the command nor the inputs it admitted (2.0.6 to 2.2.0), and the
+        server gives its prompt a new id. The log shows what was admitted meanwhile.
         """
         yield from self._switched(session, prompt)
         body: Wire = {"name": prompt.command, "text": prompt.text}
         if prompt.delivery:
             body["delivery"] = prompt.delivery
-        yield Request("POST", _path(session.id, "command"), {}, body, timeout=_CALLBACK)
+        yield Request("POST", _path(session.id, "command"), {}, body, timeout=_COMMAND_TIMEOUT)
 
     def wait(self, session: Session, timeout: float = 600.0) -> Flow[None]:
         path = f"/api/experimental{_path(session.id, 'wait').removeprefix('/api')}"
@@ -223,14 +223,16 @@ class V2(Dialect):
     # -- messages and prompts ------------------------------------------------------------------
 
     def messages(self, session: Session) -> Flow[tuple[Message, ...]]:
-        """List every message of a session, oldest first, and the lines that the server adds."""
-        rows, why = _rows_and_reasons((yield from self.message_pages(session)))
-        return decode("messages", lambda rows: shapes.messages(session.id, rows, reasons=why), rows)
+        """List every message of a session, oldest first, including the server's own records."""
+        rows, reasons = _rows_and_reasons((yield from self.message_pages(session)))
+        return decode(
+            "messages", lambda rows: shapes.messages(session.id, rows, reasons=reasons), rows
+        )
 
     def message_pages(self, session: Session) -> Flow[tuple[Reply, ...]]:
-        """Return the pages that hold every message of a session.
+        """Return the pages that contain every message of a session.
 
-        If a turn was cut off, its log follows: messages don't say by whom.
+        If a turn was interrupted, the log is appended: messages don't include the reason.
         """
         query: Query = {"order": "asc", "limit": _PAGE}
         pages = yield from _pages(Request("GET", _path(session.id, "message"), query))
@@ -240,17 +242,17 @@ class V2(Dialect):
         return pages
 
     def readable_messages(self, session: Session, pages: Sequence[Reply]) -> tuple[Message, ...]:
-        rows, why = _rows_and_reasons(pages)
-        return shapes.messages(session.id, rows, shapes.readable_message, why)
+        rows, reasons = _rows_and_reasons(pages)
+        return shapes.messages(session.id, rows, shapes.readable_message, reasons)
 
     def latest_messages(self, session: Session, count: int) -> Flow[tuple[Message, ...]]:
-        """List the newest messages of a session, oldest first, and the lines between them."""
+        """List the newest messages of a session, oldest first, with the server's records."""
         query: Query = {"order": "desc", "limit": min(4 * count, _PAGE)}
         rows = _rows([(yield Request("GET", _path(session.id, "message"), query))])
         return decode("messages", lambda rows: shapes.messages(session.id, rows), rows[::-1])
 
     def message(self, session: Session, message: str) -> Flow[Message]:
-        """Return one message; a prompt that no agent has seen yet is in the inbox."""
+        """Return one message; an undelivered prompt is read from the inbox."""
         try:
             reply = yield Request("GET", _path(session.id, "message", message))
         except NotFoundError:
@@ -267,10 +269,10 @@ class V2(Dialect):
         """Accept every prompt."""
 
     def prompt(self, session: Session, prompt: Prompt) -> Flow[None]:
-        """Send a prompt. Agent and model belong to the session: they are changed before it.
+        """Send a prompt, after switching the session's agent and model if necessary.
 
-        The receipt proves that the server holds an item of this id, not that it is this one (the
-        first admission wins), so its text is compared.
+        The receipt only proves that the server has an item with this id. That may be an earlier
+        one (the first admission wins), so its text is compared.
         """
         yield from self._switched(session, prompt)
         body: Wire = {"id": prompt.id, "text": prompt.text}
@@ -286,16 +288,16 @@ class V2(Dialect):
             body["resume"] = False
         reply = yield Request("POST", _path(session.id, "prompt"), {}, body)
         try:
-            held = decode("a receipt", lambda w: string(w["payload"]["text"]), _data(reply))
-        except (StatusError, StreamError) as unread:  # then read the item itself
+            stored = decode("a receipt", lambda w: string(w["payload"]["text"]), _data(reply))
+        except (StatusError, StreamError) as unread:  # read the item itself instead
             try:
-                held = (yield from self.message(session, prompt.id)).text
+                stored = (yield from self.message(session, prompt.id)).text
             except (StatusError, StreamError):
                 raise unread from None
-        if held != prompt.text:
+        if stored != prompt.text:
             raise StreamError(
-                f"The server holds another text under the id {prompt.id} of this prompt.",
-                "Send the prompt again: it gets another id.",
+                f"The server already has another prompt with the id {prompt.id}.",
+                "Send the prompt again; it will get a new id.",
             )
 
     def _switched(self, session: Session, prompt: Prompt) -> Flow[None]:
@@ -305,7 +307,7 @@ class V2(Dialect):
         yield from self.switch(session, agent=agent, model=model)
 
     def abort(self, session: Session) -> Flow[None]:
-        """Ask a session to stop. Its inbox stays as it is."""
+        """Ask a session to stop. Its inbox is unchanged."""
         yield Request("POST", _path(session.id, "interrupt"), {}, {}, timeout=5.0)
 
     def switch(
@@ -328,7 +330,7 @@ class V2(Dialect):
         return [w for w in items if isinstance(w, dict)] if isinstance(items, list) else []
 
     def cancel(self, session: Session, item: str) -> Flow[bool]:
-        """Remove an item from the inbox. The route answers 204 in any case: the messages tell."""
+        """Remove an item from the inbox. The reply is always 204, so check the messages."""
         yield Request("DELETE", _path(session.id, "inbox", item))
         try:
             yield Request("GET", _path(session.id, "message", item))
@@ -339,7 +341,7 @@ class V2(Dialect):
     def set_delivery(self, session: Session, item: str, delivery: Delivery) -> Flow[None]:
         yield Request("PATCH", _path(session.id, "inbox", item), {}, {"delivery": delivery})
 
-    # -- a session's surroundings ----------------------------------------------------------------
+    # -- a session's environment and instructions ------------------------------------------------
 
     def set_environment(self, session: Session, variables: dict[str, str]) -> Flow[None]:
         yield Request("PUT", _path(session.id, "environment"), {}, {"variables": variables})
@@ -356,13 +358,13 @@ class V2(Dialect):
     def delete_instruction(self, session: Session, key: str) -> Flow[None]:
         yield Request("DELETE", f"{_entries(session)}/{quote(key, safe='')}")
 
-    # -- what changed ----------------------------------------------------------------------------
+    # -- diffs -----------------------------------------------------------------------------------
 
     def diffs(self, session: Session, message: str | None = None) -> Flow[Diff]:
-        """Return what changed in a session, or in the turn of a message.
+        """Return the changes of a session, or of the turn of a message.
 
         The route reports one turn at a time, and nothing without git or snapshots; then the edit
-        tools' own reports count, subagents' included.
+        tools' own reports are used, including those of subagents.
         """
         turns = _turns((yield from self.messages(session)))
         if message is not None:
@@ -380,7 +382,7 @@ class V2(Dialect):
         return Diff() if diff is None else diff
 
     def turn_diffs(self, session: Session, prompt: str) -> Flow[tuple[FileDiff, ...]]:
-        """List what a turn changed; nothing where no snapshots are taken."""
+        """List the files that a turn changed; empty if the server takes no snapshots."""
         try:
             reply = yield Request("GET", _path(session.id, "diff"), {"from": prompt})
             return file_diffs(_data(reply))
@@ -390,17 +392,17 @@ class V2(Dialect):
     # -- states and pending requests -------------------------------------------------------------
 
     def statuses(self, directory: str) -> Flow[dict[str, Status]]:
-        """Return the statuses of all sessions of the server: it doesn't list them by directory."""
+        """Return the statuses of all busy sessions of the server, whatever their directory."""
         active = _data((yield Request("GET", "/api/session/active", timeout=5.0)))
         return decode("the active sessions", lambda w: dict.fromkeys(w.keys(), _BUSY), active)
 
     def pending_retry(self, session: Session) -> Flow[Status | None]:
-        """Return the retry that a busy session waits for; its status is just "active".
+        """Return the pending retry of a busy session, whose status is only "active".
 
-        Its log has the retry. A step that goes on after a retry keeps it until its end, so only
-        the log of a session whose open step has one is read; its last line about that step decides.
+        The retry is in the session's log, which is read only if the open step has one. A step keeps
+        its retry field after the retry has started, so the last log line about the step decides.
         """
-        query: Query = {"order": "desc", "limit": _FEW}
+        query: Query = {"order": "desc", "limit": _NEWEST_ROWS}
         page = yield Request("GET", _path(session.id, "message"), query, timeout=5.0)
         step = next((w for w in _rows([page]) if w.get("type") == "assistant"), {})
         if not step.get("retry"):
@@ -431,23 +433,23 @@ class V2(Dialect):
     def answer(
         self, question: Question, directory: str, answers: Sequence[Sequence[str]]
     ) -> Flow[None]:
-        """Fill in a form, with what each field wants.
+        """Fill in a form, with answers converted to the type of each field.
 
         Raises:
-            InvalidAnswer: A field can't take its answer; nothing is sent.
+            InvalidAnswer: An answer is invalid; nothing is sent.
         """
         questions.check_answers(question, answers)
         pairs = zip(question.items, answers, strict=False)
         filled = {
-            item.key: _answer(item, given)
-            for item, given in pairs
-            if given and item.kind != "external" and questions.applies(question, item, answers)
+            item.key: _answer(item, texts)
+            for item, texts in pairs
+            if texts and item.kind != "external" and questions.applies(question, item, answers)
         }
         path = _path(question.session, "form", question.id, "reply")
         yield Request("POST", path, {}, {"answer": filled})
 
     def dismiss(self, question: Question, directory: str) -> Flow[None]:
-        """Cancel a form; without a message the turn that asked stops."""
+        """Cancel a form, which stops the turn that asked."""
         yield Request("DELETE", _path(question.session, "form", question.id))
 
     def saved_rules(self) -> Flow[tuple[SavedRule, ...]]:
@@ -460,7 +462,7 @@ class V2(Dialect):
     def delete_saved_rule(self, rule: str) -> Flow[None]:
         yield Request("DELETE", f"/api/permission/saved/{quote(rule, safe='')}")
 
-    # -- what a directory offers -----------------------------------------------------------------
+    # -- catalog of a directory ------------------------------------------------------------------
 
     def models(self, directory: str | None) -> Flow[tuple[Model, ...]]:
         listed = yield from self._catalog("/api/model", directory)
@@ -479,9 +481,9 @@ class V2(Dialect):
         )
 
     def _catalog(self, path: str, directory: str | None) -> Flow[Any]:
-        """Read a list of a directory. A cold one offers nothing until its plugins are loaded.
+        """Read a list of a directory's catalog, which is empty until its plugins are loaded.
 
-        The list of integrations is not answered sooner than that (2.0.24).
+        The request for integrations waits until they are (2.0.24).
         """
         request = Request("GET", path, _scope(directory))
         if listed := _data((yield request)):
@@ -546,7 +548,7 @@ class V2(Dialect):
         return decode("an entry of a log", shapes.log_entry, frame)
 
     def position(self, frame: Any) -> EventPosition | None:
-        """Return an event's id, and its number if it is durable; numbers rise, with gaps."""
+        """Return an event's id and, if it is durable, its sequence number, which has gaps."""
         match frame:
             case {"id": str(key), "durable": {"aggregateID": str(session), "seq": int(seq)}}:
                 return EventPosition(key, session, seq)
@@ -575,8 +577,8 @@ def _scope(directory: str | None) -> Query:
 
 
 def _data(reply: Reply) -> Any:
-    """Return the value that an answer holds, below `data`."""
-    return decode(f"the answer to {reply.request}", lambda body: body["data"], reply.json())
+    """Return the `data` of a reply."""
+    return decode(f"a reply to {reply.request}", lambda body: body["data"], reply.json())
 
 
 def _rows(pages: Iterable[Reply]) -> list[Wire]:
@@ -586,7 +588,7 @@ def _rows(pages: Iterable[Reply]) -> list[Wire]:
 
 
 def _rows_and_reasons(pages: Iterable[Reply]) -> tuple[list[Wire], dict[str, str]]:
-    """Return the rows in some pages, and why turns were cut off, as far as a log says."""
+    """Return the rows in some pages, and the reasons of interruptions that a log reports."""
     logs = [page for page in pages if page.request.path.endswith("/log")]
     rows = _rows(page for page in pages if page not in logs)
     frames = (frame for log in logs for frame in _interruptions(log.body))
@@ -619,7 +621,7 @@ def _last_about(step: str, body: bytes) -> Wire:
 
 
 def _pages(request: Request) -> Flow[tuple[Reply, ...]]:
-    """Read all pages of a list. There is always a next cursor, so an empty page is the end."""
+    """Read all pages of a list until one is empty: there is always a next cursor."""
     pages: list[Reply] = []
     query, seen = request.query, set[str]()
     while True:
@@ -630,7 +632,7 @@ def _pages(request: Request) -> Flow[tuple[Reply, ...]]:
         if not body.get("data") or not isinstance(cursor, str) or not cursor:
             return tuple(pages)
         if cursor in seen:
-            logger.warning("%s repeats a cursor: the list ends there.", request)
+            logger.warning("%s repeated a cursor; the list is cut off there.", request)
             return tuple(pages)
         seen.add(cursor)
         query = {"cursor": cursor, "limit": request.query.get("limit")}
@@ -648,9 +650,9 @@ def _rule_out(rule: Rule) -> Wire:
     return {"action": rule.action, "resource": rule.resource, "effect": rule.effect}
 
 
-def _answer(item: QuestionItem, given: Sequence[str]) -> Any:
+def _answer(item: QuestionItem, texts: Sequence[str]) -> Any:
     """Convert an answer to the type of its field; a single choice must not be a list (2.0.23)."""
-    chosen = questions.answer_values(item, given)
+    chosen = questions.answer_values(item, texts)
     if item.multiple:
         return chosen
     text = chosen[0]
@@ -664,17 +666,17 @@ def _answer(item: QuestionItem, given: Sequence[str]) -> Any:
     return ", ".join(chosen)
 
 
-# -- what a session's tools changed ----------------------------------------------------------------
+# -- edits of tools --------------------------------------------------------------------------------
 
 
 def _tool_edits(message: Message) -> Iterator[tuple[tuple[FileDiff, ...], str | None]]:
-    """Yield what each tool call of a message changed, and its subagent's session."""
+    """Yield the edits of each tool call of a message, and its subagent's session."""
     for tool in message.tools:
         yield _edits_of(tool), tool.child
 
 
 def _edits_of(tool: ToolCall) -> tuple[FileDiff, ...]:
-    """Return what a completed tool call changed; a write reports only where (2.0.16)."""
+    """Return the edits of a completed tool call; a write reports only the path (2.0.16)."""
     if tool.status != "completed":
         return ()
     path = string(tool.input.get("path"))
@@ -696,7 +698,7 @@ def _turns(rows: Iterable[Message]) -> dict[str, tuple[Message, ...]]:
 
 
 def _prompt_of(turns: dict[str, tuple[Message, ...]], message: str) -> str:
-    """Return the prompt of the turn that has a message.
+    """Return the id of the prompt whose turn contains a message.
 
     Raises:
         NotFoundError: The session has no such message.

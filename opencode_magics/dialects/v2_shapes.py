@@ -178,9 +178,9 @@ def end_failure(outcome: str | None, reason: str | None) -> Failure | None:
         case "failed", _:
             return Failure("Failed", "the server stored no reason")
         case "interrupted", "user":
-            return Failure("Aborted", "somebody stopped the turn")
+            return Failure("Aborted", "a user stopped the turn")
         case "interrupted", None:
-            return Failure(_INTERRUPTED, "the server does not say by whom")
+            return Failure(_INTERRUPTED, "the server reports no reason")
         case "interrupted", _:
             return Failure(_INTERRUPTED, f"the server interrupted the turn ({reason})")
         case _:
@@ -224,25 +224,27 @@ def inbox_message(session: str, w: Wire) -> Message:
 _Row = Callable[[str, Wire, str | None, int | None, int | None], Message]
 
 
-def _user(session: str, w: Wire, prompt: str | None, made: int | None, done: int | None) -> Message:
+def _user(
+    session: str, w: Wire, prompt: str | None, created: int | None, completed: int | None
+) -> Message:
     files: list[Part] = [_file(n, f) for n, f in enumerate(w.get("files") or ())]
     parts = (*files, Text(":text:0", string(w.get("text"))))
-    return Message(w["id"], session, "user", made, done, parts=parts)
+    return Message(w["id"], session, "user", created, completed, parts=parts)
 
 
 def _synthetic(
-    session: str, w: Wire, prompt: str | None, made: int | None, done: int | None
+    session: str, w: Wire, prompt: str | None, created: int | None, completed: int | None
 ) -> Message:
     parts = (Text(":text:0", string(w.get("text")), synthetic=True),)
-    return Message(w["id"], session, "user", made, done, parts=parts, kind=w["type"])
+    return Message(w["id"], session, "user", created, completed, parts=parts, kind=w["type"])
 
 
 def _assistant(
-    session: str, w: Wire, prompt: str | None, made: int | None, done: int | None
+    session: str, w: Wire, prompt: str | None, created: int | None, completed: int | None
 ) -> Message:
     used, finish = call_usage(w), string(w.get("finish")) or None
     error = failure(w["error"]) if w.get("error") else None
-    parts: list[Part] = [StepStart(":start"), *step_parts(w.get("content") or (), done)]
+    parts: list[Part] = [StepStart(":start"), *step_parts(w.get("content") or (), completed)]
     if error is not None and error.aborted and _declined(parts):
         # After a refusal the step is stored as aborted, although the model call was complete.
         finish, error = "tool-calls", None
@@ -252,8 +254,8 @@ def _assistant(
         id=w["id"],
         session=session,
         role="assistant",
-        created=made,
-        completed=done,
+        created=created,
+        completed=completed,
         parent=prompt,
         agent=string(w.get("agent")) or None,
         model=model_ref(w.get("model")),
@@ -269,19 +271,21 @@ def _declined(parts: Iterable[Part]) -> bool:
 
 
 def _compaction(
-    session: str, w: Wire, prompt: str | None, made: int | None, done: int | None
+    session: str, w: Wire, prompt: str | None, created: int | None, completed: int | None
 ) -> Message:
     """Read a summary. If a person requested it, it is not an answer to the prompt before it."""
     running = w.get("status") == "running"
     auto = w.get("reason") == "auto"
-    summary = Text(":text:0", string(w.get("summary")), made, None if running else done or made)
+    summary = Text(
+        ":text:0", string(w.get("summary")), created, None if running else completed or created
+    )
     failed = w.get("status") == "failed"
     return Message(
         id=w["id"],
         session=session,
         role="assistant",
-        created=made,
-        completed=None if running else done or made,
+        created=created,
+        completed=None if running else completed or created,
         parent=prompt if auto else None,
         model=model_ref(w.get("model")),
         finish=None if running or failed else "stop",
@@ -294,16 +298,16 @@ def _compaction(
 
 
 def _other(
-    session: str, w: Wire, prompt: str | None, made: int | None, done: int | None
+    session: str, w: Wire, prompt: str | None, created: int | None, completed: int | None
 ) -> Message:
     """Read a row that is neither prompt nor answer, or of an unknown type."""
     error = failure(w["error"]) if isinstance(w.get("error"), dict) else None
     text = string(w.get("text")) or string(w.get("command"))
-    parts = (Text(":text:0", text, made, made, synthetic=True),) if text else ()
+    parts = (Text(":text:0", text, created, created, synthetic=True),) if text else ()
     finish = string(w.get("outcome")) or None
     kind = string(w.get("type")) or "unknown"
     return Message(
-        w["id"], session, "system", made, done or made, None, finish=finish, error=error,
+        w["id"], session, "system", created, completed or created, None, finish=finish, error=error,
         parts=parts, kind=kind,
     )  # fmt: skip
 
@@ -320,7 +324,7 @@ _ROWS: dict[str, _Row] = {
 # -- parts -----------------------------------------------------------------------------------------
 
 
-def step_parts(content: Iterable[Wire], done: int | None) -> Iterator[Part]:
+def step_parts(content: Iterable[Wire], completed: int | None) -> Iterator[Part]:
     """Read the parts of a step. A text has no times of its own: it ends with the step."""
     counts = {"text": 0, "reasoning": 0}
     for w in content:
@@ -330,10 +334,10 @@ def step_parts(content: Iterable[Wire], done: int | None) -> Iterator[Part]:
         elif kind in counts:
             key, time = f":{kind}:{counts[kind]}", w.get("time") or {}
             counts[kind] += 1
-            made = timestamp(time.get("created"))
-            end = timestamp(time.get("completed")) or done
+            created = timestamp(time.get("created"))
+            end = timestamp(time.get("completed")) or completed
             part = Text if kind == "text" else Reasoning
-            yield part(key, string(w.get("text")), made, end)
+            yield part(key, string(w.get("text")), created, end)
         else:
             yield OtherPart(f":{kind}", kind)
 
@@ -482,9 +486,9 @@ def retry_status(d: Wire) -> Status:
 
 def saved_rule(w: Wire) -> SavedRule:
     """Read a rule that "always" saved."""
-    made = integer(as_dict(w.get("time")).get("created"))
+    created = integer(as_dict(w.get("time")).get("created"))
     return SavedRule(
-        required_string(w["id"]), w["action"], w["resource"], string(w.get("projectID")), made
+        required_string(w["id"]), w["action"], w["resource"], string(w.get("projectID")), created
     )
 
 

@@ -32,7 +32,7 @@ from ..core.model import (
     ToolCall,
     Usage,
 )
-from ..core.outcome import UNFINISHED, of_message
+from ..core.outcome import UNFINISHED, message_outcome
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -255,7 +255,7 @@ MESSAGES: Columns = {
     "text": Column(TEXT, _message(lambda m: m.text), "Text of the message.", long=True),
     "outcome": Column(
         CATEGORY,
-        _message(of_message),
+        _message(message_outcome),
         "succeeded, rejected, aborted, failed, interrupted, unfinished, or shell for a command "
         "that a person ran. NA for prompts.",
     ),
@@ -437,7 +437,7 @@ _COPY_COLUMNS: Columns = {
 
 STEPS: Columns = {
     "created": Column(TIME, _message(lambda m: m.created), "Start of the message."),
-    "outcome": Column(CATEGORY, _message(of_message), "Outcome of the message."),
+    "outcome": Column(CATEGORY, _message(message_outcome), "Outcome of the message."),
     "finish": Column(
         CATEGORY, lambda r: r.reason, "Why the model stopped, as the provider reports it."
     ),

@@ -14,7 +14,7 @@ from ..client.client import Client
 from ..core.columns import CATEGORY, COUNT, NUMBER, TEXT, TIME, Column, Columns, frame_from_rows
 from ..core.formatting import seconds_between
 from ..core.model import Message, Session, ToolCall
-from ..core.outcome import of_message
+from ..core.outcome import message_outcome
 from ..core.turn import SettledRequest, Turn
 from ..sessions.lookup import find_session
 from .queries import documents_columns
@@ -152,7 +152,7 @@ def _session_spans(
             continue
         name = "compaction" if message.summary else str(message.model) if message.model else None
         if not message.shell:
-            yield Span(session, depth, "step", name, start, end, of_message(message))
+            yield Span(session, depth, "step", name, start, end, message_outcome(message))
         for tool in message.tools:
             yield _tool_span(session, depth, tool)
             requests = [s for s in settled if s.request.call == tool.call]

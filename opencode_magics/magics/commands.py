@@ -151,14 +151,14 @@ class CommandMagics(TurnMagics):
 
     def _target(self, options: Namespace, request: PromptRequest) -> Session:
         """Return the session to send to; with --isolated, the one to fork or a placeholder."""
-        from ..prompts.ask import existing_session, session_for, unmade_session
+        from ..prompts.ask import existing_session, placeholder_session, session_for
 
         client = self.state.client
         if not options.isolated:
             return session_for(client, request, self._observer(options, request))
         if options.fork and not options.session:
             return self.state.require_session()
-        return existing_session(client, request) or unmade_session(client, request)
+        return existing_session(client, request) or placeholder_session(client, request)
 
     def _follow(self, dispatched: Dispatched, options: Namespace) -> CommandReceipt:
         """Follow the turn of a command in the cell and return its receipt."""

@@ -163,7 +163,7 @@ class PromptMagics(TurnMagics):
             described = [
                 variables.variable_context(name, names) for name in dict.fromkeys(options.var)
             ]
-            request = variables.take_along(self.state.client, request, described)
+            request = variables.add_variables(self.state.client, request, described)
             print("\n".join(map(str, described)))
         delivery = "steer" if options.steer else request.delivery
         return replace(self._with_answer_options(request, options), delivery=delivery)

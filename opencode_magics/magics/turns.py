@@ -94,10 +94,10 @@ class TurnMagics(Topic):
     def _observer(self, options: Namespace, request: PromptRequest) -> Observer:
         """Return an observer that tracks a request; a session that it selects becomes current."""
         from ..notebook.cell import show_recalled
-        from ..prompts.ask import Recalled, Retrying, SessionMade
+        from ..prompts.ask import Recalled, Retrying, SessionCreated
 
         def observe(notice: Notice) -> None:
-            if isinstance(notice, SessionMade | Recalled) and request.session is None:
+            if isinstance(notice, SessionCreated | Recalled) and request.session is None:
                 self.state.session = notice.session
             if isinstance(notice, Recalled):
                 show_recalled(notice.turn, self.shell)
@@ -108,11 +108,11 @@ class TurnMagics(Topic):
         return observe
 
     def _note(self, notice: Notice, out: str | None = None) -> None:
-        """Track the session of a notice, and remember its turn."""
-        from ..prompts.ask import Recalled, Sent, SessionMade
+        """Keep track of a session that was prompted, and of its turn."""
+        from ..prompts.ask import Recalled, Sent, SessionCreated
 
         match notice:
-            case SessionMade(session):
+            case SessionCreated(session):
                 self.state.track(session, "made")
             case Recalled(session, turn):
                 self.state.track(session, "chosen")

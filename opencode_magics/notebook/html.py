@@ -26,7 +26,7 @@ from ..core.model import (
     Text,
     ToolCall,
 )
-from ..core.outcome import ToolOutcome, is_granted, of_tool
+from ..core.outcome import ToolOutcome, is_granted, tool_outcome
 from ..core.patches import FileChange, changes_in
 from ..core.turn import Retry, SettledRequest, Turn
 from ..sessions.transcript import Transcript
@@ -137,7 +137,7 @@ def block(block: Block) -> str:
 
 
 def _tool(tool: ToolCall, closed: bool) -> str:
-    icon, style = _STATES[of_tool(tool, closed)]
+    icon, style = _STATES[tool_outcome(tool, closed)]
     error = (
         f' <span style="color:{_BAD}">{escape_html(wording.first_line(tool.error or ""))}</span>'
     )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from ..core.diffs import ChangedFile, Diff
 from ..core.formatting import pluralize, without_middle
 from ..core.model import Failure, FileDiff, Permission, Question, Reasoning, Session, Text, ToolCall
-from ..core.outcome import ToolOutcome, of_tool
+from ..core.outcome import ToolOutcome, tool_outcome
 from ..core.patches import FileChange
 from ..core.turn import Retry, SettledRequest, Turn
 from ..sessions.transcript import Transcript
@@ -157,7 +157,7 @@ def _rail(text: str) -> str:
 
 def _tool(tool: ToolCall) -> str:
     notes = ", ".join(wording.tool_notes(tool))
-    state = _STATES[of_tool(tool)]
+    state = _STATES[tool_outcome(tool)]
     line = f"{state} {clean(tool.tool)} {wording.tool_subject(tool)}".rstrip()
     line += f" ({notes})" if notes else ""
     error = f"\n  {wording.first_line(tool.error, 300)}" if tool.error else ""

@@ -21,7 +21,7 @@ from ..core.model import (
     Usage,
     total_usage,
 )
-from ..core.outcome import of_tool
+from ..core.outcome import tool_outcome
 from ..core.patches import changes_in
 from ..core.turn import Retry, Turn
 from ..sessions.transcript import Transcript
@@ -115,7 +115,7 @@ def tool_subject(tool: ToolCall) -> str:
 
 def tool_notes(tool: ToolCall, closed: bool = True) -> tuple[str, ...]:
     """Return the notes after a tool's line: an unusual end, and the duration."""
-    state = of_tool(tool, closed)
+    state = tool_outcome(tool, closed)
     ends = {"nonzero": f"exit {tool.exit}", "declined": "declined", "unfinished": "not finished"}
     return tuple(note for note in (ends.get(state, ""), elapsed(tool.start, tool.end)) if note)
 

@@ -1,6 +1,7 @@
-"""Finds the earlier answer to a prompt, so that running a notebook again sends nothing.
+"""Find the earlier answer to a prompt, so that running a notebook again sends nothing.
 
-Prompts are the same if text, files, model and agent are; an answer is a turn that succeeded. A
+Prompts are the same if they have the same text, files, model and agent; an answer is a turn that
+succeeded. A
 digest of each prompt is saved in its session's metadata before the prompt is sent. Without a
 digest, a prompt without files is recognized by its text.
 """
@@ -19,7 +20,7 @@ from ..sessions.lookup import default_model, resolve_model_and_agent
 from ..sessions.metadata import load_records, save_record
 from ..sessions.transcript import read_transcript
 
-_KEPT = 200  # digests in a session's metadata
+_MAX_DIGESTS = 200  # in a session's metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,28 +72,28 @@ def digest(
     agent: str | None,
     variant: str | None,
 ) -> str:
-    """A digest of a prompt: its text, its names as given, and its files including their bytes."""
+    """A digest of a prompt: its text, the given names, and its files with their contents."""
     asked = [text, model, agent, variant, [[f.mime, f.filename, f.url] for f in files]]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
 
 
 def save_prompt(client: Client, session: Session, prompt: PromptKey, message: str) -> None:
     """Save the id of a prompt's message with the session; call this before sending the prompt."""
-    save_record(client, session, "prompts", prompt.digest, message, _KEPT)
+    save_record(client, session, "prompts", prompt.digest, message, _MAX_DIGESTS)
 
 
 def find_in_session(client: Client, session: Session, prompt: PromptKey) -> CachedAnswer | None:
     """Find the answer to a prompt in a session, if there is one."""
     now = client.session(session.id)
-    noted = _prompts(now).get(prompt.digest)
+    message_id = _prompts(now).get(prompt.digest)
     messages = {m.id: m for m in client.readable_messages(now)}
-    if noted not in messages and not any(_same_text(m, prompt) for m in messages.values()):
+    if message_id not in messages and not any(_same_text(m, prompt) for m in messages.values()):
         return None
     for turn in _answered(client, now):
         stored = messages.get(turn.prompt)
         if stored is None or not _same_names(stored, turn, prompt):
             continue
-        if turn.prompt == noted or _same_text(stored, prompt):
+        if turn.prompt == message_id or _same_text(stored, prompt):
             return CachedAnswer(now, turn)
     return None
 
@@ -123,14 +124,14 @@ def _answered(client: Client, session: Session) -> Iterator[Turn]:
 
 
 def _same_text(stored: Message, prompt: PromptKey) -> bool:
-    """Tell whether a stored prompt without files has the same text; files aren't comparable."""
+    """Return whether a stored prompt without files has the same text; files aren't comparable."""
     plain = stored.role == "user" and not stored.synthetic and not prompt.files
     with_files = any(isinstance(p, Attachment) for p in stored.parts)
     return plain and not with_files and stored.text == prompt.text
 
 
 def _same_names(stored: Message, turn: Turn, prompt: PromptKey) -> bool:
-    """Tell whether the same model and agent answered; on 2.x only the answer names them."""
+    """Return whether the same model and agent answered; on 2.x only the answer names them."""
     model, agent = stored.model or turn.model, stored.agent or turn.agent
     same_agent = prompt.agent is None or agent == prompt.agent
     return same_agent and model is not None and model == prompt.model

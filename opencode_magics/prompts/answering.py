@@ -1,8 +1,7 @@
 """Answers to a turn's permissions and questions.
 
 An answer is a value; `send` delivers it. `Callbacks` gets answers from functions, for plain Python.
-A permission is only allowed by the exact words; anything else that a function returns is an
-error.
+Only the exact words allow a permission; any other return value of a function is an error.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ QuestionCallback = Callable[[Question], Sequence[str | Sequence[str]] | None]
 
 @dataclass(frozen=True, slots=True)
 class PermissionAnswer:
-    """An answer to a permission. `by` says who gave it, "" for a person."""
+    """An answer to a permission. `by` names the policy or callback; "" for a person."""
 
     decision: Decision
     message: str = ""
@@ -42,12 +41,12 @@ class QuestionAnswer:
 def send(
     run: Answerable, request: Permission | Question, answer: PermissionAnswer | QuestionAnswer
 ) -> None:
-    """Send the answer to a request of a run, again if the server fails to take it.
+    """Send the answer to a request of a run, with up to three retries.
 
     Raises:
-        InvalidAnswer: The question can't take this answer.
-        ServerConnectionError: The server could not be reached, four times.
-        StatusError: The server refused, four times.
+        InvalidAnswer: The answer is invalid for the question.
+        ServerConnectionError: The server could not be reached in four attempts.
+        StatusError: The server replied with an error in four attempts.
     """
     for wait in (0.5, 1.0, 2.0):
         try:
@@ -77,12 +76,13 @@ class Callbacks:
     Args:
         on_permission: "reject", "once" (allow every permission once) or "error" (stop the turn and
             raise `AnswerNeeded`); or a function that returns "once", "always" or "reject", or a
-            pair of "reject" and a message to the agent, which then goes on.
+            pair of "reject" and a message to the agent, which then continues.
         on_question: A function that returns an answer for each item of the question, a label or
-            free text or several of these, or None to dismiss the question. None dismisses all.
+            free text or several of these, or None to dismiss the question. Without a function,
+            every question is dismissed.
 
     Raises:
-        ValueError: `on_permission` is another word.
+        ValueError: `on_permission` is any other string.
     """
 
     on_permission: PermissionPolicy | PermissionCallback = "reject"
@@ -109,8 +109,8 @@ class Callbacks:
         match self.on_permission:
             case "error":
                 raise AnswerNeeded(
-                    f"The agent waits for a permission: {request.action} {request.subject!r}.",
-                    "Decide it with a function: on_permission=...",
+                    f"The agent is waiting for a permission: {request.action} {request.subject!r}.",
+                    "Pass a function that decides: on_permission=...",
                 )
             case "reject" | "once" as policy:
                 return PermissionAnswer(policy, by=f"policy {policy!r}")
@@ -137,7 +137,7 @@ class Callbacks:
 
 
 def _is_list(value: object, of: type = object) -> bool:
-    """Tell whether a value is a list or a tuple with items of a type; a string is neither."""
+    """Return whether a value is a list or a tuple with items of a type; a string is neither."""
     return isinstance(value, list | tuple) and all(isinstance(v, of) for v in value)
 
 

@@ -1,8 +1,7 @@
 """Ask an agent: one typed request in, its turn out.
 
-A request says what to send and where. How the turn is followed is the runner's business
-(`follow`), and who wants to know what was done on the way, such as a new session, passes an
-observer. Cells, `%%oc_map` and plain Python all come here.
+A request says what to send and where. The `runner` follows the turn, and an optional observer is
+notified of each step, such as a new session. Cells, `%%oc_map` and plain Python all use it.
 """
 
 from __future__ import annotations
@@ -30,24 +29,24 @@ from .schema import Schema
 
 @dataclass(frozen=True, slots=True)
 class PromptRequest:
-    """A prompt, where to send it, and what may come of it.
+    """A prompt, its destination, and the options for its answer.
 
     Attributes:
-        text: The prompt, sent exactly as it is.
-        session: An existing session, or its id, the beginning of it, or its title. None makes a
+        text: The prompt, sent verbatim.
+        session: An existing session, or its id, a prefix of its id, or its title. None creates a
             new session.
         title: Title of the new session.
-        directory: Directory of the new session; None is the client's.
-        model: `provider/model`; None is the session's own.
-        agent: Who answers; None is the session's own.
+        directory: Directory of the new session; None uses the client's.
+        model: `provider/model`; None uses the session's model.
+        agent: The agent that answers; None uses the session's agent.
         variant: Variant of the model.
         files: Attachments.
-        schema: What the answer has to look like; `turn.value` is then the answer as a value.
-        retries: How often to ask again for an answer that fits the schema.
-        limits: What stops the turn. With a schema they hold for all its turns together.
-        delivery: How to prompt a session that works on another prompt: "queue" after that turn,
-            "steer" into it at its next step (2.x). None is an error then.
-        once: Return the turn that answered this prompt before, if there is one, and send nothing.
+        schema: The required form of the answer; `turn.value` is then the parsed answer.
+        retries: The maximum number of retries after an answer that doesn't match the schema.
+        limits: Limits that stop the turn. With a schema they cover all its turns together.
+        delivery: What to do if the session is busy: "queue" the prompt after the current turn, or
+            "steer" the current turn at its next step (2.x). None is an error.
+        once: If the same prompt was answered before, return that turn and send nothing.
 
     Raises:
         ValueError: The values contradict each other.
@@ -71,26 +70,26 @@ class PromptRequest:
         if isinstance(self.session, str):
             _check_name(self.session)
         if self.session is not None and (self.title or self.directory):
-            raise ValueError("session is an existing one; title and directory are for a new one")
+            raise ValueError("title and directory are only for a new session; omit them or session")
         if self.retries < 0:
-            raise ValueError(f"retries takes a number from 0 on, not {self.retries}")
+            raise ValueError(f"retries must be 0 or more, not {self.retries}")
         if self.delivery is not None and self.delivery not in get_args(Delivery):
-            raise ValueError(f'delivery takes "queue", "steer" or None, not {self.delivery!r}')
+            raise ValueError(f'delivery must be "queue", "steer" or None, not {self.delivery!r}')
 
 
-# -- what an observer hears ------------------------------------------------------------------------
+# -- notices for an observer -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class SessionMade:
-    """A new session was made for the prompt."""
+class SessionCreated:
+    """A new session was created for the prompt."""
 
     session: Session
 
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """The prompt was answered before, by this turn; nothing was sent."""
+    """The prompt was already answered by an earlier turn; nothing was sent."""
 
     session: Session
     turn: Turn
@@ -106,17 +105,17 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """The answer didn't fit the schema; another one is asked for. `reason` says which and why."""
+    """The answer didn't match the schema and is requested again; `reason` says why."""
 
     reason: str
 
 
-Notice = SessionMade | Recalled | Sent | Retrying
+Notice = SessionCreated | Recalled | Sent | Retrying
 Observer = Callable[[Notice], object]
 
 
 def ignore(notice: Notice) -> None:
-    """Observe nothing."""
+    """Ignore a notice."""
 
 
 # -- asking ----------------------------------------------------------------------------------------
@@ -125,25 +124,26 @@ def ignore(notice: Notice) -> None:
 def ask(
     client: Client, request: PromptRequest, runner: TurnRunner, observer: Observer = ignore
 ) -> Turn:
-    """Have a prompt answered, and again until the answer fits the schema, if it has one.
+    """Send a prompt and follow its turn; with a schema, retry until the answer matches it.
 
     Args:
         client: The server.
-        request: What to send, and where.
-        runner: Sends and follows the prepared run; the run is not started yet.
-        observer: Hears what was done on the way.
+        request: The prompt and its options.
+        runner: Starts and follows a prepared run.
+        observer: Called with a notice of each step.
 
     Returns:
-        The turn. With a schema its `value` is the answer, and `earlier` has the turns before it.
+        The turn. With a schema its `value` is the parsed answer, and `earlier` has the previous
+        attempts.
 
     Raises:
-        TurnError: The turn failed, was cut off, or passed a limit; `.turn` is the turn.
-        UnfitAnswer: No answer fits the schema; `.turns` has all of them.
+        TurnError: The turn failed, was cut off, or exceeded a limit; `.turn` is the turn.
+        UnfitAnswer: No answer matched the schema; `.turns` are all attempts.
         TurnInterrupted: The user interrupted; the turn was stopped on the server.
         UnknownNameError: No such session, model, agent or variant.
-        SessionBusyError: The session works on another prompt.
-        CostLimitError: What may be spent is spent.
-        OpenCodeError: Anything else. `resend` says whether the prompt can be sent again.
+        SessionBusyError: The session is working on another prompt.
+        CostLimitError: A cost limit is already exceeded.
+        OpenCodeError: Any other failure. `resend` says whether the prompt can be sent again.
     """
     if request.schema is None:
         return _answer(client, request, runner, observer)
@@ -159,7 +159,7 @@ def ask(
         nonlocal where
         limits = request.limits.after(total_cost(sent).known)
         turn = _answer(client, replace(where, text=text, limits=limits), runner, note)
-        # The files went with the first prompt.
+        # The files were sent with the first prompt.
         where = replace(request, session=turn.session, title=None, directory=None, files=())
         return turn
 
@@ -169,14 +169,14 @@ def ask(
 
 
 def _answer(client: Client, request: PromptRequest, runner: TurnRunner, observer: Observer) -> Turn:
-    """Return an earlier answer if the request allows one, else send the prompt and follow it."""
+    """Return the earlier answer if the request asks for one, or send the prompt and follow it."""
     try:
         session = existing_session(client, request)
         key = _prompt_key(client, request, session) if request.once else None
         if key and (earlier := _earlier(client, request, session, key)):
             observer(Recalled(earlier.session, earlier.turn))
             return earlier.turn
-        session = session or _make_session(client, request, observer)
+        session = session or _create_session(client, request, observer)
         run = runs.prepare(
             client,
             session,
@@ -192,12 +192,12 @@ def _answer(client: Client, request: PromptRequest, runner: TurnRunner, observer
         if key:
             answered.save_prompt(client, session, key, run.prompt.id)
     except KeyboardInterrupt:
-        raise TurnInterrupted("Stopped; the prompt had not been sent.") from None
+        raise TurnInterrupted("Stopped before the prompt was sent.") from None
     return complete(run, runner, observer)
 
 
 def complete(run: Run, runner: TurnRunner, observer: Observer = ignore) -> Turn:
-    """Have a prepared run followed, and raise if its turn didn't end well; `ask` has the errors."""
+    """Follow a prepared run with a runner; raises like `ask` if its turn didn't succeed."""
     try:
         runner(run)
         raise_for_outcome(run.turn)
@@ -211,10 +211,10 @@ def complete(run: Run, runner: TurnRunner, observer: Observer = ignore) -> Turn:
 
 
 def _prompt_key(client: Client, request: PromptRequest, session: Session | None) -> PromptKey:
-    """Return the prompt as it would be sent now."""
+    """Return the cache key of the prompt as it would be sent now."""
     return answered.prompt_key(
         client,
-        session or unmade_session(client, request),
+        session or placeholder_session(client, request),
         request.text,
         request.files,
         model=request.model,
@@ -231,32 +231,32 @@ def _earlier(
     return answered.find_in_directory(client, request.directory or client.directory, key)
 
 
-# -- where a prompt goes ---------------------------------------------------------------------------
+# -- the session of a prompt -----------------------------------------------------------------------
 
 
 def session_for(client: Client, request: PromptRequest, observer: Observer = ignore) -> Session:
-    """Return the session that a request goes to; make it if it is a new one.
+    """Return the session of a request; create it if it is a new one.
 
     Raises:
-        UnknownNameError: No such session, model, agent or variant; no session was made.
+        UnknownNameError: No such session, model, agent or variant; no session was created.
     """
-    return existing_session(client, request) or _make_session(client, request, observer)
+    return existing_session(client, request) or _create_session(client, request, observer)
 
 
 def existing_session(client: Client, request: PromptRequest) -> Session | None:
-    """Return the session that a request names, None if it needs a new one.
+    """Return the session that a request names; None if it needs a new one.
 
     Raises:
-        UnknownNameError: No session fits, or more than one does.
+        UnknownNameError: No session matches, or several do.
     """
     return None if request.session is None else named_session(client, request.session)
 
 
 def named_session(client: Client, session: Session | str) -> Session:
-    """Return the session of an id, the beginning of an id, or a title; a session is itself.
+    """Return a session by its id, a prefix of its id, or its title; a `Session` is returned as is.
 
     Raises:
-        UnknownNameError: No session fits, or more than one does.
+        UnknownNameError: No session matches, or several do.
         ValueError: The name is empty.
     """
     if not isinstance(session, str):
@@ -266,25 +266,25 @@ def named_session(client: Client, session: Session | str) -> Session:
 
 
 def _check_name(session: str) -> None:
-    """Check the name of a session: an empty one, as of an unset variable, would fit every one.
+    """Check that the name of a session is not empty: an empty one would match every session.
 
     Raises:
-        ValueError: It is empty.
+        ValueError: The name is empty.
     """
     if not session.strip():
         raise ValueError("The name of a session is empty. Give an id or a title.")
 
 
-def unmade_session(client: Client, request: PromptRequest) -> Session:
-    """Return the new session of a request as it is before it is made: without an id."""
+def placeholder_session(client: Client, request: PromptRequest) -> Session:
+    """Return a placeholder, without an id, for the session that a request will create."""
     return Session("", directory=request.directory or client.directory)
 
 
-def _make_session(client: Client, request: PromptRequest, observer: Observer) -> Session:
-    """Make a new session, once the server is known to have all that the request names."""
+def _create_session(client: Client, request: PromptRequest, observer: Observer) -> Session:
+    """Create a session, after checking the model, agent and variant of the request."""
     resolve_model_and_agent(
-        client, unmade_session(client, request), request.model, request.agent, request.variant
+        client, placeholder_session(client, request), request.model, request.agent, request.variant
     )
     session = create_session(client, request.title, request.directory)
-    observer(SessionMade(session))
+    observer(SessionCreated(session))
     return session

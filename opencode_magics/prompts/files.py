@@ -1,4 +1,4 @@
-"""Files as attachments: read here, sent with the prompt, so the server needs no access to them."""
+"""Read files as attachments: their content is sent, so the server needs no access to them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from ..core.model import Attachment
 from ..errors import OpenCodeError
 
-# What a model can take. 1.18.33 accepts any file and then fails for good: the attachment is sent
-# again with every later prompt of the session.
+# Types that models accept. 1.18.33 accepts any file, but then every later prompt of the session
+# fails too, since the attachment is sent again.
 _BINARY = ("image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf")
 _LARGEST = 20_000_000  # bytes
 

@@ -1,4 +1,4 @@
-"""Sends one prompt for each row of a table, and collects the results in a DataFrame."""
+"""Send one prompt for each row of a table, and collect the results in a DataFrame."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RowResult:
         turns: Its turns, more than one after retries for a schema; empty if nothing was sent.
         outcome: The outcome of the last turn, or "unfit" (no valid answer), or "not_sent".
         value: The answer as a value, if a schema was given.
-        recalled: Whether the answer was reused from history and nothing was sent.
+        recalled: Whether the answer was reused from history, so that nothing was sent.
         error: Why there is no answer; "" if there is one.
     """
 
@@ -114,7 +114,7 @@ def fill_template(table: pd.DataFrame, template: str, row: str | None = None) ->
             can't be formatted.
     """
     pieces = _pieces(template)
-    columns = {str(c): place for place, c in enumerate(table.columns)}
+    columns = {str(c): index for index, c in enumerate(table.columns)}
     several = {name for name, n in Counter(map(str, table.columns)).items() if n > 1}
     named = [p for p in pieces if p.name is not None]
     if not named:
@@ -181,8 +181,8 @@ def _filled(
     for text, name, form, conversion in pieces:
         yield text
         if name is not None and name == row:
-            told = {column: _known(values[place]) for column, place in columns.items()}
-            yield json.dumps(told, default=str, ensure_ascii=False)
+            record = {column: _known(values[index]) for column, index in columns.items()}
+            yield json.dumps(record, default=str, ensure_ascii=False)
         elif name is not None:
             value = values[columns[_column(name, row)]]
             yield format(Formatter().convert_field(value, conversion), form)
@@ -199,12 +199,12 @@ def _known(value: Any) -> Any:
 
 
 class Rows:
-    """Asks for one row after the other, each in a session of its own or all in one.
+    """Asks for one row after the other, each in its own session or all in one.
 
     Args:
         client: The server.
-        request: The settings that all rows share. Its `title` is the title of the session, before
-            the row's label if each row has its own; `session` is for rows that share one.
+        request: The settings that all rows share. Its `title` is the title of the session, followed
+            by the row's label if each row has its own; `session` is for rows that share one.
         runner: Makes the runner of a row from its label.
         observer: Called with a notice of each step.
         same_session: Ask all rows in one session.
@@ -212,7 +212,7 @@ class Rows:
 
     Attributes:
         done: The results so far.
-        stopped: The limit that was passed, so that no further row was sent; "" if none.
+        stopped: The exceeded limit that prevented further rows; "" if none did.
     """
 
     def __init__(
@@ -237,11 +237,11 @@ class Rows:
 
     @property
     def spent(self) -> TotalCost | None:
-        """What was spent on the rows so far; None if nothing was sent."""
+        """The cost of the rows so far; None if nothing was sent."""
         return total_cost(self._sent) if self._sent else None
 
     def ask(self, labels: Sequence[str], prompts: Sequence[str]) -> Iterator[RowResult]:
-        """Ask for each row until a limit is passed, and yield each result when it is complete.
+        """Ask for each row until a limit is exceeded, and yield each result when it is complete.
 
         Raises:
             OpenCodeError: An error other than a failed turn; its row is in `done` as well.
@@ -306,17 +306,17 @@ def results_frame(
     With the schema of an object, each of its fields is a column after `answer`; with any other
     schema the values are in the column `value`.
     """
-    frame_ = frame_from_rows(COLUMNS, answers)
+    frame = frame_from_rows(COLUMNS, answers)
     if schema is not None:
-        told = _values(schema, answers)
-        taken = {name: _free(name, told) for name in told}
-        for place, (name, values) in enumerate(told.items(), list(COLUMNS).index("answer") + 1):
-            frame_.insert(place, taken[name], values)
-    return frame_.set_axis(table.index[: len(answers)], axis="index")
+        fields = _values(schema, answers)
+        first = list(COLUMNS).index("answer") + 1
+        for position, (name, values) in enumerate(fields.items(), first):
+            frame.insert(position, _free(name, fields), values)
+    return frame.set_axis(table.index[: len(answers)], axis="index")
 
 
 def _free(name: str, names: Collection[str]) -> str:
-    """A column name for a field that is not in use: the field's name, prefixed if necessary."""
+    """An unused column name for a field: the field's name, prefixed if necessary."""
     column = name
     while column in COLUMNS or (column != name and column in names):
         column = f"answer_{column}"

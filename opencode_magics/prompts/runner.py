@@ -1,7 +1,7 @@
-"""Follows a run to its end: shows its states, has its requests answered, stops on an interrupt.
+"""Follow a run to its end: show its states, answer its requests, stop it on an interrupt.
 
-`follow` is the loop, for cells and for plain Python. `ask` takes a `TurnRunner`, which gets a
-prepared run and returns its turn. `callback_runner` makes the one for plain Python.
+`follow` is the loop, for cells and for plain Python. `ask` takes a `TurnRunner`, a function that
+follows a prepared run and returns its turn. `callback_runner` makes one for plain Python.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def follow(
 
     Args:
         run: A prepared run.
-        show: Takes every state of the turn, and a note about the connection.
+        show: Called with every state of the turn, and a note about the connection.
         attend: Called after each state, to answer pending requests.
-        timeout: Seconds after which to return while the turn goes on.
+        timeout: Seconds after which to return while the turn continues.
 
     Returns:
         The turn; "running" if the timeout passed.
@@ -38,8 +38,7 @@ def follow(
     Raises:
         TurnInterrupted: The user interrupted; the turn was stopped on the server.
         AnswerNeeded: `attend` could not answer; the turn was stopped.
-        TurnError: The server can't be reached any more, or it isn't known whether it has the
-            prompt.
+        TurnError: The connection was lost, or it is unknown whether the server has the prompt.
         OpenCodeError: The prompt was not sent.
     """
     try:
@@ -69,7 +68,7 @@ def follow(
 def _stop(run: Run, show: Callable[[Turn, str], object]) -> str:
     """Stop the turn and describe the outcome. A second interrupt skips the wait for it."""
     if not run.sent:
-        return "Stopped; the prompt had not been sent."
+        return "Stopped before the prompt was sent."
     try:
         run.abort_in_background()  # first, so that a second interrupt can't prevent it
         show(run.turn, "Stopping the turn on the server.")
@@ -92,7 +91,7 @@ def dispatch(run: Run) -> Turn:
     """Send the prompt of a run, confirm that the server has it, and leave the turn running.
 
     Raises:
-        TurnError: It isn't known whether the server has the prompt.
+        TurnError: It is unknown whether the server has the prompt.
         OpenCodeError: The prompt was not sent.
     """
     with run:
@@ -105,8 +104,7 @@ def raise_for_outcome(turn: Turn) -> None:
     """Raise if the turn did not succeed.
 
     Raises:
-        TurnError: The turn failed, was interrupted or was stopped for a limit, or its outcome is
-            unknown.
+        TurnError: The turn failed, was interrupted, exceeded a limit, or its outcome is unknown.
     """
     if turn.stopped:
         raise TurnError(f"The turn was stopped: {turn.stopped}.", _STOPPED, turn=turn)
@@ -117,12 +115,12 @@ def raise_for_outcome(turn: Turn) -> None:
     raise TurnError(f"{what}{why}.", todo.format(session=turn.session), turn=turn)
 
 
-_STOPPED = "%oc_turn shows what it did until then. %config OpenCodeMagics shows the limits."
+_STOPPED = "%oc_turn shows the turn so far. %config OpenCodeMagics shows the limits."
 _ENDINGS = {
     "failed": ("The turn failed", "%oc_turn shows what was received."),
     "interrupted": (
         "The turn was cut off",
-        "%oc_turn shows what was received. Check what it did before you send the prompt again.",
+        "%oc_turn shows what was received. Check its effects before you send the prompt again.",
     ),
     "unknown": (
         "The outcome of the turn is unknown",
@@ -139,18 +137,18 @@ def callback_runner(
     on_update: Callable[[Turn], object] | None = None,
     timeout: float | None = None,
 ) -> TurnRunner:
-    """Return a runner that calls the caller's functions; one that raises stops the turn.
+    """Return a runner that calls `answers` and `on_update`; an exception in them stops the turn.
 
     Args:
         answers: Answers permissions and questions.
-        on_update: Takes every new state of the turn.
-        timeout: Seconds after which to return while the turn goes on.
+        on_update: Called with every new state of the turn.
+        timeout: Seconds after which to return while the turn continues.
 
     Raises:
         ValueError: The timeout is not a number of seconds.
     """
-    if timeout is not None and not timeout >= 0:  # NaN would never pass
-        raise ValueError(f"timeout takes a number of seconds, not {timeout!r}")
+    if timeout is not None and not timeout >= 0:  # also rejects NaN
+        raise ValueError(f"timeout must be 0 or more seconds, not {timeout!r}")
 
     def follow_run(run: Run) -> Turn:
         last: Turn | None = None
@@ -179,7 +177,7 @@ def callback_runner(
 
 @contextmanager
 def _stops(run: Run) -> Iterator[None]:
-    """Stop the turn on the server if the block raises, since nobody would answer it any more."""
+    """Stop the turn on the server if the block raises an exception."""
     try:
         yield
     except KeyboardInterrupt:

@@ -1,7 +1,7 @@
-"""Structured answers: adds a schema to a prompt's text, and validates the answer against it.
+"""Structured answers: add a schema to a prompt's text, and validate the answer against it.
 
 The schema is not sent as the `format` of a prompt: after one such prompt the session's message list
-answers 400 forever, and the server doesn't validate the value (1.18.33). JSON is searched for
+fails with 400 forever, and the server doesn't validate the value (1.18.33). JSON is searched for
 anywhere in an answer, but never repaired.
 """
 
@@ -27,7 +27,7 @@ _FENCED = re.compile(
 )
 _TYPES = {"string", "number", "integer", "boolean", "null", "array", "object"}
 _ASK = "Answer with JSON that fits this JSON Schema, and with nothing else:"
-_LONGEST = 500  # characters of a reason: it may quote the whole answer
+_MAX_REASON = 500  # characters: a reason may quote the whole answer
 # One value of each JSON type, to find out whether values can be validated against a schema.
 _SAMPLES: tuple[Any, ...] = ({}, [], "", 0, True, None)
 _AGAIN = "That answer can't be used: {reason} Give the whole answer again. " + _ASK
@@ -83,12 +83,12 @@ class Schema:
         try:
             error = best_match(_validator(self.json).iter_errors(value))
         except (OverflowError, RecursionError):  # 10**400, or a tree of a thousand levels
-            return "A number in it is too large to check, or it is too deep."
+            return "It is nested too deeply, or a number in it is too large."
         if error is None:
             return ""
         path = "" if error.json_path == "$" else f"At {error.json_path}: "
         reason = f"{path}{error.message.rstrip('.')}"
-        return shorten(f"{reason}.", _LONGEST)
+        return shorten(f"{reason}.", _MAX_REASON)
 
 
 def _validator(schema: JsonSchema) -> Any:
@@ -133,10 +133,10 @@ def schema_from(model: Any) -> Schema:
 
     Returns:
         A schema. It builds a DataFrame from an array of objects; otherwise instances of the type,
-        or dicts and lists if `model` is no type.
+        or dicts and lists if `model` is not a type.
 
     Raises:
-        OpenCodeError: `model` is none of these, or an invalid JSON Schema.
+        OpenCodeError: `model` is anything else, or an invalid JSON Schema.
     """
     if isinstance(model, type) or get_origin(model) is not None:
         return _of_type(model)
@@ -187,7 +187,7 @@ def _finished(schema: JsonSchema, build: Callable[[Any], Any] = lambda value: va
     except Unresolvable as error:
         raise _invalid_schema(f"it has no definition of {error.ref}") from None
     except RecursionError:
-        raise _invalid_schema("it refers to itself without end") from None
+        raise _invalid_schema("it contains an infinite reference") from None
     except (ValueError, TypeError, AttributeError, LookupError) as error:  # a $ref to no schema
         raise _invalid_schema(str(error)) from None
     return Schema(schema, _to_frame(tuple(rows.get("properties") or ())) if rows else build)
@@ -227,7 +227,7 @@ def _references(value: Any) -> Iterator[str]:
 
 
 def _is_schema(model: dict[str, Any]) -> bool:
-    """Tell whether a dict is a JSON Schema rather than an example of an answer."""
+    """Return whether a dict is a JSON Schema rather than an example of an answer."""
     kinds = model.get("type")
     kinds = kinds if isinstance(kinds, list) else [kinds]
     return (
@@ -341,20 +341,20 @@ def ask_for_schema(
     text: str,
     schema: Schema,
     retries: int = 2,
-    told: Callable[[str], object] | None = None,
+    on_retry: Callable[[str], object] | None = None,
 ) -> Turn:
-    """Ask for an answer that fits a schema; retry with the reason if it doesn't.
+    """Ask for an answer that matches a schema; retry with the reason if it doesn't.
 
     Args:
         send: Sends a prompt and returns its turn; called for the first prompt and every retry.
         text: The prompt.
         schema: The schema of the answer.
         retries: The maximum number of retries.
-        told: Called before every retry with a sentence that gives the reason.
+        on_retry: Called before every retry with a sentence that says why.
 
     Returns:
-        The turn with the valid answer: its `value` is the answer as a value, its `earlier` are the
-        turns before it. A turn that is still running is returned without a value.
+        The turn with the valid answer: its `value` is the parsed answer, its `earlier` are the
+        previous attempts.
 
     Raises:
         UnfitAnswer: No answer was valid, or there was none; the error has all turns.
@@ -362,8 +362,8 @@ def ask_for_schema(
     turns: list[Turn] = []
     prompt, reason = schema.prompt_text(text), ""
     for retry in range(retries + 1):
-        if retry and told:
-            told(f"Asking again ({retry} of {retries}): {reason}")
+        if retry and on_retry:
+            on_retry(f"Asking again ({retry} of {retries}): {reason}")
         turns.append(send(prompt))
         last = turns[-1]
         if last.outcome == "running":  # left by a timeout
@@ -382,6 +382,6 @@ def _unfit(reason: str, turns: list[Turn]) -> UnfitAnswer:
     attempts = "1 attempt" if len(turns) == 1 else f"{len(turns)} attempts"
     return UnfitAnswer(
         f"No valid answer after {attempts}: {reason.rstrip('.')}.",
-        "The error has the turns with the answers: sys.last_value.turns.",
+        "sys.last_value.turns are the turns with the answers.",
         turns=tuple(turns),
     )

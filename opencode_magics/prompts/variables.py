@@ -1,7 +1,7 @@
-"""Describes a notebook's variables, such as tables or figures, as context for a prompt.
+"""Describe a notebook's variables, such as tables or figures, as context for a prompt.
 
 A name is only looked up: no expression is evaluated and no iterator is consumed. An object without
-a text form of its own is an error. The size is limited, and the text says how much was left out.
+its own text form is an error. The size is limited, and the text says how much was left out.
 """
 
 from __future__ import annotations
@@ -99,14 +99,12 @@ def variable_context(
             _INSTEAD,
         ) from error
     if not text.strip():
-        raise OpenCodeError(
-            f"--var {name}: a {type(value).__name__} has no text form of its own.", _INSTEAD
-        )
+        raise OpenCodeError(f"--var {name}: a {type(value).__name__} has no text form.", _INSTEAD)
     shown = without_middle(text, limit, _LEFT_OUT)
     return VariableContext(name, what, shown, max(0, len(text) - limit))
 
 
-def take_along(
+def add_variables(
     client: Client, request: PromptRequest, described: list[VariableContext]
 ) -> PromptRequest:
     """Add variables to a request: their sections to its prompt, their images to its files.
@@ -120,11 +118,10 @@ def take_along(
         model = answering_model(client, existing_session(client, request), request.model)
         if model is not None and model.images is False:
             raise OpenCodeError(
-                f"--var {figure}: model {model.ref} takes no images.",
-                "Choose one that does (%oc_models says which), or give the numbers of the figure "
-                "instead.",
+                f"--var {figure}: model {model.ref} doesn't accept images.",
+                "Choose one that does (%oc_models shows them), or send the figure's data instead.",
             )
-    text = with_variables(request.text, described)
+    text = append_sections(request.text, described)
     return replace(request, text=text, files=(*request.files, *images))
 
 
@@ -144,7 +141,7 @@ def expand(text: str, names: Mapping[str, Any]) -> str:
     return re.sub(r"\{\{\s*(\w+)\s*\}\}", value, text)
 
 
-def with_variables(text: str, described: list[VariableContext]) -> str:
+def append_sections(text: str, described: list[VariableContext]) -> str:
     """Append the sections about variables to a prompt."""
     return "\n\n".join([text, *(d.section for d in described)])
 
@@ -235,7 +232,7 @@ def _other(value: Any) -> tuple[str, str]:
 
 
 def _defines(value: Any, name: str) -> bool:
-    """Tell whether the value's class defines a special method of `object` itself."""
+    """Return whether the value's class defines a special method of `object` itself."""
     return getattr(type(value), name) is not getattr(object, name)
 
 

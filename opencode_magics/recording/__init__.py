@@ -1,5 +1,5 @@
 """Recorded turns: their file format, saving and loading, and the redaction of secrets.
 
-`format` has the lines of a recording and the recorder, `files` saves and loads, `redact` hides
+`format` defines the file format and the recorder, `files` saves and loads, `redact` hides
 secrets. Imports `dialects` and `core`. Begin with the docstring of `format`.
 """

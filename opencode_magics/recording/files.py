@@ -1,6 +1,6 @@
-"""Saves recorded turns to files, and loads them.
+"""Save recorded turns to files, and load them.
 
-A file has only what belongs to the turn: frames that its dialect decodes and that name a session of
+A file contains only data of the turn: frames that its dialect decodes and that name a session of
 its tree, and messages from the prompt on. Secrets are redacted before writing, and a turn is
 written as a whole or not at all.
 """
@@ -24,7 +24,7 @@ from ..errors import RecordingError, StreamError
 from .format import Capture, Line, Recording, dumps, loads
 from .redact import Redactor
 
-_LARGEST = 256_000_000  # bytes of a file
+_LARGEST = 256_000_000  # bytes; larger files are not loaded
 _LOCKED = 5.0  # seconds to wait for another kernel that is writing its turn
 
 
@@ -65,7 +65,7 @@ def make_recording(turn: Turn, redactor: Redactor | None = None) -> Recording:
     """
     capture = turn.local.capture
     if turn.replayed:
-        raise RecordingError("This turn is a replay itself.", "Copy the file that it came from.")
+        raise RecordingError("This turn is a replay.", "Copy the original recording instead.")
     if not isinstance(capture, Capture) or not capture.head:
         raise RecordingError(
             "This turn was not followed live, so it can't be recorded.",
@@ -124,7 +124,7 @@ def _lines(capture: Capture, dialect: Dialect, tree: frozenset[str]) -> Iterator
 
 
 def _has_events(dialect: Dialect, frame: Any) -> bool:
-    """Tell whether a frame decodes to an event other than an empty delta."""
+    """Return whether a frame decodes to an event other than an empty delta."""
     return any(not isinstance(e, PartDelta) or e.text for e in dialect.events(frame))
 
 
@@ -171,7 +171,7 @@ def _redacted(recording: Recording, redactor: Redactor, dialect: Dialect) -> Rec
     for pieces in streams.values():
         redacted = redactor.redact_pieces([text for _, text in pieces])
         for (n, old), new in zip(pieces, redacted, strict=True):
-            current = redactor.redact_text(old)  # in lines[n], where it was redacted by itself
+            current = redactor.redact_text(old)  # the text in lines[n], redacted on its own
             frame = _with_text(lines[n]["frame"], current, new)
             lines[n] = recording.lines[n] | {"frame": frame}
     return replace(recording, head=redactor.redact_value(recording.head), lines=tuple(lines))
@@ -196,14 +196,14 @@ def expand_path(path: str | os.PathLike[str]) -> Path:
     """Expand the `~` in a path.
 
     Raises:
-        RecordingError: No file can have this path.
+        RecordingError: The path is invalid or not accessible.
     """
     try:
         expanded = Path(os.path.expanduser(path))
         os.stat(expanded)
     except (FileNotFoundError, NotADirectoryError):
         pass
-    except (OSError, ValueError) as error:  # too long, in a closed folder, or with a NUL in it
+    except (OSError, ValueError) as error:  # too long, not accessible, or with a NUL in it
         reason = getattr(error, "strerror", None) or error
         raise RecordingError(f"{os.fspath(path)!r} can't be a recording: {reason}.") from error
     return expanded
@@ -321,7 +321,7 @@ def load(path: str | os.PathLike[str]) -> tuple[Recording, ...]:
     try:
         if file.stat().st_size > _LARGEST:
             raise RecordingError(
-                f"{file} has {file.stat().st_size:,} bytes; recordings may have {_LARGEST:,}.",
+                f"{file} has {file.stat().st_size:,} bytes; the limit is {_LARGEST:,}.",
                 "Record the turns to several files.",
             )
         with file.open(encoding="utf-8", errors="replace", newline="\n") as lines:
@@ -331,10 +331,10 @@ def load(path: str | os.PathLike[str]) -> tuple[Recording, ...]:
 
 
 def single(path: str | os.PathLike[str]) -> Recording:
-    """Read the recorded turn of a file that has one.
+    """Load the recorded turn of a file with exactly one.
 
     Raises:
-        RecordingError: It can't be read, as for `load`, or has several.
+        RecordingError: The file can't be loaded, or has several recorded turns.
     """
     recordings = load(path)
     if len(recordings) > 1:

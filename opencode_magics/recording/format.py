@@ -7,9 +7,9 @@ A recording is JSONL. Each turn begins with a head, `{"recording": 1, ...}`; eve
     {"t": 0.52, "reply": "GET /path?query", "body": ...}    a response, unless it is unchanged
     {"t": 0.52, "reply": "GET /path?query", "text": "..."}  a response that is not JSON: a log
     {"t": 0.52, "reply": "GET /path", "status": 404, "body": ...}  an error response
-    {"t": 0.52, "read": true}                    the store was read: the replies so far are folded
+    {"t": 0.52, "read": true}                    the store was read, and the replies were folded
     {"t": 4.10, "answer": "per_1", "session": "ses_1", "given": "once", "message": ""}
-    {"t": 5.00, "note": "Connection lost."}      the state of the connection; "" if it is well
+    {"t": 5.00, "note": "Connection lost."}      the state of the connection; "" if it is up
     {"t": 6.00, "end": "aborted", "failure": null}          an outcome decided by the client
     {"t": 6.20, "outcome": "succeeded"}          the last line of a complete turn
 
@@ -34,7 +34,7 @@ from ..errors import RecordingError
 FORMAT_VERSION = 1
 VERSION_KEY = "recording"  # the key in a head whose value is the version
 
-_LARGEST = 32_000_000  # compressed bytes of one turn: some hundred megabytes of frames
+_LARGEST = 32_000_000  # compressed bytes of one turn: several hundred megabytes of frames
 _LATEST = 1e10  # seconds; a later line is invalid
 _BLOCK = 256_000  # characters that are compressed together
 
@@ -96,7 +96,7 @@ class Recorder:
         self._add("end", outcome, values)
 
     def capture(self) -> Capture:
-        """Return what was collected so far, as a value."""
+        """Return the data collected so far, as a value."""
         with self._lock:
             rest = (_compressed(self._buffer),) if self._buffer else ()
             return Capture(self.head, self._began, (*self._blocks, *rest), self.full)
@@ -125,7 +125,7 @@ def _compressed(lines: Iterable[str]) -> bytes:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Capture:
-    """What a run received and sent, up to some moment.
+    """The data that a run has received and sent so far.
 
     Attributes:
         head: The head of the turn; empty if the turn never began.

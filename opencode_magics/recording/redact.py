@@ -1,8 +1,8 @@
-"""Removes secrets and personal data from text before it is saved.
+"""Remove secrets and personal data from text before it is saved.
 
-Hidden are values whose name says password, token or key, texts in the form of a token, the values
-of such environment variables, and passwords in URLs; the home directory becomes `~`. A secret found
-in one place is hidden everywhere, even if a growing text ends in the middle of it. Equal texts are
+It hides values whose name says password, token or key, texts in the form of a token, the values of
+such environment variables, and passwords in URLs; the home directory becomes `~`. A secret found in
+one place is hidden everywhere, even if a growing text ends in the middle of it. Equal texts are
 redacted equally, so that paths still match.
 """
 
@@ -77,7 +77,7 @@ class Redactor:
     Args:
         home: The home directory; None only hides paths in the form of one.
         user: The user's name.
-        environment: Environment variables; those whose name says so contain a secret.
+        environment: Environment variables; those with a name like PASSWORD are secrets.
     """
 
     def __init__(
@@ -193,14 +193,14 @@ def _secrets(text: str) -> Iterator[Replacement]:
 
 
 def _is_secret(name: str, quote: str, value: str) -> bool:
-    """Tell whether the value after a name is a secret: `TOKEN=abc`, but not `token: str`."""
+    """Return whether the value after a name is a secret: `TOKEN=abc`, but not `token: str`."""
     if quote or name.isupper():
         return True
     return len(value) > 5 and not value.isdigit() and any(c.isdigit() for c in value)
 
 
 def _is_distinctive(secret: str) -> bool:
-    """Tell whether a text can hardly be anything but this secret, wherever it occurs."""
+    """Return whether a text is so unusual that every occurrence must be this secret."""
     return len(secret) >= 8 and (len(secret) >= 12 or not (secret.isalpha() and secret.islower()))
 
 

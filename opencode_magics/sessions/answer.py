@@ -1,4 +1,4 @@
-"""Answers the permissions and questions of a turn, once each, and notes how they were settled."""
+"""Answer the permissions and questions of a turn, once each, and record how they were settled."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Answerable(Protocol):
 
     @property
     def always_scope(self) -> str:
-        """How far an "always" reaches on this server, in words."""
+        """The scope of an "always" reply on this server, in words."""
 
     def decide(
         self, permission: Permission, decision: Decision, message: str = "", by: str = ""
@@ -41,11 +41,11 @@ class Answerable(Protocol):
 
 
 class Answers:
-    """Passes a person's answers on to the server.
+    """Sends answers to the server.
 
-    Each method returns whether this answer settled the request: False if something else did
-    before. Each raises ServerConnectionError or StatusError if the request failed and the server
-    still lists it as pending.
+    Each method returns whether this answer settled the request: False if something else had
+    settled it. Each raises ServerConnectionError or StatusError if sending failed and the server
+    still lists the request as pending.
     """
 
     def __init__(self, client: Client, session: Session, progress: Progress) -> None:
@@ -68,8 +68,12 @@ class Answers:
     def answer(self, question: Question, answers: Sequence[Sequence[str]]) -> bool:
         """Answer a question: per item a list of option labels or free texts."""
         where = self._directory_of(question.session)
-        send = lambda: self._client.run(self._client.dialect.answer(question, where, answers))  # noqa: E731 - as its siblings
-        return self._settle(question, "answered", in_words(answers), send)
+        return self._settle(
+            question,
+            "answered",
+            in_words(answers),
+            lambda: self._client.run(self._client.dialect.answer(question, where, answers)),
+        )
 
     def dismiss(self, question: Question, by: str) -> bool:
         """Dismiss a question."""

@@ -1,9 +1,9 @@
-"""Sends a command to a session, once, and finds out what it led to.
+"""Send a command to a session, once, and determine its effects.
 
-1.x turns a command into a prompt with the id that we send. 2.x returns no id, so `correlate` draws
-conclusions from the session's log and its new subagents; nothing uncertain is attributed to the
-command. A record is saved in the session's metadata before the command is sent, so that it can be
-recovered later. A command is never sent twice.
+1.x turns a command into a prompt with the id that we send. 2.x returns no id, so `correlate`
+examines the session's log and its new subagents; nothing uncertain is attributed to the command. A
+record is saved in the session's metadata before the command is sent, so that it can be recovered
+later. A command is never sent twice.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ class CommandReceipt:
         session: Id of the session that it was sent to.
         status: matched (its effect is known for certain), none (nothing was admitted), or
             ambiguous (something was admitted, but it may belong to something else).
-        inputs: Ids of the prompts that it became.
-        children: Ids of the subagents' sessions that it became.
-        evidence: The observations behind the status.
+        inputs: Ids of the prompts that it was turned into.
+        children: Ids of the subagents' sessions that it started.
+        evidence: The observations that support the status.
         turn: The turn that it started; None if it isn't matched or wasn't followed.
     """
 
@@ -126,7 +126,7 @@ class CommandReceipt:
 
     @property
     def resend_safety(self) -> SafetyLevel:
-        """safe, no_effects_seen, inspect (look at what it did first), or unknown."""
+        """safe, no_effects_seen, inspect (check its effects first), or unknown."""
         return self.resend.resend_safety
 
     @property
@@ -151,7 +151,7 @@ def with_turn(receipt: CommandReceipt, turn: Turn) -> CommandReceipt:
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """A command that was sent, or will be once its `run` starts; None if its turn is unknown."""
+    """A command that was sent, or will be sent when `run` starts; None if its turn is unknown."""
 
     receipt: CommandReceipt
     session: Session
@@ -200,7 +200,7 @@ def send_command(
         StatusError: The server refused the command.
         ServerConnectionError: The command wasn't sent, or its effects can't be read.
     """
-    # Check the names before a session is made: they are valid per directory.
+    # Check the names before a session is created: they depend on the directory.
     chosen, named = resolve_model_and_agent(client, session, model, agent, variant)
     command = choose_command(client.commands(session.directory), name)
     exact = client.dialect.command_keeps_prompt_id or isolated
@@ -246,7 +246,7 @@ def _title(name: str, text: str) -> str:
 def _dispatch_as_prompt(
     client: Client, session: Session, prompt: Prompt, isolated: bool, fork: bool, busy: bool
 ) -> Dispatched:
-    """Prepare a command for a server that gives its prompt our id (1.x)."""
+    """Prepare a command for a server that uses our id for its prompt (1.x)."""
     name = prompt.command or ""
     if isolated:
         title = _title(name, prompt.text)
@@ -312,11 +312,11 @@ def _save_conclusion(
     receipt: CommandReceipt,
     answered: bool,
 ) -> None:
-    """Save a conclusion with the command's record; if that fails, `recover` draws it again."""
+    """Save a command's effects with its record; if that fails, `recover` correlates again."""
     if answered or receipt.status == "matched":
-        conclusion = {"inputs": receipt.inputs, "children": receipt.children, "settled": True}
+        effects = {"inputs": receipt.inputs, "children": receipt.children, "settled": True}
         with suppress(OpenCodeError):
-            record = _record(session, invocation) | conclusion
+            record = _record(session, invocation) | effects
             save_record(client, session, _KIND, invocation.id, record, _MAX_RECORDS)
 
 
@@ -364,7 +364,7 @@ def _explain_read_failure(invocation: Invocation) -> Iterator[None]:
 
 
 def _post(client: Client, session: Session, invocation: Invocation, prompt: Prompt) -> bool:
-    """Send the command, once; False if no response says whether the server ran it."""
+    """Send the command, once; False if it is unknown whether the server ran it."""
     answered: list[bool] = []
 
     def send() -> None:
@@ -381,7 +381,7 @@ def _post(client: Client, session: Session, invocation: Invocation, prompt: Prom
         case [StatusError() as error] if error.status in GATEWAY_STATUSES or not error.name:
             return False  # the refusal came from a gateway
         case [StatusError(status=status) as error] if status >= 500:
-            error.todo = f"See what the server admitted: %oc_command --recover {invocation.id}"
+            error.todo = f"To see its effects: %oc_command --recover {invocation.id}"
             raise error
         case [error]:
             raise error
@@ -416,7 +416,7 @@ def _observe(
             children,
             answered=answered,
             competing=_competing(session, before.log, since) - {invocation.id},
-            at_work=agent_was_busy(before.log, since),
+            agent_busy=agent_was_busy(before.log, since),
         )
         if correlation.status == "matched" or time.monotonic() >= deadline:
             return correlation
@@ -426,7 +426,7 @@ def _observe(
 def _competing(
     session: Session, before: Sequence[LogEntry], since: Sequence[LogEntry]
 ) -> frozenset[str]:
-    """Ids of commands recorded since, or up to a minute before and not settled by then."""
+    """Ids of commands recorded since, or up to a minute before if they were not settled."""
     first: dict[str, int] = {}
     settled: set[str] = set()
     for entry in before:
@@ -470,7 +470,7 @@ def _follow(
     stream: Stream | None = None,
     recorder: Recorder | None = None,
 ) -> Run | None:
-    """A run that follows the matched turn, which is running already; None without a match."""
+    """Return a run that follows the matched turn, which is already running; None if no match."""
     if correlation.inputs:
         first = correlation.inputs[0]
         prompt = Prompt(first.id, first.text)
@@ -520,12 +520,12 @@ def follow_subagent_result(client: Client, dispatched: Dispatched) -> Run | None
 
 
 def recover(client: Client, invocation: str, sessions: Sequence[Session] = ()) -> Dispatched:
-    """Look up what a command led to, from any notebook. Nothing is sent.
+    """Look up the effects of a command, from any notebook. Nothing is sent.
 
     Args:
         client: The server.
         invocation: The id from the command's receipt.
-        sessions: The sessions to search first; then all sessions of the server are searched.
+        sessions: The sessions to search first, before all others on the server.
 
     Returns:
         The receipt as of now, and for a matched command a run that follows its turn.
@@ -553,7 +553,7 @@ def _records(session: Session, metadata: Mapping[str, Any]) -> dict[str, dict[st
 
 
 def _candidates(client: Client, invocation: str, sessions: Sequence[Session]) -> Iterator[Session]:
-    """Sessions that may have a record of a command, the given ones first."""
+    """Yield sessions that may have a record of a command, starting with `sessions`."""
     for session in sessions:
         with suppress(NotFoundError):
             yield client.session(session.id)
@@ -594,7 +594,7 @@ def _recover(
     record: dict[str, Any],
     entries: Sequence[LogEntry],
 ) -> Dispatched:
-    """Return what was concluded when the command was sent, else what can be concluded now."""
+    """Return the effects saved when the command was sent; without any, correlate now."""
     sent = next((e for e in entries if invocation.id in _records(session, e.metadata)), None)
     since = [e for e in entries if sent is None or e.seq > sent.seq]
     below = [c for c in client.run(client.dialect.children(session)) if _is_newer(c, sent)]
@@ -637,7 +637,7 @@ def list_sent_commands(client: Client) -> tuple[tuple[Invocation, Session, bool]
     if client.dialect.command_keeps_prompt_id:
         raise UnsupportedOperation(
             "OpenCode 1.x doesn't list commands: each is stored as a prompt. For OpenCode 2.x this "
-            "package keeps a list.",
+            "package records them.",
             "%oc_history lists prompts; %oc_command --recover takes their ids.",
         )
     sent = [

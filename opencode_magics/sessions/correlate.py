@@ -1,4 +1,4 @@
-"""Attributes new prompts and subagents to the command that caused them, without guessing.
+"""Attribute new prompts and subagents to the command that caused them, without guessing.
 
 2.x's response to a command contains no ids, and other clients may use the same session.
 `correlate` returns "matched" only for a prompt or subagent that shows a trace of the command, and
@@ -35,8 +35,9 @@ class Invocation:
         name: The command's name.
         text: Its arguments.
         marked: Whether the id is appended to the arguments.
-        isolated: Whether it has a session of its own.
-        description: The server's description of the command, a title for a subagent's session.
+        isolated: Whether it has its own session.
+        description: The server's description of the command, used as a title for a subagent's
+            session.
         at: When it was sent, in ms since the epoch.
     """
 
@@ -61,7 +62,7 @@ class AdmittedInput:
     Attributes:
         delivery: The requested delivery, steer or queue.
         has_metadata: Whether it has metadata.
-        subagent_session: The subagent's session whose result it reports; "" if it is none.
+        subagent_session: The session of the subagent whose result it reports; "" if there is none.
     """
 
     id: str
@@ -105,16 +106,16 @@ def correlate(
     *,
     answered: bool,
     competing: Collection[str] = (),
-    at_work: bool = False,
+    agent_busy: bool = False,
 ) -> Correlation:
     """Attribute the inputs and child sessions that appeared after a command was recorded.
 
-    The invocation's id in the arguments is proof. Without it, only one effect may have appeared,
-    the server must have confirmed the command, no other command may have been sent meanwhile, and
-    there must be a trace: the arguments in a prompt with the command's delivery, or the command's
-    name or description as the title of a subagent's session while no agent was busy that could
-    have opened it. One case can't be recognized: a command without any effect, while another
-    program causes exactly the expected one.
+    The invocation's id in the arguments is proof. Without it, a match requires that there is only
+    one effect, that the server confirmed the command, that no other command was sent meanwhile,
+    and that there is a trace: a prompt with the command's delivery contains the arguments, or a
+    subagent's session has the command's name or description as its title and no busy agent can
+    have opened it. One case can't be detected: the command has no effect, while another program
+    causes exactly the expected one.
 
     Args:
         invocation: The command.
@@ -122,7 +123,7 @@ def correlate(
         children: The child sessions created since.
         answered: Whether the server responded; if not, the command may never have arrived.
         competing: Ids of other commands that were sent to the session at that time.
-        at_work: Whether an agent was busy in the session.
+        agent_busy: Whether an agent was busy in the session.
     """
     own = tuple(i for i in inputs if not i.subagent_session)
     effects: tuple[AdmittedInput | ChildSession, ...] = (*own, *children)
@@ -143,7 +144,7 @@ def correlate(
         return _ambiguous(effects, "any of them could be the command's")
     if competing:
         return _ambiguous(effects, f"it could also belong to {', '.join(sorted(competing))}")
-    if children and at_work:
+    if children and agent_busy:
         return _ambiguous(effects, "an agent was busy in the session, and may have opened it")
     trace = _trace(invocation, effects[0])
     if not trace:
@@ -195,12 +196,12 @@ def _trace(invocation: Invocation, effect: AdmittedInput | ChildSession) -> str:
 
 
 def _may_be_command(admitted: AdmittedInput) -> bool:
-    """Tell whether an input may be a command's: a prompt without metadata, delivered likewise."""
+    """Return whether an input may come from a command: a queued prompt without metadata."""
     return admitted.kind == "user" and admitted.delivery == DELIVERY and not admitted.has_metadata
 
 
 def includes_arguments(template: str) -> bool:
-    """Tell whether a template has the arguments in its prompt, and in no shell command."""
+    """Return whether a template has the arguments in its text, but in no shell command."""
     plain = re.sub(r"!`[^`]*`", "", template)
     return "$ARGUMENTS" in plain and template.count("$ARGUMENTS") == plain.count("$ARGUMENTS")
 
@@ -218,7 +219,7 @@ def admitted_inputs(entries: Sequence[LogEntry]) -> list[AdmittedInput]:
 
 
 def is_admitted(entry: LogEntry) -> bool:
-    """Tell whether a log entry admits an input that may begin a turn."""
+    """Return whether a log entry admits an input that may begin a turn."""
     return entry.kind == "inbox.enqueued" and entry.type in _ADMITTED
 
 
@@ -229,7 +230,7 @@ def subagent_source(entry: LogEntry) -> str:
 
 
 def agent_was_busy(before: Sequence[LogEntry], since: Sequence[LogEntry]) -> bool:
-    """Tell whether an agent was busy in the session with more than a subagent's result."""
+    """Return whether an agent was busy with anything but a subagent's result."""
     turns = [e.kind for e in before if e.kind.startswith("execution.")]
     if turns and turns[-1] == "execution.started":
         return True

@@ -1,7 +1,6 @@
-"""Delivers a prompt exactly once, and finds out whether the server has it.
+"""Deliver a prompt exactly once, and confirm that the server has it.
 
-A prompt is never sent twice: where the answer to the request is lost or unclear, the server is
-asked for the message instead.
+A prompt is never sent twice: if the reply is lost or inconclusive, the message is read back.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ from ..errors import (
 )
 from .progress import Progress
 
-_CONFIRM_REFUSAL = 3.0  # seconds to look for a prompt that something refused
-_CONFIRM_SENT = 5.0  # seconds to look for a prompt whose answer was lost
+_CONFIRM_REFUSAL = 3.0  # seconds to look for a prompt after an error reply
+_CONFIRM_SENT = 5.0  # seconds to look for a prompt after a lost reply
 
 
 class PromptDelivery:
-    """One prompt on its way to the server.
+    """The delivery of one prompt to the server.
 
     Attributes:
-        prompt: What is sent.
+        prompt: The prompt.
         sent: Whether the server has the prompt or may have it.
     """
 
@@ -53,7 +52,7 @@ class PromptDelivery:
         Raises:
             StatusError: The server refused it.
             ServerConnectionError: No server was reached; the prompt was not sent.
-            TurnError: Whether it arrived is unknown.
+            TurnError: It is unknown whether it arrived.
         """
         self.sent = True
         try:
@@ -70,20 +69,20 @@ class PromptDelivery:
             self.confirm(cause=error)
 
     def not_sent(self, error: OpenCodeError) -> None:
-        """End the turn as failed before its prompt was sent."""
+        """End the turn as failed, since its prompt was not sent."""
         self._progress.end("failed", Failure("NotSent", error.what))
 
     def confirm(self, cause: Exception | None = None) -> None:
         """Read the prompt back from the server.
 
         Raises:
-            TurnError: The server doesn't show it, or can't be asked.
+            TurnError: The server doesn't list it, or doesn't reply.
         """
         if not self._is_stored(within=_CONFIRM_SENT):
             self._fail_unconfirmed(cause)
 
     def _post(self) -> None:
-        """Post the prompt. A command's reply may come with the end of its turn: don't wait for it.
+        """Post the prompt. Don't wait for the reply to a command: it may come only after its turn.
 
         A command's template may run shell commands before there is a prompt.
         """
@@ -99,7 +98,7 @@ class PromptDelivery:
             raise failed[0]
 
     def _refused(self, error: StatusError) -> None:
-        """Handle a refusal by the server or by a gateway, which may have passed the prompt on."""
+        """Handle an error reply from the server, or from a gateway that may have forwarded it."""
         by_server = bool(error.name) and error.status not in GATEWAY_STATUSES
         # 409 on 2.x: a prompt with this id exists.
         conclusive = by_server and error.status < 500 and error.status != 409
@@ -132,20 +131,20 @@ class PromptDelivery:
 
     def _fail_unconfirmed(self, cause: Exception | None) -> NoReturn:
         turn = self._progress.end(
-            "unknown", Failure("PromptUnconfirmed", "the server doesn't show it")
+            "unknown", Failure("PromptUnconfirmed", "the server doesn't list the prompt")
         )
         raise TurnError(
-            f"It is not known whether session {self._session.id} got the prompt; it was sent once.",
-            "Look at the session before you send it again.",
+            f"It is unknown whether session {self._session.id} has the prompt; it was sent once.",
+            "Check the session before you send it again.",
             turn=turn,
         ) from cause
 
 
 def send_in_thread(send: Callable[[], None]) -> tuple[threading.Thread, list[OpenCodeError]]:
-    """Call `send` in a thread of its own.
+    """Call `send` in a new thread.
 
     Returns:
-        The thread, and a list that holds the error once the thread has failed.
+        The thread, and a list that contains the error if it failed.
     """
     failed: list[OpenCodeError] = []
 

@@ -1,7 +1,7 @@
-"""Edits sessions without starting a turn: fork, revert, compact, rename, archive, share.
+"""Edit sessions without starting a turn: fork, revert, compact, rename, archive, share.
 
 Each edit is sent once, then read back. Its `confirmed` is False if the server accepted the edit but
-doesn't show it.
+the session doesn't show it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class EditResult:
         session: The session after the edit; for a fork, the new session.
         what: The edit, in words.
         confirmed: Whether the edit was visible when the session was read back.
-        undo: The magic that undoes it, whichever session is current; "" if it can't be undone.
+        undo: The magic that undoes it, with the session's id; "" if it can't be undone.
     """
 
     session: Session
@@ -120,7 +120,7 @@ def revert(
     now = client.session(session.id)
     paths = sorted({d.file for d in diffs or (d for m in reverted for d in m.diffs)})
     restored = f", and {', '.join(paths)} restored" if paths else "; no changed file is known"
-    restored = restored if files else "; the files stay as they are"
+    restored = restored if files else "; the files are unchanged"
     what = f"{len(reverted)} messages from {prompt.id} on reverted{restored}"
     undo = f"%oc_unrevert -s {session.id}, until the next prompt"
     return EditResult(now, what, now.revert == prompt.id, undo)
@@ -198,7 +198,7 @@ def compact(
 
 @contextmanager
 def _explain_interrupt(session: Session) -> Iterator[None]:
-    """Turn an interrupt into an error that says that the server goes on."""
+    """Turn an interrupt into an error that says that the server continues."""
     try:
         yield
     except KeyboardInterrupt:
@@ -238,7 +238,7 @@ def archive(client: Client, session: Session, *, undo: bool = False) -> EditResu
 
 
 def share(client: Client, session: Session, *, undo: bool = False) -> EditResult:
-    """Make a session public at an address of OpenCode's, or private again.
+    """Publish a session on OpenCode's website, or make it private again.
 
     An undo can't be confirmed: 1.18.33 keeps the address in the session, and also accepts an undo
     if the session was never public or sharing is turned off.
@@ -248,6 +248,6 @@ def share(client: Client, session: Session, *, undo: bool = False) -> EditResult
         what = "the server says that it is no longer public; open its address to be sure"
         return EditResult(client.session(session.id), what, confirmed=False)
     address = client.run(client.dialect.share(session))
-    what = f"public at {address}" if address else "asked to be public"
+    what = f"public at {address}" if address else "publishing was requested"
     undo_magic = f"%oc_share --undo {session.id}"
     return EditResult(client.session(session.id), what, address is not None, undo_magic)

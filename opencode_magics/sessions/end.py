@@ -1,8 +1,8 @@
-"""Stops and ends sessions, and confirms every step by reading it back.
+"""Stop and end sessions, and confirm every step by reading it back.
 
 Ending a session has a fixed order: stop its turn, confirm that, reject its pending requests, delete
-or archive it, confirm that. A busy session is never deleted, since 1.18.33 goes on with its turn
-and retries forever to store it. If a step can't be confirmed, the later ones are left for another
+or archive it, confirm that. A busy session is never deleted, since 1.18.33 continues its turn
+and retries forever to store it. If a step can't be confirmed, the later ones are left to the next
 call.
 """
 
@@ -41,7 +41,7 @@ class StopResult:
         status: stopped, was_idle (there was nothing to stop), unconfirmed, or not_found.
         rejected: Ids of the session's and its subagents' requests that were rejected.
         kept: The part of the stopped turn that the server keeps, in words.
-        evidence: The observations behind the status.
+        evidence: The observations that support the status.
         elapsed: Duration of the call, in seconds.
     """
 
@@ -67,8 +67,8 @@ class EndResult:
         action: delete or archive; None if there was no session.
         aborted_running_turn: Whether it was busy; None if that isn't known.
         rejected: Ids of the session's and its subagents' requests that were rejected.
-        cleanup: complete if nothing of the session is left running or waiting, else unconfirmed.
-        evidence: The observations behind the status.
+        cleanup: complete if nothing of the session is left running or waiting, or unconfirmed.
+        evidence: The observations that support the status.
         elapsed: Duration of the call, in seconds.
         todo: The next step for the user; "" if there is none.
     """
@@ -138,7 +138,7 @@ def _stop(client: Client, session: Session, within: float, rejected: list[str]) 
         return StopResult(session, "was_idle", evidence=evidence)
     after = _newest(client, session)
     if not busy and after == newest:
-        reason = "it did not seem busy, but its last turn has no end; aborted anyway"
+        reason = "it was not listed as busy, but its last turn never finished; aborted anyway"
         evidence = _with_inbox(reason, client, session)
         return StopResult(session, "was_idle", kept=_kept(after), evidence=evidence)
     evidence = _with_inbox("seen idle twice", client, session)
@@ -163,7 +163,7 @@ def _with_inbox(evidence: str, client: Client, session: Session) -> str:
 
 
 def _tree(client: Client, session: Session) -> Callable[[], frozenset[str]]:
-    """Return a function that reads the ids of a session and its subagents, which may grow."""
+    """Return a function that reads the current ids of a session and its subagents."""
     known = {session.id}
 
     def read() -> frozenset[str]:
@@ -242,7 +242,7 @@ def end(
 
 
 def _aborted(stops: list[StopResult]) -> bool | None:
-    """Tell whether a turn was stopped; None if that isn't known."""
+    """Return whether a turn was stopped; None if that isn't known."""
     if any(s.status == "stopped" for s in stops):
         return True
     return None if any(s.status == "unconfirmed" for s in stops) else False
@@ -288,7 +288,7 @@ def _remove(client: Client, session: Session, result: EndResult) -> EndResult:
         quiet = abort_until_idle(client, session, tree, STOP_TIMEOUT)
         if not quiet:
             return _unconfirmed(
-                result, f"it was prompted just before the {result.action}, and goes on"
+                result, f"it was prompted just before the {result.action}, and is still busy"
             )
     if result.action == "delete":
         return replace(result, status="ended", evidence="the server no longer has it")

@@ -1,4 +1,4 @@
-"""Turns the live event stream of a directory into rows: session, type, summary and raw frame.
+"""Convert the live event stream of a directory to rows: session, type, summary and raw frame.
 
 The server sends some details of a tool call or a shell only once; they are remembered for the rows
 that follow.
@@ -103,7 +103,7 @@ class FeedMemory:
 
 
 def feed_row(
-    dialect: Dialect, frame: Any, at: int, names: FeedMemory | None = None
+    dialect: Dialect, frame: Any, at: int, memory: FeedMemory | None = None
 ) -> FeedRow | None:
     """Convert a frame to a row; None for a heartbeat.
 
@@ -111,7 +111,7 @@ def feed_row(
         dialect: The dialect of the frame.
         frame: The frame as received.
         at: When it was received, in ms since the epoch.
-        names: Details from earlier frames.
+        memory: Details from earlier frames.
     """
     frame = frame if isinstance(frame, dict) else {"frame": frame}
     kind = str(frame.get("type") or "")
@@ -121,7 +121,7 @@ def feed_row(
         event = next(iter(dialect.events(frame)), None)
     except OpenCodeError as error:
         return FeedRow(at, None, kind, error.what, frame)
-    event = (names or FeedMemory()).fill_in(event) if event else None
+    event = (memory or FeedMemory()).fill_in(event) if event else None
     session = (session_of(event) if event else None) or _find_session(frame)
     parent = event.session.parent if isinstance(event, SessionChanged) else None
     summary = summarize(event) if event else _summarize_frame(kind, frame)
@@ -129,7 +129,7 @@ def feed_row(
 
 
 def _summarize_frame(kind: str, frame: dict[str, Any]) -> str:
-    """The first fields of an unknown frame that are no ids, or else the end of its type."""
+    """The first non-id fields of an unknown frame, or else the end of its type."""
     data = frame.get("data") or frame.get("properties")
     pairs = data.items() if isinstance(data, dict) else ()
     fields = [f"{k}: {v}" for k, v in pairs if isinstance(v, str | int | float) and not _is_id(k)]
@@ -185,7 +185,7 @@ def summarize(event: Event) -> str:
         case PartDelta(_, _, _, text):
             return text
         case PermissionAsked(permission):
-            return f"may I {permission.action}: {permission.subject}"
+            return f"asks for {permission.action}: {permission.subject}"
         case QuestionAsked(question):
             return " / ".join(i.question for i in question.items)
         case RequestReplied(_, request, reply, _):
@@ -222,7 +222,7 @@ def _usage(usage: Usage | None) -> str:
 
 def _message(message: Message) -> str:
     if message.role == "user":
-        waits = " waits" if message.queued else ""
+        waits = " queued" if message.queued else ""
         return f"user{waits}{f': {message.text}' if message.text else ''}"
     if message.role != "assistant":
         line = " ".join(filter(None, (message.kind or message.role, message.finish)))
@@ -254,7 +254,7 @@ def _part(part: Part) -> str:
 def watch(
     client: Client, directory: str, seconds: float, tree: Iterable[str] = ()
 ) -> Iterator[list[FeedRow]]:
-    """Yield the rows of a directory's feed, in lists that may be empty, until the time is over.
+    """Yield the rows of a directory's feed, in lists that may be empty, for some time.
 
     Args:
         client: The directory's server.
@@ -263,7 +263,7 @@ def watch(
         tree: Ids of the sessions to include, with their new subagents; empty includes all.
     """
     frames: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
-    included, names = set(tree), FeedMemory()
+    included, memory = set(tree), FeedMemory()
     stream = client.stream(directory, tap=lambda text: frames.put((_now(), text)))
     deadline = time.monotonic() + seconds
     try:
@@ -272,7 +272,7 @@ def watch(
             rows = [r for i in items if (r := _connection_row(i)) is not None]
             while not frames.empty():
                 at, text = frames.get()
-                row = feed_row(client.dialect, _decode(text), at, names)
+                row = feed_row(client.dialect, _decode(text), at, memory)
                 if row is not None and _is_included(row, included):
                     rows.append(row)
             yield rows
@@ -300,7 +300,7 @@ def _connection_row(item: object) -> FeedRow | None:
 
 
 def _is_included(row: FeedRow, included: set[str]) -> bool:
-    """Tell whether a row's session is included; subagents of included sessions are added."""
+    """Return whether a row's session is included; subagents of included sessions are added."""
     if not included:
         return True
     if row.parent in included and row.session:

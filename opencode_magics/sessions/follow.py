@@ -1,4 +1,4 @@
-"""Follows a turn: takes events from the stream, and reads the store where they aren't enough.
+"""Follow a turn: take events from the stream, and read the store where they aren't enough.
 
 The stream doesn't repeat events missed while it was down, and doesn't announce that a turn is over.
 So after every gap, whenever the session is idle and after a long silence, the store is read and
@@ -34,8 +34,8 @@ from .store import read_store
 TICK = 0.05  # seconds between two states of a quiet turn
 
 _OPEN_WITHIN = 15.0  # a cold directory takes up to 6 s on 1.18.33
-_RESTART = 20.0  # how long a server that nothing listens for may take to restart
-_OUTAGE = 120.0  # any other loss of the stream
+_RESTART = 20.0  # seconds without a connection, if no local server listens any more
+_OUTAGE = 120.0  # seconds without a connection for any other reason
 _SHELLS_EVERY = 0.5
 
 
@@ -46,7 +46,7 @@ class Follower:
         client: The server.
         session: The session that the turn runs in.
         progress: The turn.
-        stream: An open stream, so that nothing of the turn is missed; else `open` opens one.
+        stream: An open stream, if there is one; otherwise `open` opens one.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class Follower:
         self._session = session
         self._progress = progress
         self._stream = stream
-        self._lost: Disconnected | None = None  # why the stream is down, while it is
+        self._lost: Disconnected | None = None  # set while the stream is down
         self._schedule = PollingSchedule(time.monotonic())
-        self._strangers: set[str] = set()
+        self._unrelated: set[str] = set()
         self._warned: set[str] = set()
         self._shells = RunningShells(client, session, progress)
 
@@ -73,13 +73,13 @@ class Follower:
             self._stream = open_stream(self._client, self._session.directory, tap)
 
     def close(self) -> None:
-        """Stop listening. The turn itself goes on."""
+        """Stop listening. The turn itself continues."""
         if self._stream is not None:
             self._stream.close()
 
     def listen(self, wait: float) -> None:
         """Fold the events that arrive within `wait` seconds, and read the store if that is due."""
-        assert self._stream is not None, "open() comes first"
+        assert self._stream is not None, "call open() first"
         self._stream.sessions = self._progress.turn.tree
         batch: list[Event] = []
         for item in self._stream.take(wait):
@@ -89,9 +89,9 @@ class Follower:
                     self._schedule = self._schedule.stream_opened(time.monotonic())
                 case Disconnected():
                     self._lost = item
-                    self._out_of_touch(f"Connection lost ({item.reason}); trying again.")
+                    self._lose_contact(f"Connection lost ({item.reason}); trying again.")
                 case StreamProblem(error, fatal):
-                    self._unusable(error, fatal)
+                    self._handle_problem(error, fatal)
                 case PermissionAsked() | QuestionAsked():
                     self._progress.add(batch)
                     batch = [*self._ancestors(item), item]
@@ -109,7 +109,7 @@ class Follower:
             self._progress.attach_capture()
 
     def poll_now(self) -> None:
-        """Have the store read at the next opportunity."""
+        """Schedule a read of the store for the next `listen`."""
         self._schedule = self._schedule.due_now(time.monotonic())
 
     def reread(self) -> StoreSnapshot:
@@ -122,15 +122,15 @@ class Follower:
         self._progress.recorder.read()
         return snapshot
 
-    def _out_of_touch(self, note: str) -> None:
+    def _lose_contact(self, note: str) -> None:
         self._progress.note = note
         self._schedule = self._schedule.contact_lost(time.monotonic())
 
     def _watch(self, event: Event) -> None:
-        """Poll when the session may have ended the turn; don't while it is busy.
+        """Schedule a poll when the turn may have ended; cancel it while the session is busy.
 
-        A failure may be all that is ever sent about a prompt: 1.18.33 accepts one with an image
-        that can't be decoded, and reports only that.
+        A failure may be the only event about a prompt: 1.18.33 accepts an image that can't be
+        decoded, and then only reports that.
         """
         match event:
             case SessionFailed(session=self._session.id):
@@ -140,7 +140,7 @@ class Follower:
             case StatusChanged(self._session.id):
                 self._schedule = self._schedule.session_busy()
 
-    def _unusable(self, error: OpenCodeError, fatal: bool) -> None:
+    def _handle_problem(self, error: OpenCodeError, fatal: bool) -> None:
         if fatal:
             self._progress.end("unknown", Failure(type(error).__name__, error.what))
         else:
@@ -148,7 +148,7 @@ class Follower:
             self.poll_now()
 
     def _ancestors(self, event: PermissionAsked | QuestionAsked) -> list[Event]:
-        return ancestors(self._client, self._progress, event, self._strangers)
+        return ancestors(self._client, self._progress, event, self._unrelated)
 
     def _poll_if_due(self) -> None:
         now = time.monotonic()
@@ -163,7 +163,7 @@ class Follower:
             self._progress.end("interrupted", Failure("SessionGone", error.what))
             return
         except OpenCodeError as error:
-            self._out_of_touch(error.what)
+            self._lose_contact(error.what)
         else:
             self._schedule = self._schedule.store_read()
             self._progress.add([snapshot])
@@ -174,7 +174,7 @@ class Follower:
         self._schedule = self._schedule.polled(time.monotonic(), idle or self._lost is not None)
 
     def _judge(self, snapshot: StoreSnapshot) -> None:
-        """End a turn whose session is idle and that nothing will continue."""
+        """End the turn if its session is idle and nothing will continue it."""
         now = time.monotonic()
         idle = snapshot.status.name == "idle" and self._progress.turn.outcome == "running"
         self._schedule = self._schedule.idle_observed(now, idle)
@@ -235,7 +235,7 @@ def ancestors(
     client: Client,
     progress: Progress,
     event: PermissionAsked | QuestionAsked,
-    strangers: set[str],
+    unrelated: set[str],
 ) -> list[Event]:
     """Read the sessions between a subagent that asks and the turn's own session.
 
@@ -245,17 +245,17 @@ def ancestors(
     Args:
         client: The server.
         progress: The turn.
-        event: The request of a session that may not be in the turn's tree yet.
-        strangers: Sessions known not to belong to the turn; grows.
+        event: The request, from a session that may not be in the turn's tree yet.
+        unrelated: Ids of sessions that don't belong to the turn; new ones are added.
 
     Returns:
-        The sessions as events, parents first; nothing if the asking session is no descendant.
+        The sessions as events, parents first; empty if the asking session is not a descendant.
     """
     request = event.permission if isinstance(event, PermissionAsked) else event.question
     path: list[Session] = []
     current: str | None = request.session
     while current and current not in progress.turn.tree:
-        if current in strangers or any(s.id == current for s in path):
+        if current in unrelated or any(s.id == current for s in path):
             return []
         try:
             path.append(client.session(current))
@@ -263,7 +263,7 @@ def ancestors(
             return []
         current = path[-1].parent
     if current is None:
-        strangers.update(s.id for s in path)
+        unrelated.update(s.id for s in path)
         return []
     return [SessionChanged(s) for s in reversed(path)]
 
@@ -294,7 +294,7 @@ def _await_opening(client: Client, stream: Stream) -> None:
     while time.monotonic() < deadline:
         match stream.next(TICK):
             case Connected():
-                return  # the follower takes the rest
+                return  # later items stay in the queue
             case Disconnected(reason):
                 why = reason
             case StreamProblem(error, fatal=True):

@@ -1,4 +1,4 @@
-"""Looks up sessions, models, agents and commands by what a user calls them.
+"""Look up sessions, models, agents and commands by the names that users give.
 
 Sessions are found by id, by a prefix of the id, or by title; models, variants, agents and commands
 by name. The error for no match or several matches suggests candidates.
@@ -73,8 +73,8 @@ def _unique(reference: str, matches: list[Session]) -> Session:
     listed = ", ".join(f"{s.id} ({s.title})" for s in matches[:5])
     more = f" and {len(matches) - 5} more" if len(matches) > 5 else ""
     raise UnknownNameError(
-        f"{reference!r} could be {len(matches)} sessions: {listed}{more}.",
-        "Give more of the id or of the title.",
+        f"{reference!r} matches {len(matches)} sessions: {listed}{more}.",
+        "Use a longer part of the id or the title.",
     )
 
 
@@ -98,7 +98,7 @@ def create_session(
 
 
 def same_directory(one: str, other: str) -> bool:
-    """Tell whether two paths name the same directory, also with Windows drives and slashes."""
+    """Return whether two paths name the same directory, also with Windows drives and slashes."""
     return one == other or _canonical(one) == _canonical(other)
 
 

@@ -1,4 +1,4 @@
-"""Stores this package's records in a session's metadata on the server, under one key.
+"""Store this package's records in a session's metadata on the server, under one key.
 
 Other kernels and notebooks can read them there. The server replaces a session's metadata as a
 whole, so entries of other programs are read first and written back.
@@ -25,13 +25,13 @@ def load_records(metadata: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 
 def save_record(
-    client: Client, session: Session, kind: str, name: str, value: Any, most: int
+    client: Client, session: Session, kind: str, name: str, value: Any, limit: int
 ) -> None:
-    """Save a record with a session, and keep only the latest `most` records of its kind."""
+    """Save a record with a session, and keep only the latest `limit` records of its kind."""
     now = client.session(session.id)
     records = load_records(now.metadata, kind)
     records.pop(name, None)
-    latest = dict([*records.items(), (name, value)][-most:])
+    latest = dict([*records.items(), (name, value)][-limit:])
     client.run(
         client.dialect.set_metadata(
             session, {**now.metadata, **with_records(now.metadata, kind, latest)}

@@ -1,7 +1,7 @@
-"""Decides when to poll the store, and when to give up on a lost connection. Performs no I/O.
+"""Decide when to poll the store, and when to give up on a lost connection. No I/O.
 
-The event stream doesn't report everything, and not always. A follower tells its `PollingSchedule`
-what it observed and when, by its own clock; the schedule says whether a poll is due.
+The event stream is incomplete and unreliable. A follower records its observations, with the time by
+its own clock, in a `PollingSchedule`, which says whether a poll is due.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 SOON = 0.25  # seconds from a first poll to the second; the interval doubles from there
 QUIET = 15.0  # seconds without a change after which the end of the turn may have been missed
 _LONGEST = 4.0  # the longest interval between two polls, in seconds
-_ENOUGH = 2.0  # polls repeat without a further reason until the interval has this many seconds
+_ENOUGH = 2.0  # polls repeat without a further reason until the interval is this long, in seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class PollingSchedule:
         interval: Seconds from the next poll to the one after it.
         gap: Whether the stream was opened and the store not read since.
         disconnected_since: When stream and store were lost; None while either works.
-        idle_since: Since when the store says that the session is idle but the turn is not over.
+        idle_since: When the store first showed the session idle with the turn not over.
     """
 
     changed: float
@@ -51,7 +51,7 @@ class PollingSchedule:
         return replace(self, changed=now)
 
     def contact_lost(self, now: float) -> PollingSchedule:
-        """Record that the stream or the store was lost; the time runs until either works."""
+        """Record that the stream or the store was lost, until either works again."""
         due = now + self.interval if self.due is None else self.due
         return replace(
             self,
@@ -69,7 +69,7 @@ class PollingSchedule:
         return self.turn_changed(now).due_now(now) if silent else self
 
     def is_due(self, now: float) -> bool:
-        """Tell whether it is time to poll."""
+        """Return whether it is time to poll."""
         return self.due is not None and now >= self.due
 
     def store_read(self) -> PollingSchedule:
@@ -96,5 +96,5 @@ class PollingSchedule:
         return replace(self, due=due, interval=min(self.interval * 2, _LONGEST))
 
     def has_timed_out(self, now: float, patience: float) -> bool:
-        """Tell whether stream and store have been lost for more than `patience` seconds."""
+        """Return whether stream and store have been lost for more than `patience` seconds."""
         return self.disconnected_since is not None and now - self.disconnected_since > patience

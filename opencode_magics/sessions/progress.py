@@ -22,8 +22,8 @@ class Progress:
     Attributes:
         turn: The latest state.
         changed: When the turn last changed, by `clock`.
-        note: The state of the connection in a sentence; "" if all is well.
-        recorder: Keeps what was received, so that the turn can be saved.
+        note: The state of the connection in a sentence; "" if there is no problem.
+        recorder: Collects the received data, so that the turn can be saved.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class Progress:
                 self.attach_capture()
 
     def end(self, outcome: Outcome, failure: Failure | None = None) -> Turn:
-        """End the turn with an outcome that this client decided."""
+        """End the turn with an outcome decided by this client."""
         self.add([TurnEnded(outcome, failure)])
         return self.turn
 
     def attach_capture(self) -> None:
-        """Attach what was received so far to the turn, so that it can be saved."""
+        """Attach the data received so far to the turn, so that it can be saved."""
         self.turn = with_capture(self.turn, self.recorder.capture())
 
     def _measure_waits(self) -> None:

@@ -1,7 +1,7 @@
-"""Replays recorded turns as they happened, without a server or network.
+"""Replay recorded turns as they happened, without a server or network.
 
-A `Replay` reads the lines of a recording by a clock of its own. Frames go through the dialect that
-sent them, reads of the store through its operations, and everything through the same fold as live.
+A `Replay` reads the lines of a recording by its own clock. Frames are decoded by the recorded
+dialect, reads of the store run its operations, and all events go through the same fold as live.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from .store import read_store
 
 LONGEST_WAIT = 5.0  # seconds to wait for an answer that took a person longer
 LONGEST_SILENCE = 60.0  # seconds without a line, for a tool that took longer
-_SOON = 2.0  # seconds within which a reply is recorded after the event that led to its request
+_SOON = 2.0  # seconds from an event to the reply to a request that it caused
 
 
 class RecordedTransport:
-    """A transport whose server is a recording: it repeats the recorded replies.
+    """A transport that returns the replies of a recording.
 
     Args:
         recording: The recording.
@@ -61,7 +61,7 @@ class RecordedTransport:
                 self._replies.setdefault(line["reply"], []).append(reply)
 
     def send(self, request: Request) -> Reply:
-        """Return the last reply before now, else the one that follows in a moment."""
+        """Return the last reply before the current position, or else the next one soon after it."""
         now, replies = self._clock(), self._replies.get(request.address, [])
         known = [reply for reply in replies if reply[0] <= now]
         soon = [reply for reply in replies if now < reply[0] <= now + _SOON]
@@ -71,15 +71,15 @@ class RecordedTransport:
         return Reply(request, status, {}, body)
 
     def stream(self, request: Request, silence: float) -> FrameStream:
-        """Refuse: a replay reads the frames itself, at their times."""
+        """Raise an error: a replay reads the frames from the recording itself."""
         raise RecordingError(f"The recording has no stream {request}.")
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 def recorded_client(recording: Recording, clock: Callable[[], float]) -> Client:
-    """Return a client whose server is a recording."""
+    """Return a client that reads from a recording."""
     head = recording.head
     return Client(
         RecordedTransport.url,
@@ -90,19 +90,19 @@ def recorded_client(recording: Recording, clock: Callable[[], float]) -> Client:
 
 
 class Replay:
-    """A recorded turn that is played again: iterate for its states, as with a `Run`.
+    """The replay of a recorded turn: iterate for its states, as with a `Run`.
 
     Args:
         recording: The recording.
-        speed: The playback speed, 1.0 for real time; infinity plays it at once.
-        interactive: Wait for a new answer wherever a person answered, given by `decide`, `answer`
-            or `dismiss`. The replay goes on as recorded.
+        speed: The playback speed, 1.0 for real time; infinity has no waits.
+        interactive: Wherever a person answered, wait for a new answer by `decide`, `answer` or
+            `dismiss`. The replay then continues as recorded.
 
-    Waits for a person are cut to 5 s, waits for a tool to a minute.
+    Waits for a person are shortened to 5 s, other waits to a minute.
 
     Attributes:
         turn: The latest state of the turn.
-        note: The recorded state of the connection, in a sentence; "" if all was well.
+        note: The recorded state of the connection, in a sentence; "" if there was no problem.
         differences: Sentences about answers that differ from the recorded ones.
 
     Raises:
@@ -140,12 +140,12 @@ class Replay:
 
     @property
     def note(self) -> str:
-        """The recorded state of the connection, or how an answer differs; "" if all was well."""
+        """The recorded state of the connection, or how an answer differs; "" if neither."""
         return self._progress.note
 
     @property
     def always_scope(self) -> str:
-        """How far an "always" reached on that server, in words."""
+        """The scope of an "always" reply on the recorded server, in words."""
         return self._client.dialect.always_scope
 
     @property
@@ -155,7 +155,7 @@ class Replay:
 
     @property
     def waiting(self) -> tuple[Permission | Question, ...]:
-        """The requests that a person answered in the recording and nobody has answered now."""
+        """The requests that a person answered in the recording, but not yet in this replay."""
         if not self.interactive or self.turn.outcome != "running":
             return ()
         return tuple(r for r in self.turn.waiting if r.id in self._recorded.open)
@@ -178,7 +178,7 @@ class Replay:
         yield self.turn
 
     def step(self, look: Callable[[Turn], object]) -> Turn:
-        """Play until `look(turn)` changes, or the recording ends."""
+        """Play until `look(turn)` changes, or to the end of the recording."""
         before = look(self.turn)
         while not self.over and look(self.turn) == before:
             if not self._play(self._lines[self._next : self._next + 1]):
@@ -188,7 +188,7 @@ class Replay:
         return self.turn
 
     def leave(self, reason: str) -> Turn:
-        """Stop playing; the rest of the turn is not shown."""
+        """Stop the replay; the rest of the turn is not shown."""
         self._next = len(self._lines)
         return self._progress.end("unknown", Failure("Left", reason))
 
@@ -199,7 +199,7 @@ class Replay:
     # -- the clock -------------------------------------------------------------------------------
 
     def listen(self, wait: float) -> None:
-        """Wait at most `wait` seconds, then play what is due."""
+        """Wait at most `wait` seconds, then play the lines that are due."""
         line_at = self._time_of(self._next)
         self._cut_silence(line_at)
         if not math.isinf(self.speed):
@@ -273,13 +273,13 @@ class Replay:
             return []
 
     def _above(self, event: Event) -> list[Event]:
-        """The sessions above a subagent that asks, where the stream didn't announce them."""
+        """The ancestors of a subagent that asks, if the stream didn't announce them."""
         if not isinstance(event, PermissionAsked | QuestionAsked):
             return []
         return ancestors(self._client, self._progress, event, set())
 
     def _settles_open(self, events: Iterable[Event]) -> bool:
-        """Tell whether events settle a request in `waiting`, which a person must answer first."""
+        """Return whether events settle a request in `waiting`, which a person must answer first."""
         if not self._recorded.open or not any(isinstance(e, RequestReplied) for e in events):
             return False
         after = advance_all(self.turn, events).settled_requests
@@ -291,15 +291,15 @@ class Replay:
     def decide(
         self, permission: Permission, decision: Decision, message: str = "", by: str = ""
     ) -> bool:
-        """Take an answer, and note it if it differs from the recorded one."""
+        """Accept an answer, and note it if it differs from the recorded one."""
         return self._answered(permission, decision, message)
 
     def answer(self, question: Question, answers: Sequence[Sequence[str]]) -> bool:
-        """Take an answer, and note it if it differs from the recorded one."""
+        """Accept an answer, and note it if it differs from the recorded one."""
         return self._answered(question, "answered", in_words(answers))
 
     def dismiss(self, question: Question, by: str = "") -> bool:
-        """Take a dismissal, and note it if the question was answered in the recording."""
+        """Accept a dismissal, and note it if the question was answered in the recording."""
         return self._answered(question, "dismissed", "")
 
     def _answered(self, request: Permission | Question, reply: str, message: str) -> bool:
@@ -333,12 +333,12 @@ class RecordedAnswers:
         return frozenset(self._lines.keys() - self._answered)
 
     def answered(self, request: Permission | Question) -> Line | None:
-        """Mark a request as answered; its recorded answer, if there is one."""
+        """Mark a request as answered, and return its recorded answer, if there is one."""
         self._answered.add(request.id)
         return self._lines.get(request.id)
 
     def in_place_of(self, event: Event) -> Event:
-        """Replace the stream's report of an answer, which says less, by the recorded answer."""
+        """Replace the stream's event for an answer by the recorded answer, which says more."""
         line = self._lines.get(event.request) if isinstance(event, RequestReplied) else None
         return event if line is None else _reply(line)
 

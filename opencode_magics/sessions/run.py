@@ -1,8 +1,8 @@
-"""Runs a prompt to its end: sends it once, follows its turn, passes answers on, stops it.
+"""Run a prompt to its end: send it once, follow its turn, send answers, stop it.
 
-`prepare` checks a prompt and returns a `Run`; `attach` makes one for a turn that runs already. A
-`Run` joins four objects around one `Progress`: `PromptDelivery` sends, `Follower` listens,
-`Answers` replies and `Stop` stops. It draws nothing and asks nobody.
+`prepare` checks a prompt and returns a `Run`; `attach` returns one for a turn that is already
+running. A `Run` joins four objects around one `Progress`: `PromptDelivery` sends, `Follower`
+listens, `Answers` replies and `Stop` stops. It displays nothing and makes no decisions for a user.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def prepare(
 
 
 def attach(client: Client, session: Session, limits: Limits | None = None) -> Run:
-    """Prepare to follow the turn that a session is working on, or its last one.
+    """Prepare to follow the current turn of a session, or its last one.
 
     The limit on the session's cost is not applied, since its earlier cost isn't read.
 
@@ -101,20 +101,20 @@ def attach(client: Client, session: Session, limits: Limits | None = None) -> Ru
 
 
 class Run:
-    """A turn on the server, followed from here.
+    """A turn on the server that is followed by this client.
 
-    `start()` sends the prompt; iterate for the states of the turn: one whenever something arrived,
-    and one per tick at least, until it has an outcome. A turn that passes its `limits` is aborted,
-    and `turn.stopped` says why.
+    `start()` sends the prompt; then iterate for the states of the turn, at least one per tick,
+    until it has an outcome. A turn that exceeds its `limits` is aborted, and `turn.stopped` says
+    why.
 
     Args:
         client: The server.
         session: The session that the turn runs in.
         prompt: The prompt.
-        running: The server has the prompt already.
-        queued: It waits behind another turn.
+        running: Whether the server already has the prompt.
+        queued: Whether the prompt waits for another turn to end.
         limits: Limits on the turn.
-        stream: An open stream, so that nothing of the turn is missed.
+        stream: An open stream, if there is one.
         recorder: The recorder that receives the frames of that stream.
     """
 
@@ -132,7 +132,7 @@ class Run:
     ) -> None:
         recorder = recorder or Recorder()
         turn = Turn(session.id, prompt.id, queued=queued)
-        self.client = client.over(RecordingTransport(client.transport, recorder.reply))
+        self.client = client.with_transport(RecordingTransport(client.transport, recorder.reply))
         self.session = session
         self.prompt = prompt
         self.limits = limits or Limits()
@@ -150,7 +150,7 @@ class Run:
 
     @property
     def note(self) -> str:
-        """The state of the connection in a sentence; "" if all is well."""
+        """The state of the connection in a sentence; "" if there is no problem."""
         return self._progress.note
 
     @property
@@ -160,7 +160,7 @@ class Run:
 
     @property
     def always_scope(self) -> str:
-        """How far an "always" reaches on this server, in words."""
+        """The scope of an "always" reply on this server, in words."""
         return self.client.dialect.always_scope
 
     @property
@@ -175,20 +175,21 @@ class Run:
         self.close()
 
     def close(self) -> None:
-        """Stop listening. The turn itself goes on."""
+        """Stop listening. The turn itself continues."""
         self._follower.close()
-        self._progress.attach_capture()
+        if self.turn.outcome == "running":  # else it is attached, and an error may hold this turn
+            self._progress.attach_capture()
 
     def start(self) -> None:
-        """Open the stream, then send the prompt, once, unless the server has it already.
+        """Open the stream, then send the prompt, once, unless the server already has it.
 
-        If it isn't clear whether the prompt arrived, the server is asked for it.
+        If it is unknown whether the prompt arrived, it is read back.
 
         Raises:
             ServerConnectionError: The stream doesn't open within 15 s, or no server is reached;
                 the prompt was not sent.
             StatusError: The server refused the prompt.
-            TurnError: Whether the prompt arrived is unknown.
+            TurnError: It is unknown whether the prompt arrived.
         """
         try:
             self._follower.open()
@@ -206,14 +207,14 @@ class Run:
         """Read the prompt back from the server.
 
         Raises:
-            TurnError: The server doesn't show it, or can't be asked.
+            TurnError: The server doesn't list it, or doesn't reply.
         """
         self._delivery.confirm()
 
     def __iter__(self) -> Iterator[Turn]:
         while True:
             self._follower.listen(TICK)
-            if why := self._passed_limit():
+            if why := self._exceeded_limit():
                 self._progress.note = f"Stopping the turn: {why}."
                 yield self.turn
                 self.abort(why)
@@ -222,12 +223,12 @@ class Run:
             if self.turn.outcome != "running":
                 return
 
-    def _passed_limit(self) -> str:
-        """The limit that the turn has passed, in words; each state is checked once."""
+    def _exceeded_limit(self) -> str:
+        """Describe the limit that the turn has exceeded; each state is checked once."""
         if self.turn is self._checked:
             return ""
         self._checked = self.turn
-        return self.limits.passed(self.turn)
+        return self.limits.exceeded_limit(self.turn)
 
     def decide(
         self, permission: Permission, decision: Decision, message: str = "", by: str = ""
@@ -238,43 +239,43 @@ class Run:
             permission: The permission.
             decision: "once", "always" or "reject".
             message: The message to the agent with a rejection.
-            by: The name of the policy that decided, if no person did; stored with the answer.
+            by: The name of the policy that decided, if not a person; recorded with the answer.
 
         Returns:
-            Whether this answer settled it: False if it had been answered elsewhere before.
+            Whether this answer settled it: False if it had already been settled elsewhere.
 
         Raises:
-            ServerConnectionError: No answer came, and the server still lists it.
-            StatusError: The server refused, and still lists it.
+            ServerConnectionError: There was no reply, and the server still lists the permission.
+            StatusError: The server replied with an error, and still lists the permission.
         """
         return self._answers.decide(permission, decision, message, by)
 
     def answer(self, question: Question, answers: Sequence[Sequence[str]]) -> bool:
         """Answer a pending question: per item a list of option labels or free texts.
 
-        Returns and raises as `decide`; also InvalidAnswer, if a field can't take its answer and
+        Returns and raises like `decide`; also raises InvalidAnswer if an answer is invalid; then
         nothing was sent (2.x).
         """
         return self._answers.answer(question, answers)
 
     def dismiss(self, question: Question, by: str = "") -> bool:
-        """Dismiss a question, which stops the turn; `by` names the policy that did, if no person.
+        """Dismiss a question, which stops the turn; `by` is as for `decide`.
 
-        Returns and raises as `decide`.
+        Returns and raises like `decide`.
         """
         return self._answers.dismiss(question, by)
 
     def abort(self, why: str = "") -> Turn:
         """Stop the turn on the server, confirm that, and read its final state.
 
-        An abort right after the prompt can be lost, and one that cancels a subagent lets the
-        parent go on (1.18.33), so it is repeated until the session and its subagents are seen
-        idle twice. Pending requests are then rejected, since the server leaves them in its
-        lists. A prompt that waits in the inbox is withdrawn, and nothing else is stopped, even
-        if the withdrawal can't be confirmed.
+        An abort right after the prompt can be lost, and after an abort that only reaches a
+        subagent the parent continues (1.18.33). So it is repeated until the session and its
+        subagents are seen idle twice. Pending requests are then rejected, since the server leaves
+        them in its lists. A prompt that is still in the inbox is withdrawn instead, and nothing
+        else is stopped, even if the withdrawal can't be confirmed.
 
         Args:
-            why: The limit that the turn passed, if it is stopped for one.
+            why: The limit that the turn exceeded, if that is the reason.
 
         Returns:
             The turn: "aborted", or its own outcome if it ended first; "unknown" if it was not

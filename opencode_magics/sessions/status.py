@@ -1,8 +1,8 @@
-"""Determines what sessions are doing right now, and says how that is known.
+"""Determine the current states of sessions, with the evidence for each.
 
-`read_states` reads from the server; `derive_state` draws conclusions from these readings alone.
+`read_states` reads from the server; `derive_state` uses only these readings.
 Three rules apply: busy sessions are listed per directory, since the list for all directories is
-unreliable; a session counts as idle after a finished answer, else only after a second look; and if
+unreliable; without a finished answer, a session counts as idle only after a second look; and if
 something can't be read, the state is unknown, never idle.
 """
 
@@ -34,8 +34,8 @@ State = Literal[
 Mode = Literal["any", "all"]
 
 _AT_WORK = ("running", "retrying", "ending", "unknown")
-_SECOND_LOOK = 0.5  # seconds to the second look at a session that may only seem idle
-_POLL = 0.5  # seconds between two readings of a wait
+_SECOND_LOOK = 0.5  # seconds before the second look at a session that seems idle
+_POLL = 0.5  # seconds between two readings while waiting
 _NEWEST = 4  # messages that are read to see whether the last turn has ended
 
 
@@ -46,31 +46,31 @@ class SessionReading:
     Attributes:
         status: Its status in its directory; None if it isn't listed as busy.
         tree: Ids of the session and its subagents, if anything in the directory is busy.
-        others: Statuses of its busy subagents, by session id.
+        subagents: Statuses of its busy subagents, by session id.
         requests: Pending permissions and questions of the whole tree.
         newest: Its newest messages, oldest first; None if they were not read.
         looks: The number of readings that agree.
         error: Why the reading is incomplete; "" if it is complete.
-        unasked: Why pending requests could not be read; "" if they were.
+        requests_error: Why pending requests could not be read; "" if they were read.
         missing: Whether the server has no such session.
         route: The request that lists busy sessions, with a {directory} field; "" if it failed.
-        logs: The log requests that showed a retry, by session id.
-        unlogged: Whether the log of a busy session could not be read.
+        logs: Paths of the logs that showed a retry, by session id.
+        log_failed: Whether the log of a busy session could not be read.
     """
 
     session: Session
     status: Status | None = None
     tree: frozenset[str] = frozenset()
-    others: Mapping[str, Status] = field(default_factory=dict)
+    subagents: Mapping[str, Status] = field(default_factory=dict)
     requests: tuple[Permission | Question, ...] = ()
     newest: tuple[Message, ...] | None = None
     looks: int = 1
     error: str = ""
-    unasked: str = ""
+    requests_error: str = ""
     missing: bool = False
     route: str = field(kw_only=True)
     logs: Mapping[str, str] = field(default_factory=dict)
-    unlogged: bool = False
+    log_failed: bool = False
 
     @property
     def answer(self) -> Message | None:
@@ -88,7 +88,7 @@ class SessionState:
         requests: Pending permissions and questions of the session and its subagents.
         subagents: The number of busy subagents.
         last_activity: The time of the last sign of activity, in ms since the epoch.
-        evidence: The requests and responses behind the state.
+        evidence: The requests and replies that support the state.
         error: Why the state is unknown or incomplete; "" if it is complete.
         missing: Whether the server has no such session.
     """
@@ -107,7 +107,7 @@ class SessionState:
 
     @property
     def ready(self) -> bool:
-        """Whether waiting has no further use: it is idle, stale, or waits for a person."""
+        """Whether there is nothing to wait for: it is idle, stale, or waiting for a person."""
         return self.state not in _AT_WORK
 
 
@@ -115,7 +115,7 @@ class SessionState:
 
 
 def unknown_session(name: str, why: str) -> SessionState:
-    """The state of a name that matches no session; `why` is its error."""
+    """Return the state for a name that matches no session; `why` is its error."""
     return SessionState(Session(name), "unknown", error=why, missing=True)
 
 
@@ -124,18 +124,18 @@ def derive_state(reading: SessionReading, ending: bool = False) -> SessionState:
 
     Args:
         reading: The reading.
-        ending: Whether an end of the session was started here and is not finished.
+        ending: Whether this process has begun to end the session, and has not finished.
     """
     session = reading.session
     state, evidence = _state(reading)
     if ending and not reading.missing:
-        evidence = f"an end was started and is not finished; {evidence}"
+        evidence = f"ending it was started and is not finished; {evidence}"
         state = "ending"
     _, retry = _retry(reading) if state == "retrying" else ("", None)
     complete = not (reading.error or reading.missing)
-    if reading.unasked and state == "running":
+    if reading.requests_error and state == "running":
         evidence += "; its pending requests could not be read"
-    if reading.unlogged and state == "running":
+    if reading.log_failed and state == "running":
         evidence += "; its log could not be checked for a retry"
     return SessionState(
         session,
@@ -144,10 +144,10 @@ def derive_state(reading: SessionReading, ending: bool = False) -> SessionState:
         attempt=retry.attempt if retry else None,
         retry_at=retry.next if retry else None,
         requests=reading.requests,
-        subagents=len(reading.others) if complete else None,
+        subagents=len(reading.subagents) if complete else None,
         last_activity=_last_activity(reading),
         evidence=evidence,
-        error=reading.error or reading.unasked,
+        error=reading.error or reading.requests_error,
         missing=reading.missing,
     )
 
@@ -160,7 +160,7 @@ def _state(reading: SessionReading) -> tuple[State, str]:
         return "unknown", "the server has no such session"
     if reading.error and not reading.missing:
         return "unknown", "the server could not be read"
-    if reading.status is None and not reading.others:
+    if reading.status is None and not reading.subagents:
         return _state_if_unlisted(reading, route)
     if any(isinstance(r, Permission) for r in reading.requests):
         return "waiting_for_permission", f"pending: {_ids(reading.requests)}{deleted}"
@@ -172,7 +172,7 @@ def _state(reading: SessionReading) -> tuple[State, str]:
         return "retrying", f"{source}: {retry.message or 'retry'}{deleted}"
     if reading.status is not None:
         return "running", f"{route}: busy{deleted}"
-    return "running", f"{route}: subagents {', '.join(sorted(reading.others))} busy"
+    return "running", f"{route}: subagents {', '.join(sorted(reading.subagents))} busy"
 
 
 def _state_if_unlisted(reading: SessionReading, route: str) -> tuple[State, str]:
@@ -183,7 +183,7 @@ def _state_if_unlisted(reading: SessionReading, route: str) -> tuple[State, str]
     if is_at_rest(reading.newest):
         return "idle", evidence
     if reading.looks < 2:
-        return "unknown", f"{evidence}, once; its last turn has no end yet"
+        return "unknown", f"{evidence}, once; its last turn is unfinished"
     if answer is not None and answer.completed is None:
         return "stale", f"{evidence}, twice, but its answer {answer.id} was never finished"
     return "idle", f"{evidence}, twice"
@@ -191,7 +191,7 @@ def _state_if_unlisted(reading: SessionReading, route: str) -> tuple[State, str]
 
 def _retry(reading: SessionReading) -> tuple[str, Status | None]:
     """The session or subagent that is waiting to retry, and its retry status."""
-    known = ((reading.session.id, reading.status), *reading.others.items())
+    known = ((reading.session.id, reading.status), *reading.subagents.items())
     return next(((k, s) for k, s in known if s is not None and s.name == "retry"), ("", None))
 
 
@@ -215,7 +215,7 @@ def read_states(
     Args:
         client: The sessions' server.
         sessions: The sessions; each is read in its own directory.
-        ending: Ids of sessions whose end was started here and is not finished.
+        ending: Ids of sessions that this process has begun to end, and not finished.
     """
     readings = _read(client, sessions)
     doubtful = [s for s in sessions if derive_state(readings[s.id]).state == "unknown"]
@@ -228,7 +228,7 @@ def read_states(
 
 
 def _read(client: Client, sessions: Sequence[Session]) -> dict[str, SessionReading]:
-    """Read every session once, each directory before its sessions so that these are no older."""
+    """Read every session once, after the listing of its directory, so that it is no older."""
     readings: dict[str, SessionReading] = {}
     for directory in dict.fromkeys(s.directory for s in sessions):
         within = [s for s in sessions if s.directory == directory]
@@ -247,7 +247,7 @@ class _Listing:
 
     statuses: dict[str, Status]
     requests: tuple[Permission | Question, ...]
-    unasked: str = ""
+    requests_error: str = ""
 
     @classmethod
     def read(cls, client: Client, directory: str) -> _Listing:
@@ -279,8 +279,8 @@ class _Listing:
         busy |= retries.statuses
         status = busy.pop(session.id, None)
         return reading(
-            now, status, tree, busy, requests, newest, unasked=self.unasked,
-            logs=retries.logs, unlogged=retries.unlogged,
+            now, status, tree, busy, requests, newest, requests_error=self.requests_error,
+            logs=retries.logs, log_failed=retries.log_failed,
         )  # fmt: skip
 
     def _of(self, tree: frozenset[str]) -> tuple[Permission | Question, ...]:
@@ -293,26 +293,26 @@ class _Retries:
 
     statuses: dict[str, Status] = field(default_factory=dict)
     logs: dict[str, str] = field(default_factory=dict)
-    unlogged: bool = False
+    log_failed: bool = False
 
     @classmethod
     def read(cls, client: Client, busy: Mapping[str, Status]) -> _Retries:
         pending: dict[str, Status | None] = {}
-        unlogged = False
+        log_failed = False
         for key in (k for k, s in busy.items() if s.name == "busy"):
             try:
                 pending[key] = client.run(client.dialect.pending_retry(Session(key)))
             except OpenCodeError:  # the session is still known to be busy
-                unlogged = True
+                log_failed = True
         statuses = {k: s for k, s in pending.items() if s is not None}
         logs = {k: client.dialect.log(k, None, False).path for k in statuses}
-        return cls(statuses, logs, unlogged)
+        return cls(statuses, logs, log_failed)
 
 
 def _newest(client: Client, session: Session) -> tuple[Message, ...] | None:
     """The newest messages; None if the server itself can't read the session's messages.
 
-    1.18.33 answers 400 forever after a prompt with a JSON Schema as its format.
+    1.18.33 replies 400 forever after a prompt with a JSON Schema as its format.
     """
     try:
         return client.run(client.dialect.latest_messages(session, _NEWEST))
@@ -327,7 +327,7 @@ def _newest(client: Client, session: Session) -> tuple[Message, ...] | None:
 def busy_sessions(client: Client, directory: str) -> tuple[Session, ...]:
     """The root sessions of a directory whose tree is busy or has a pending request.
 
-    On 1.x a session that was deleted while busy goes on; only its id is known.
+    On 1.x a session that was deleted while busy continues; only its id is known.
     """
     listing = _Listing.read(client, directory)
     roots: dict[str, Session] = {}
@@ -363,7 +363,7 @@ class WaitResult:
 
     @property
     def ready(self) -> tuple[str, ...]:
-        """Ids of sessions that need no more waiting: idle, stale, or waiting for a person."""
+        """Ids of sessions with nothing to wait for: idle, stale, or waiting for a person."""
         return tuple(s.session.id for s in self.states if s.ready)
 
     @property
@@ -381,14 +381,14 @@ def wait(
     ending: Iterable[str] = (),
     on_reading: Callable[[tuple[SessionState, ...]], None] = lambda states: None,
 ) -> WaitResult:
-    """Wait until any or all of some sessions need no more waiting.
+    """Wait until any or all of some sessions are idle, stale, or waiting for a person.
 
     Args:
         client: The sessions' server.
         sessions: The sessions; missing ones are not waited for.
         mode: "any" or "all".
         timeout: Maximum duration, in seconds.
-        ending: Ids of sessions whose end was started here and is not finished.
+        ending: Ids of sessions that this process has begun to end, and not finished.
         on_reading: Called with the states after every reading.
     """
     began = time.monotonic()

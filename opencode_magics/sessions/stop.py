@@ -1,4 +1,4 @@
-"""Stops a turn on the server, and confirms that it stopped."""
+"""Stop a turn on the server, and confirm that it stopped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .store import STOP_TIMEOUT, abort_until_idle, reject_requests
 
 
 class Stop:
-    """Stops one turn: withdraws a prompt that waits in the inbox, else aborts its session."""
+    """Stops one turn: withdraws its prompt if it is still in the inbox, or aborts its session."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Stop:
         return self._request
 
     def _withdraw(self) -> bool:
-        """Take back a prompt that waits in the inbox, or may: another turn is running there."""
+        """Withdraw the prompt if it may be in the inbox; return whether it was withdrawn."""
         turn = self._progress.turn
         waits = any(m.id == turn.prompt for m in turn.inbox)
         if waits or (turn.queued and not turn.stored):
@@ -93,5 +93,5 @@ class Stop:
         return False
 
     def _unconfirmed(self, reason: str, why: str) -> Turn:
-        message = f"it was to be stopped ({why}): {reason}" if why else reason
+        message = f"the stop is unconfirmed ({why}): {reason}" if why else reason
         return self._progress.end("unknown", Failure("AbortUnconfirmed", message))

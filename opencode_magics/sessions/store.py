@@ -1,4 +1,4 @@
-"""Reads what the server stores about sessions: messages, pending requests, subagents.
+"""Read the data that the server stores about sessions: messages, pending requests, subagents.
 
 Nothing is cached, and a value that can't be read is never guessed. Stopping, rejecting and
 archiving include a session's subagents.
@@ -62,7 +62,7 @@ def read_store(
 
 
 def refresh(client: Client, turn: Turn) -> Turn:
-    """Return the turn as the server has it now, if it was left running or unknown."""
+    """Update a turn from the server if its outcome is "running" or "unknown"."""
     if turn.outcome not in ("running", "unknown") or turn.replayed:
         return turn
     return advance(turn, read_store(client, client.session(turn.session), turn))
@@ -73,7 +73,7 @@ def descendants(
 ) -> Iterator[Session]:
     """Yield subagent sessions at any depth that changed since a time (ms); parents come first.
 
-    `above` are the ids of the session's ancestors: they end a cycle, should a server report one.
+    `above` are the ids of the session's ancestors, to stop at a cycle if a server reports one.
     """
     path = (*above, session.id)
     for child in client.run(client.dialect.children(session)):
@@ -85,8 +85,8 @@ def descendants(
 def session_rules(client: Client, session: Session) -> Rulebook:
     """The permission rules that apply in a session now.
 
-    On 2.x they include the rules saved by an "always", as far as they apply to the session's
-    project; 1.x doesn't report those.
+    On 2.x they include the rules saved by "always" for the session's project; 1.x doesn't
+    report those.
     """
     name = session.agent or DEFAULT_AGENT
     agent = next((a.rules for a in client.agents(session.directory) if a.name == name), None)
@@ -101,7 +101,7 @@ def session_rules(client: Client, session: Session) -> Rulebook:
 
 
 def is_busy(client: Client, session: Session, *, queued: bool) -> bool:
-    """Tell whether a session is busy; an error unless the new prompt is `queued` or steers.
+    """Return whether a session is busy, which is an error unless the new prompt is `queued`.
 
     Raises:
         SessionBusyError: The session is busy, and `queued` is False.
@@ -128,7 +128,7 @@ def add_session_ceiling(client: Client, session: Session | None, limits: Limits)
         The limits, unchanged if there is no session limit.
 
     Raises:
-        CostLimitError: The session limit or another ceiling is already passed.
+        CostLimitError: The session limit or another ceiling is already exceeded.
     """
     limits.check()
     if limits.session is None:
@@ -143,7 +143,7 @@ def add_session_ceiling(client: Client, session: Session | None, limits: Limits)
     ceiling = Ceiling("max_session_cost", limits.session, (usage and usage.cost) or 0.0)
     if ceiling.exceeded_by(0.0):
         raise CostLimitError(
-            f"Nothing was sent: session {known[0].id} is over its limit, "
+            f"Nothing was sent: session {known[0].id} is over its limit: "
             f"cost {ceiling.describe()}.",
             "Continue in a new session (%oc_new), or raise the limit: %config "
             f"OpenCodeMagics.max_session_cost = {limits.session * 2:g}",
@@ -199,10 +199,10 @@ def reject_requests(client: Client, directory: str, tree: frozenset[str]) -> Non
 
 
 def iter_rejected(client: Client, directory: str, tree: frozenset[str]) -> Iterator[str]:
-    """Reject a tree's pending requests one by one, so that the caller knows them if one fails.
+    """Reject a tree's pending requests one by one, and yield each id.
 
     Yields:
-        The id of each request, including those settled by the rejection of another one.
+        The id of each request, even if the rejection of another one had settled it.
     """
     permissions, questions = waiting_requests(client, directory)
     for permission in (p for p in permissions if p.session in tree):

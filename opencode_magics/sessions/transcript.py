@@ -1,4 +1,4 @@
-"""Reads a stored session as a sequence of turns."""
+"""Read a stored session as a sequence of turns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..client.client import Client, optional
 from ..core.events import StoreSnapshot
 from ..core.fold import advance
 from ..core.model import Message, Session, Status
-from ..core.outcome import STATUS_UNKNOWN, of_overtaken
+from ..core.outcome import STATUS_UNKNOWN, overtaken_verdict
 from ..core.turn import Turn
 from .store import descendants
 
@@ -48,14 +48,14 @@ def read_transcript(client: Client, session: Session, last: int | None = None) -
         state = status if is_last else _IDLE
         snapshot = StoreSnapshot(session.id, state, within, _subagents(within, below))
         turn = advance(Turn(session.id, messages[at].id), snapshot)
-        if ended := of_overtaken(turn.outcome, messages[at + len(within) :]):
+        if ended := overtaken_verdict(turn.outcome, messages[at + len(within) :]):
             turn = advance(turn, ended)
         turns.append(advance(turn, STATUS_UNKNOWN) if is_last and busy is None else turn)
     return Transcript(session, tuple(turns), len(prompts) - len(shown))
 
 
 def _end(messages: tuple[Message, ...], ends: list[int], at: int) -> int:
-    """Index of the end of a turn: the next prompt, or after an answer shared with later prompts."""
+    """Index of the end of a turn: the next prompt, or the end of a shared answer."""
     for here, following in pairwise(ends[ends.index(at) :]):
         if _answered(messages[here:following]):
             return following

@@ -63,7 +63,7 @@ def test_addresses_are_read_as_people_type_them(typed, url):
     "typed", ["http://a:1?x=1", "ftp://a", "", "http://", "http://a:b:c", "http://a:99999999"]
 )
 def test_an_invalid_address_is_reported_in_one_sentence(typed):
-    with pytest.raises(ServerConnectionError, match="no address of a server"):
+    with pytest.raises(ServerConnectionError, match="not a server address"):
         Client(typed)
 
 
@@ -371,7 +371,7 @@ def test_a_reply_that_is_not_a_stream_is_fatal_and_says_why():
         client.dialect.stream = lambda directory: Request("GET", "/a-page")
         items = take_until(client.stream(), StreamProblem)
         assert items[-1].fatal
-        assert "event stream was expected" in items[-1].error.what
+        assert "instead of an event stream" in items[-1].error.what
 
 
 def test_an_unreadable_frame_does_not_break_the_stream():
@@ -452,7 +452,7 @@ def test_a_client_that_knows_its_server_asks_nothing_first():
 def test_a_client_over_another_transport_has_the_same_server_and_directory():
     first, second = CannedTransport(v1_routes()), CannedTransport(v1_routes())
     client = Client(first.url, transport=first)
-    twin = client.over(second)
+    twin = client.with_transport(second)
     assert twin.directory == "/work/p"
     assert twin.dialect is client.dialect
     assert [s.path for s in second.seen] == ["/path"]  # who answers was asked over the first

@@ -44,43 +44,43 @@ def steps(*costs: float | None, goes_on: bool = True) -> Turn:
 
 
 def test_a_known_cost_above_the_ceiling_stops_a_turn() -> None:
-    assert CHEAP.passed(steps(0.002, 0.002)) == ""
-    assert CHEAP.passed(steps(0.002, 0.0041)) == "cost $0.0061 passed max_cost $0.005"
+    assert CHEAP.exceeded_limit(steps(0.002, 0.002)) == ""
+    assert CHEAP.exceeded_limit(steps(0.002, 0.0041)) == "cost $0.0061 exceeded max_cost $0.005"
 
 
 def test_a_cost_is_not_rounded_to_the_ceiling_that_it_exceeded() -> None:
-    assert Ceiling("max_cost", 0.005).describe(0.00501) == "$0.00501 passed max_cost $0.005"
+    assert Ceiling("max_cost", 0.005).describe(0.00501) == "$0.00501 exceeded max_cost $0.005"
 
 
 def test_the_cost_of_subagents_counts() -> None:
     child = Session(CHILD, parent=SESSION, created=2_000, usage=Usage(9, cost=0.004))
-    assert CHEAP.passed(replace(steps(0.002), sessions=(child,)))
+    assert CHEAP.exceeded_limit(replace(steps(0.002), sessions=(child,)))
 
 
 def test_an_unknown_cost_exceeds_nothing() -> None:
-    assert CHEAP.passed(steps(None, None)) == ""
-    assert CHEAP.passed(running(Text("t", "…"))) == ""
+    assert CHEAP.exceeded_limit(steps(None, None)) == ""
+    assert CHEAP.exceeded_limit(running(Text("t", "…"))) == ""
 
 
 def test_a_turn_whose_model_is_done_is_not_stopped() -> None:
     finished = steps(0.009, goes_on=False)
-    assert CHEAP.passed(finished) == ""
+    assert CHEAP.exceeded_limit(finished) == ""
     assert CHEAP.exceeded_ceiling(finished)
 
 
 def test_a_turn_that_continues_after_its_last_step_is_stopped() -> None:
     first = answer(Text("t1", "so far"), usage=Usage(10, 1, cost=0.009))
     next_ = Message("msg_2", SESSION, "assistant", 5_000, parent="msg_0", parts=(StepStart("z"),))
-    assert CHEAP.passed(replace(turn(first, next_), checked=False))
+    assert CHEAP.exceeded_limit(replace(turn(first, next_), checked=False))
 
 
 def test_a_turn_that_is_over_is_not_stopped() -> None:
-    assert CHEAP.passed(says("done")) == ""
+    assert CHEAP.exceeded_limit(says("done")) == ""
 
 
 def test_earlier_costs_count() -> None:
-    assert CHEAP.after(0.004).passed(steps(0.002)) == "cost $0.006 passed max_cost $0.005"
-    with pytest.raises(CostLimitError, match=r"cost \$0\.01 passed max_cost \$0\.005"):
+    assert CHEAP.after(0.004).exceeded_limit(steps(0.002)) == "cost $0.006 exceeded max_cost $0.005"
+    with pytest.raises(CostLimitError, match=r"cost \$0\.01 exceeded max_cost \$0\.005"):
         CHEAP.after(0.01).check()
     CHEAP.after(None).check()
 
@@ -151,8 +151,8 @@ def test_different_tool_outputs_do_not_break_a_loop() -> None:
 
 def test_the_guard_can_be_turned_off() -> None:
     same = replace(turn(*(text_answer(n, n) for n in range(1, 7))), checked=False)
-    assert Limits().passed(same) == "6 equal answers of the model within 10 s (loop_guard)"
-    assert Limits(loop_guard=False).passed(same) == ""
+    assert Limits().exceeded_limit(same) == "6 identical model answers within 10 s (loop_guard)"
+    assert Limits(loop_guard=False).exceeded_limit(same) == ""
 
 
 # -- on servers ------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def test_a_model_that_repeats_itself_is_stopped(client: Client, session: Session
     ended = prompted(client, session, looping(100))
     assert (ended.outcome, ended.stopped) == (
         "aborted",
-        "6 equal answers of the model within 10 s (loop_guard)",
+        "6 identical model answers within 10 s (loop_guard)",
     )
     assert 6 <= ended.steps < 100
 
@@ -191,7 +191,7 @@ def test_web_pages_instead_of_answers_do_not_loop_forever(client: Client, sessio
     """1.18.33 treats a page as an empty step with the finish "unknown", and continues."""
     ended = prompted(client, session, "#page")
     assert ended.outcome == "aborted"
-    assert "6 equal answers" in ended.stopped
+    assert "6 identical model answers" in ended.stopped
 
 
 @both_generations
@@ -207,7 +207,7 @@ def test_a_session_over_its_limit_gets_no_more_prompts(client: Client, session: 
     limits = Limits(session=0.04)
     assert prompted(client, session, "#text 2", limits=limits).outcome == "succeeded"
     stopped = prompted(client, session, looping(100), limits=limits)
-    assert "passed max_session_cost $0.04" in stopped.stopped
+    assert "exceeded max_session_cost $0.04" in stopped.stopped
     before = len(client.messages(session))
     with pytest.raises(CostLimitError, match="Nothing was sent") as refused:
         prompted(client, session, "#text 2", limits=limits)
@@ -224,7 +224,7 @@ def test_a_cell_says_what_stopped_its_turn(shell: Shell) -> None:
     shown = shell.fails(f"%%oc_prompt -n -o turn\n{looping(100)}")
     assert isinstance(shown.error, TurnError)
     assert "The turn was stopped: cost $0." in str(shown.error)
-    assert "passed max_cost $0.04" in shown.text
+    assert "exceeded max_cost $0.04" in shown.text
     assert shell.user_ns["turn"].outcome == "aborted"
     assert "%config OpenCodeMagics" in str(shown.error)
 
@@ -232,7 +232,7 @@ def test_a_cell_says_what_stopped_its_turn(shell: Shell) -> None:
 def test_a_command_is_watched_too(shell: Shell) -> None:
     shell.run("%config OpenCodeMagics.max_cost = 0.02")
     shown = shell.fails(f"%oc_command -n explain {looping(100)}")
-    assert "passed max_cost $0.02" in shown.text
+    assert "exceeded max_cost $0.02" in shown.text
 
 
 def test_the_guard_is_an_option(shell: Shell) -> None:
@@ -269,7 +269,7 @@ def test_a_session_over_its_limit_is_refused_in_one_sentence(
     for line in ("%oc_prompt #text 2", "%oc_compact"):
         shown = shell.fails(line)
         assert is_short_error(shown)
-        assert "passed max_session_cost $0.01" in shown.text
+        assert "exceeded max_session_cost $0.01" in shown.text
     assert client.messages(spent) == before
 
 

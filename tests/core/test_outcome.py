@@ -24,19 +24,19 @@ from opencode_magics.core.outcome import (
     IDLE_FOR,
     MessageOutcome,
     ToolOutcome,
-    goes_on,
+    expects_step,
+    idle_verdict,
     is_at_rest,
     is_finished,
     is_granted,
     is_last_step,
     is_part_over,
     is_stopped_by_abort,
+    message_outcome,
     needs_answer,
-    of_answers,
-    of_idle,
-    of_message,
-    of_overtaken,
-    of_tool,
+    overtaken_verdict,
+    tool_outcome,
+    turn_outcome,
 )
 
 ABORTED = Failure("MessageAbortedError", "Aborted")
@@ -81,7 +81,7 @@ REFUSED = tool("error", declined=True)
     ],
 )
 def test_a_tool_call_has_an_outcome(call: ToolCall, turn_over: bool, outcome: ToolOutcome) -> None:
-    assert of_tool(call, turn_over) == outcome
+    assert tool_outcome(call, turn_over) == outcome
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_part_is_over_when_nothing_more_comes(part: Part, over: bool) -> None:
     ],
 )
 def test_a_message_has_an_outcome(message: Message, outcome: MessageOutcome | None) -> None:
-    assert of_message(message) == outcome
+    assert message_outcome(message) == outcome
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_settled_turn_has_an_outcome(
     failures: tuple[Failure, ...],
     outcome: Outcome,
 ) -> None:
-    assert of_answers(answers, ends, failures) == outcome
+    assert turn_outcome(answers, ends, failures) == outcome
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_settled_turn_has_an_outcome(
 def test_an_answer_with_tool_calls_goes_on_unless_it_failed_or_was_refused(
     message: Message, more: bool
 ) -> None:
-    assert goes_on(message) is more
+    assert expects_step(message) is more
     assert needs_answer([message]) is more
     assert is_at_rest([PROMPT, message]) is not more
     assert is_finished([PROMPT, message]) is not more
@@ -214,8 +214,8 @@ def test_a_turn_of_an_idle_session_ends_after_a_while(
     stored: bool, parked: bool, failed: bool, outcome: Outcome, name: str | None
 ) -> None:
     state = {"stored": stored, "parked": parked, "failed": failed}
-    assert of_idle(IDLE_FOR - 0.1, **state) is None
-    ended = of_idle(IDLE_FOR, **state)
+    assert idle_verdict(IDLE_FOR - 0.1, **state) is None
+    ended = idle_verdict(IDLE_FOR, **state)
     assert ended is not None
     assert ended.outcome == outcome
     assert (ended.failure and ended.failure.name) == name
@@ -223,9 +223,9 @@ def test_a_turn_of_an_idle_session_ends_after_a_while(
 
 def test_a_turn_is_over_when_a_later_prompt_was_answered() -> None:
     later = [replace(PROMPT, id="q"), answer()]
-    assert isinstance(of_overtaken("running", later), TurnEnded)
-    assert of_overtaken("running", later[:1]) is None
-    assert of_overtaken("aborted", later) is None
+    assert isinstance(overtaken_verdict("running", later), TurnEnded)
+    assert overtaken_verdict("running", later[:1]) is None
+    assert overtaken_verdict("aborted", later) is None
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_a_redirect_of_a_post_is_reported_and_not_followed():
 
 
 def test_a_web_page_is_not_a_valid_reply():
-    with pytest.raises(StatusError, match="text/html where JSON was expected"):
+    with pytest.raises(StatusError, match="text/html instead of JSON"):
         run(V1().session("ses_1"), {})
 
 
@@ -275,7 +275,7 @@ def test_a_reply_that_is_not_a_list_is_not_an_empty_list(answer):
 
 
 def test_an_unexpected_reply_is_an_error_that_names_it():
-    with pytest.raises(OpenCodeError, match="a session in a shape"):
+    with pytest.raises(OpenCodeError, match="a session that can't be decoded"):
         run(V1().session("ses_1"), lambda request: reply_of(request, {"no": "id"}))
 
 

@@ -335,7 +335,7 @@ def test_an_interrupted_search_for_forks_returns_nothing() -> None:
         transport = InterruptingTransport(fake.routes)
         transport.at = "ses_F2"
         with pytest.raises(KeyboardInterrupt):
-            history.forks(client.over(transport), client.sessions(), cache=False)
+            history.forks(client.with_transport(transport), client.sessions(), cache=False)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -347,7 +347,7 @@ def test_the_next_export_completes_an_interrupted_one(tmp_path: Path, format: st
         transport = InterruptingTransport(fake.routes)
         transport.at = "ses_17"
         with pytest.raises(KeyboardInterrupt):
-            export(client.over(transport), tmp_path / "out", format=format, cache=cache)
+            export(client.with_transport(transport), tmp_path / "out", format=format, cache=cache)
         before = files(tmp_path / "out")
         assert {Path(f).stem for f in before if f.startswith("sessions/")} == {
             f"ses_{n:02}" for n in range(17)

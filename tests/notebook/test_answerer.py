@@ -207,7 +207,7 @@ def test_a_question_that_nobody_can_answer_is_dismissed(
 @pytest.mark.parametrize("answerer", NOBODY)
 def test_the_policy_error_raises_and_names_the_permission(answerer: Callable[[], Answerer]) -> None:
     strict = replace(answerer(), fallback="error")
-    with pytest.raises(AnswerNeeded, match="waits for a permission: bash 'git push --force'"):
+    with pytest.raises(AnswerNeeded, match="waiting for a permission: bash 'git push --force'"):
         strict.permission(PUSH)
 
 

@@ -171,7 +171,7 @@ def test_a_second_prompt_with_the_same_id_is_ignored(client: Client, session: Se
     first, other = Prompt("msg_0001", "#text 2"), Prompt("msg_0001", "something else")
     client.prompt(session, first)
     client.prompt(session, first)
-    with pytest.raises(OpenCodeError, match="holds another text"):
+    with pytest.raises(OpenCodeError, match="already has another prompt"):
         client.prompt(session, other)
     client.run(client.dialect.wait(session))
     texts = [m.text for m in client.messages(session) if m.role == "user"]

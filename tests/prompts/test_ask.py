@@ -37,7 +37,14 @@ from opencode_magics import (
 from opencode_magics.core.model import Attachment, Message, Option, QuestionItem
 from opencode_magics.prompts import ask as asking
 from opencode_magics.prompts.answering import Callbacks, PermissionAnswer, QuestionAnswer
-from opencode_magics.prompts.ask import Notice, PromptRequest, Recalled, Retrying, Sent, SessionMade
+from opencode_magics.prompts.ask import (
+    Notice,
+    PromptRequest,
+    Recalled,
+    Retrying,
+    Sent,
+    SessionCreated,
+)
 from opencode_magics.prompts.runner import callback_runner
 from opencode_magics.prompts.schema import schema_from
 
@@ -143,10 +150,10 @@ def test_questions_are_dismissed_without_a_function() -> None:
     ("changes", "why"),
     [
         ({"session": " "}, "name of a session is empty"),
-        ({"session": "ses_1", "title": "x"}, "for a new one"),
-        ({"session": "ses_1", "directory": "/work"}, "for a new one"),
-        ({"retries": -1}, "from 0 on"),
-        ({"delivery": "soon"}, "delivery takes"),
+        ({"session": "ses_1", "title": "x"}, "only for a new session"),
+        ({"session": "ses_1", "directory": "/work"}, "only for a new session"),
+        ({"retries": -1}, "0 or more"),
+        ({"delivery": "soon"}, "delivery must be"),
     ],
 )
 def test_a_request_does_not_contradict_itself(changes: dict[str, Any], why: str) -> None:
@@ -156,7 +163,7 @@ def test_a_request_does_not_contradict_itself(changes: dict[str, Any], why: str)
 
 @pytest.mark.parametrize("timeout", [-1.0, float("nan")])
 def test_a_timeout_is_a_number_of_seconds(timeout: float) -> None:
-    with pytest.raises(ValueError, match="number of seconds"):
+    with pytest.raises(ValueError, match="0 or more seconds"):
         callback_runner(Callbacks(), timeout=timeout)
 
 
@@ -238,7 +245,7 @@ def test_an_observer_hears_what_was_done(client: Client, workspace: Path) -> Non
     notices: list[Notice] = []
     request = PromptRequest("#text 2", schema=schema_from({"city": "Rome"}), once=True)
     turn = asking.ask(client, request, callback_runner(Callbacks()), notices.append)
-    kinds = [SessionMade, Sent, Retrying, Sent]
+    kinds = [SessionCreated, Sent, Retrying, Sent]
     assert [type(notice) for notice in notices] == kinds
     assert turn.value == {"city": "the city"}
     notices.clear()
@@ -354,7 +361,7 @@ def test_a_turn_that_costs_too_much_is_stopped(
     client: Client, session: Session, workspace: Path
 ) -> None:
     calls = '{"calls": [["read", {"filePath": "notes.txt"}]]}'
-    with pytest.raises(TurnError, match=r"passed max_cost \$0\.001") as failed:
+    with pytest.raises(TurnError, match=r"exceeded max_cost \$0\.001") as failed:
         opencode_magics.ask(
             client,
             f"#plan [{calls}, {calls}, {calls}]",

@@ -215,7 +215,7 @@ def test_a_ceiling_stops_the_map_and_keeps_what_is_done(
     shown = shell.run("%%oc_map trips --max-cost 0.05\n#text {n}")
     assert shown.value["outcome"].tolist() == ["succeeded", "succeeded", "not_sent"]
     assert "Stopped: cost $0.0" in shown.text
-    assert "passed --max-cost $0.05" in shown.text
+    assert "exceeded --max-cost $0.05" in shown.text
     assert len(client.sessions()) == before + 2
 
 

@@ -187,7 +187,7 @@ def test_a_model_without_images_is_reported_before_anything_is_sent(
     before = len(client.sessions())
     shown = shell.fails("%%oc_prompt -n -m practice/small --var fig\n#text 2")
     assert is_short_error(shown)
-    assert "model practice/small takes no images" in shown.text
+    assert "model practice/small doesn't accept images" in shown.text
     assert len(client.sessions()) == before
 
 

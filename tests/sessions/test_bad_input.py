@@ -73,7 +73,7 @@ def test_an_invalid_address_is_reported(alone: Shell, url: str) -> None:
 def test_a_web_page_in_place_of_json_is_reported(alone: Shell) -> None:
     with FakeServer(v1_routes(sessions=HTML_PAGE)) as fake:
         alone.run(f"%oc_connect {fake.url};")
-        fails(alone, "%oc_sessions", StatusError, "answered text/html where JSON was expected")
+        fails(alone, "%oc_sessions", StatusError, "returned text/html instead of JSON")
 
 
 @pytest.mark.parametrize(

@@ -290,7 +290,7 @@ def test_an_ambiguous_title_ends_nothing(shell: Shell) -> None:
     shell.run("%oc_new twin")
     result = shell.run("%oc_end twin").value
     assert result.status == "not_found"
-    assert "could be 2 sessions" in result.evidence
+    assert "matches 2 sessions" in result.evidence
     part = shell.run("%oc_end to be").value
     assert part.status == "not_found"
 

@@ -38,7 +38,7 @@ def test_every_recorded_frame_is_a_row_that_names_its_session(scenario: str) -> 
 def test_rows_say_what_happened() -> None:
     lines = [f"{r.type}: {r.summary}" for r in rows("bash_once")]
     assert "session.status: busy" in lines
-    assert "permission.asked: may I bash: echo hi" in lines
+    assert "permission.asked: asks for bash: echo hi" in lines
     assert any(t.startswith("message.part.updated: bash completed") for t in lines)
     assert any(t.startswith("message.updated: answer: stop") for t in lines)
     assert "session.status: idle" in lines
@@ -70,7 +70,7 @@ def test_rows_of_2_x_say_what_happened() -> None:
     (failed,) = summaries("interrupt", "session.tool.failed")
     assert (called, failed) == ("shell running", "shell error: Tool execution interrupted")
     (ended,) = summaries("interrupt", "session.execution.interrupted")
-    assert ended == "idle interrupted: Aborted: somebody stopped the turn"
+    assert ended == "idle interrupted: Aborted: a user stopped the turn"
     assert summaries("turn", "session.execution.succeeded") == ["idle succeeded"]
     assert summaries("turn", "session.step.ended")[0].startswith("step ends: tool-calls, ")
     assert all("tokens, $" in s for s in summaries("turn", "session.usage.updated"))

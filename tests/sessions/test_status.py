@@ -62,10 +62,10 @@ reading = partial(SessionReading, route="/session/status of {directory}")
         (reading(ROOT, BUSY, newest=(PROMPT, OPEN)), "running"),
         (reading(ROOT, BUSY, newest=None), "running"),
         (reading(ROOT, RETRY, newest=(PROMPT,)), "retrying"),
-        (reading(ROOT, BUSY, others={"ses_child": RETRY}, newest=()), "retrying"),
-        (reading(ROOT, others=BELOW, newest=(PROMPT, DONE)), "running"),
-        (reading(ROOT, BUSY, others=BELOW, requests=(PERMISSION,)), "waiting_for_permission"),
-        (reading(ROOT, BUSY, others=BELOW, requests=(QUESTION,)), "waiting_for_question"),
+        (reading(ROOT, BUSY, subagents={"ses_child": RETRY}, newest=()), "retrying"),
+        (reading(ROOT, subagents=BELOW, newest=(PROMPT, DONE)), "running"),
+        (reading(ROOT, BUSY, subagents=BELOW, requests=(PERMISSION,)), "waiting_for_permission"),
+        (reading(ROOT, BUSY, subagents=BELOW, requests=(QUESTION,)), "waiting_for_question"),
         (reading(ROOT, BUSY, requests=(QUESTION, PERMISSION)), "waiting_for_permission"),
         (reading(ROOT, requests=(PERMISSION,), newest=(PROMPT, DONE)), "idle"),
         (reading(ROOT, BUSY, error="no answer"), "unknown"),
@@ -405,7 +405,7 @@ def test_an_unknown_or_ambiguous_name_is_a_row_with_an_error(shell: Shell, clien
     assert pd.isna(unknown.loc[known.id, "error"])
     assert "No session 'ses_nope'" in unknown.loc["ses_nope", "error"]
     ambiguous = shell.run("%oc_status an ambiguous title").value
-    assert "could be 2 sessions" in ambiguous.loc[0, "error"]
+    assert "matches 2 sessions" in ambiguous.loc[0, "error"]
 
 
 @both_generations

@@ -99,7 +99,7 @@ def test_a_revert_can_leave_the_files_as_they_are(
     shell.run("%oc_prompt --permission once #edit notes.txt")
     done = shell.run("%oc_revert --keep-files").value
     assert done.confirmed
-    assert "the files stay as they are" in done.what
+    assert "the files are unchanged" in done.what
     assert (workspace / "notes.txt").read_text().startswith("goodbye")
     assert not [m for m in client.messages(done.session) if m.role == "user"]
     shell.run("%oc_unrevert")
