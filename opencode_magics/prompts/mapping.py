@@ -181,8 +181,8 @@ def _filled(
     for text, name, form, conversion in pieces:
         yield text
         if name is not None and name == row:
-            told = {column: _known(values[place]) for column, place in columns.items()}
-            yield json.dumps(told, default=str, ensure_ascii=False)
+            fields = {column: _known(values[place]) for column, place in columns.items()}
+            yield json.dumps(fields, default=str, ensure_ascii=False)
         elif name is not None:
             value = values[columns[_column(name, row)]]
             yield format(Formatter().convert_field(value, conversion), form)
@@ -306,13 +306,12 @@ def results_frame(
     With the schema of an object, each of its fields is a column after `answer`; with any other
     schema the values are in the column `value`.
     """
-    frame_ = frame_from_rows(COLUMNS, answers)
+    frame = frame_from_rows(COLUMNS, answers)
     if schema is not None:
-        told = _values(schema, answers)
-        taken = {name: _free(name, told) for name in told}
-        for place, (name, values) in enumerate(told.items(), list(COLUMNS).index("answer") + 1):
-            frame_.insert(place, taken[name], values)
-    return frame_.set_axis(table.index[: len(answers)], axis="index")
+        fields = _values(schema, answers)
+        for place, (name, values) in enumerate(fields.items(), list(COLUMNS).index("answer") + 1):
+            frame.insert(place, _free(name, fields), values)
+    return frame.set_axis(table.index[: len(answers)], axis="index")
 
 
 def _free(name: str, names: Collection[str]) -> str:
