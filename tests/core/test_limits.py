@@ -246,7 +246,7 @@ def test_the_guard_is_an_option(shell: Shell) -> None:
 @pytest.mark.parametrize("name", ["max_cost", "max_session_cost"])
 def test_a_ceiling_that_nothing_passes_is_refused(name: str) -> None:
     state = OpenCodeMagics(None)
-    with pytest.raises(TraitError, match=f"{name} takes USD, not NaN"):
+    with pytest.raises(TraitError, match=f"{name} takes an amount in USD, not NaN"):
         setattr(state, name, math.nan)
     assert getattr(state, name) is None
 

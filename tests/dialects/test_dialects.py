@@ -269,7 +269,7 @@ def test_what_is_no_list_is_not_an_empty_one(answer):
 
 
 def test_an_answer_in_another_shape_is_an_error_that_names_it():
-    with pytest.raises(OpenCodeError, match="a session in a shape"):
+    with pytest.raises(OpenCodeError, match="a session that can't be decoded"):
         run(V1().session("ses_1"), lambda request: reply_of(request, {"no": "id"}))
 
 
