@@ -187,7 +187,8 @@ def ask(
         delivery: What to do if the session is busy: "queue" the prompt after the current turn, or
             "steer" the current turn at its next step (2.x). None raises `SessionBusyError`.
         once: If the same prompt was answered before, return that turn and send nothing.
-        timeout: Seconds after which to return while the turn continues; its outcome is "running".
+        timeout: Seconds after which to return while the turn continues; its outcome is "running",
+            and its value None.
         on_permission: "reject", "once" (allow each permission once) or "error" (stop the turn and
             raise `AnswerNeeded`); or a function that takes a `Permission` and returns "once",
             "always", "reject", or a pair of "reject" and a message to the agent, which then

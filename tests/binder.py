@@ -1,10 +1,10 @@
-"""Follows the files of `binder/` as Binder does, and executes the notebooks in what comes of it.
+"""Build the environment of `binder/` as Binder does, and execute the notebooks in it.
 
     python tests/binder.py
 
-It makes a virtual environment from a clean copy of what git knows, installs into it, runs
-`postBuild`, and then each notebook by `start`, as somebody who visits would. What pip and npm have
-in their caches is taken from there; OpenCode is installed anew.
+It creates a virtual environment, installs a clean copy of the tracked files, runs `postBuild`, and
+then executes each notebook through `start`. pip and npm use their caches; OpenCode is installed
+again.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-# The files that repo2docker reads are many. These are followed here, and there may be no others.
-FOLLOWED = {"apt.txt", "postBuild", "requirements.txt", "runtime.txt", "start"}
-NOBODY_THERE = "c.OpenCodeMagics.noninteractive = 'once'\n"
+# repo2docker supports many files. Only these are supported here.
+SUPPORTED = {"apt.txt", "postBuild", "requirements.txt", "runtime.txt", "start"}
+PROFILE = "c.OpenCodeMagics.noninteractive = 'once'\n"
 
 
 def lines(path: Path) -> list[str]:
-    """The entries of a list."""
+    """Return the entries of a list file, without comments."""
     entries = (line.partition("#")[0].strip() for line in path.read_text("utf-8").splitlines())
     return [entry for entry in entries if entry]
 
 
 def copy(target: Path) -> Path:
-    """What git knows, as it is now."""
+    """Copy the tracked files in their current state."""
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
     )
@@ -44,22 +44,22 @@ def copy(target: Path) -> Path:
 
 
 def python(runtime: Path) -> str:
-    """The Python that `runtime.txt` names."""
-    (named,) = lines(runtime)
-    version = named.removeprefix("python-")
+    """Return the Python that `runtime.txt` names."""
+    (name,) = lines(runtime)
+    version = name.removeprefix("python-")
     if sys.version_info[:2] == tuple(map(int, version.split("."))):
         return sys.executable
-    found = shutil.which(f"python{version}")
-    if found is None:
-        raise SystemExit(f"binder/runtime.txt wants Python {version}, which is not here.")
-    return found
+    program = shutil.which(f"python{version}")
+    if program is None:
+        raise SystemExit(f"binder/runtime.txt needs Python {version}, which is not installed.")
+    return program
 
 
 def build(repository: Path, home: Path) -> dict[str, str]:
-    """The environment that comes of the files: the variables that make it the one in use."""
+    """Build the environment and return the variables that activate it."""
     binder = repository / "binder"
-    if others := {p.name for p in binder.iterdir()} ^ FOLLOWED:
-        raise SystemExit(f"binder/ has other files than are followed here: {sorted(others)}")
+    if others := {p.name for p in binder.iterdir()} ^ SUPPORTED:
+        raise SystemExit(f"binder/ has unsupported or missing files: {sorted(others)}")
     for package in lines(binder / "apt.txt"):
         subprocess.run(["dpkg-query", "-s", package], check=True, stdout=subprocess.DEVNULL)
     subprocess.run([python(binder / "runtime.txt"), "-m", "venv", home / "venv"], check=True)
@@ -71,14 +71,14 @@ def build(repository: Path, home: Path) -> dict[str, str]:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """A visitor's variables: only that environment's programs, and nobody's settings."""
-    foreign = re.compile("PYTHON|OPENCODE_|JUPYTER|IPYTHON|VIRTUAL_ENV")
-    kept = {name: value for name, value in os.environ.items() if not foreign.match(name)}
+    """Return a visitor's variables: the programs of that environment, without our settings."""
+    excluded = re.compile("PYTHON|OPENCODE_|JUPYTER|IPYTHON|VIRTUAL_ENV")
+    inherited = {name: value for name, value in os.environ.items() if not excluded.match(name)}
     profile = home / "ipython" / "profile_default"
     profile.mkdir(parents=True)
-    (profile / "ipython_config.py").write_text(NOBODY_THERE)
+    (profile / "ipython_config.py").write_text(PROFILE)
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return kept | {
+    return inherited | {
         "PATH": os.pathsep.join([str(home / "venv" / "bin"), "/usr/bin", "/bin"]),
         "PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR") or str(caches / "pip"),
         "XDG_CACHE_HOME": str(home / "cache"),
@@ -87,7 +87,7 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def visit(repository: Path, env: dict[str, str], out: Path) -> Iterator[str]:
-    """Execute each notebook, in a world of its own; gives their names."""
+    """Execute each notebook in its own world, and yield its name."""
     execute = ["jupyter", "nbconvert", "--to", "notebook", "--execute", "--log-level=WARN"]
     for notebook in sorted((repository / "notebooks").glob("*.ipynb")):
         start = [str(repository / "binder" / "start"), *execute]
@@ -95,12 +95,12 @@ def visit(repository: Path, env: dict[str, str], out: Path) -> Iterator[str]:
             [*start, f"--output-dir={out}", notebook.name], cwd=repository, env=env, check=True
         )
         if '"output_type": "error"' in (out / notebook.name).read_text("utf-8"):
-            raise SystemExit(f"{notebook.name} has an error in it.")
+            raise SystemExit(f"A cell of {notebook.name} failed.")
         yield notebook.name
 
 
 def main() -> None:
-    """Build, visit, and say how long it took."""
+    """Build the environment, execute the notebooks, and print the duration."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="binder-") as folder:
         home = Path(folder).resolve()

@@ -1,8 +1,8 @@
-"""What many tests stand on: a real 1.x, a simulated 2.x, and shells to type into.
+"""Shared fixtures: a real 1.x, a simulated 2.x, and IPython shells.
 
-A test takes both servers with `@both_generations`. So do all tests of a module that says
-`BOTH_GENERATIONS = True`, except those that ask for `practice` itself. Every other one takes the
-real one.
+A test runs on both servers with `@both_generations`. So do all tests of a module with
+`BOTH_GENERATIONS = True`, except those that use the fixture `practice` directly. All other tests
+use the real 1.x.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ settings.load_profile("patient")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Have a module's tests run on both generations where they can."""
+    """Run the tests of a module on both generations if it says so."""
     named = set(metafunc.fixturenames)
     wanted = getattr(metafunc.module, "BOTH_GENERATIONS", False) and "generation" in named
     chosen = any("generation" in m.args[0] for m in metafunc.definition.iter_markers("parametrize"))
@@ -37,7 +37,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def opencode() -> Path:
-    """The `opencode` program, found or installed as the demo does it."""
+    """The `opencode` program, found or installed as by the demo."""
     return install.opencode(print)
 
 
@@ -50,20 +50,20 @@ def practice(opencode: Path) -> Iterator[Practice]:
 
 @pytest.fixture(scope="session")
 def simulator() -> Iterator[Simulator]:
-    """A running practice world around a simulated 2.x."""
+    """A running practice world with a simulated 2.x."""
     with Simulator() as world:
         yield world
 
 
 @pytest.fixture
 def generation() -> str:
-    """Which server a test works with; `@both_generations` gives one after the other."""
+    """The generation of the test's server; `@both_generations` parametrizes it."""
     return "1.x"
 
 
 @pytest.fixture
 def bash(generation: str) -> str:
-    """How the generation calls the tool that 1.x calls bash."""
+    """The generation's name of the tool that is called bash in 1.x."""
     return tool_names(generation, "bash")[0]
 
 
@@ -77,34 +77,34 @@ def world(generation: str, request: pytest.FixtureRequest) -> Practice | Simulat
 
 @pytest.fixture
 def workspace(world: Practice | Simulator) -> Path:
-    """The workspace of the practice world, as it was made."""
+    """The workspace of the practice world, reset to its initial state."""
     reset_workspace(world.directory)
     return world.directory
 
 
 @pytest.fixture
 def client(world: Practice | Simulator) -> Iterator[Client]:
-    """A client of the practice world's server, at home in its workspace."""
+    """A client of the practice world's server, in its workspace."""
     with Client(world.url, directory=str(world.directory), password=world.password) as client:
         yield client
 
 
 @pytest.fixture
 def session(client: Client, request: pytest.FixtureRequest) -> Session:
-    """A new session, titled as the test is named."""
+    """A new session with the name of the test as its title."""
     return client.create(request.node.name)
 
 
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
-    """A shell without the extension and without a server to be found."""
+    """A shell without the extension that finds no server."""
     with isolated_shell(tmp_path, monkeypatch) as shell:
         yield shell
 
 
 @pytest.fixture
 def alone(bare: Shell) -> Shell:
-    """A shell with the extension and no server: what asks one fails because of that."""
+    """A shell with the extension that finds no server."""
     bare.run("%load_ext opencode_magics")
     return bare
 
@@ -123,6 +123,6 @@ def shell(
 
 @pytest.fixture
 def front(bare: Shell, monkeypatch: pytest.MonkeyPatch) -> Iterator[FrontEnd]:
-    """A page in front of a bare shell."""
+    """A page connected to a bare shell."""
     with front_end(bare, monkeypatch) as front:
         yield front

@@ -1,4 +1,4 @@
-"""What version 0.1 was tested for is still tested.
+"""Every claim that the tests of version 0.1 made is still tested.
 
 `data/claims.txt` lists the test functions of that version by file, without case ids such as
 `g1_02`. A line is a name, `name -> new_name` after a renaming, or `name: reason` where the tested

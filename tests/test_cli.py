@@ -1,4 +1,4 @@
-"""`opencode-magics demo` takes the tour on a real server, and says in one line how it went."""
+"""`opencode-magics demo` runs the tour on a real server and prints a one-line summary."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def cells(notebook: Path) -> list[dict[str, Any]]:
 
 
 def test_the_tour_succeeds_headless(opencode: Path, tmp_path: Path) -> None:
-    """The numbers of the last line are real: the tour's prompts, and what they asked for."""
+    """The numbers in the last line are those of the tour's prompts and permissions."""
     code = "import sys; from opencode_magics.cli import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "demo", "--headless", "--output", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -42,15 +42,15 @@ def test_the_tour_succeeds_headless(opencode: Path, tmp_path: Path) -> None:
     assert "All 3 tests pass." in (tmp_path / "tour.html").read_text(encoding="utf-8")
 
 
-def test_the_tour_on_2x_says_that_it_is_the_simulator(
+def test_the_tour_on_2x_says_that_it_uses_the_simulator(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["demo", "--api", "2", "--headless", "--output", str(tmp_path)]) == 0
-    told = capsys.readouterr()
+    output = capsys.readouterr()
     assert re.fullmatch(
-        r"demo: ok, simulated OpenCode 2\.0\.16, \d+ turns, 4 permissions, \$0\.\d+\n", told.out
+        r"demo: ok, simulated OpenCode 2\.0\.16, \d+ turns, 4 permissions, \$0\.\d+\n", output.out
     )
-    assert "simulated OpenCode 2.x" in told.err
+    assert "simulated OpenCode 2.x" in output.err
     html = (tmp_path / "tour.html").read_text(encoding="utf-8")
     assert "A simulator of OpenCode 2.x" in html
     assert "A real OpenCode server" not in html
@@ -70,7 +70,7 @@ def test_the_tour_does_not_set_what_only_a_headless_run_needs() -> None:
 def notebook_of(
     practice: Practice, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], None]:
-    """Let the demo take a tour of one cell, in the world that runs already."""
+    """Make the demo run a tour of one cell in the world that is already running."""
 
     @contextmanager
     def running(**options: object) -> Iterator[Practice]:
@@ -90,12 +90,14 @@ def notebook_of(
 def test_a_failing_cell_fails_the_demo_in_one_line(
     notebook_of: Callable[[str], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What was executed until then is written all the same."""
+    """The outputs of the cells before it are written."""
     notebook_of("1 / 0")
     assert main(["demo", "--headless", "--output", str(tmp_path / "out")]) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.splitlines()[-1] == "demo: failed, cell 1: ZeroDivisionError: division by zero"
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert (
+        output.err.splitlines()[-1] == "demo: failed, cell 1: ZeroDivisionError: division by zero"
+    )
     assert "ZeroDivisionError" in (tmp_path / "out" / "tour.html").read_text(encoding="utf-8")
 
 
@@ -106,7 +108,7 @@ def test_the_kernel_works_in_the_workspace(
     assert main(["demo", "--headless", "--output", str(tmp_path / "out")]) == 0
 
 
-def test_what_is_missing_is_named_with_what_brings_it() -> None:
+def test_a_missing_package_is_named_with_its_extra() -> None:
     with pytest.raises(OpenCodeError, match=r"needs no_such_module\.") as caught:
         cli._require("json", "no_such_module")
     assert caught.value.todo == "Install it with: pip install 'opencode_magics[demo]'"
@@ -130,13 +132,13 @@ sys.exit(7)
 def test_a_program_runs_in_a_practice_world(
     notebook_of: Callable[[str], None], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """It finds the server and the notebooks, and its exit code is ours."""
+    """It finds the server and the notebooks, and we return its exit code."""
     notebook_of("1 + 1")
     assert main(["practice", "--", sys.executable, "-c", PROGRAM]) == 7
     assert capfd.readouterr().out == "1.18.33 True True\n"
 
 
-def test_a_program_that_is_not_there_is_told_in_one_line(
+def test_a_missing_program_is_reported_in_one_line(
     notebook_of: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     notebook_of("1 + 1")

@@ -1,6 +1,6 @@
-"""Notebooks that run without anybody at them: nbclient executes them on a real server.
+"""Unattended notebooks, which nbclient executes on a real server.
 
-Nobody can press a button or type there, and the file is what people see of it.
+Nobody can click or type there, and only the saved file is seen.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ World = Practice | Simulator
 
 
 class Notebook:
-    """A notebook that nbclient executes beside a practice world's server."""
+    """A notebook that nbclient executes on a practice world's server."""
 
     def __init__(self, world: World, home: Path) -> None:
         self.env = run_lessons.environment(world, home)
@@ -37,7 +37,7 @@ class Notebook:
         self.cells: list[Any] = []
 
     def run(self, *cells: str) -> list[str]:
-        """Execute the cells in a new kernel; what each of them says, as plain text."""
+        """Execute the cells in a new kernel, and return the plain-text output of each."""
         notebook = new_notebook(cells=[new_code_cell(cell) for cell in (LOAD, *cells)])
         client = NotebookClient(
             notebook,
@@ -54,12 +54,12 @@ class Notebook:
 
     @property
     def json(self) -> str:
-        """The whole notebook as it would be saved."""
+        """The notebook as it would be saved."""
         return json.dumps(self.cells)
 
 
 def plain(cell: Any) -> str:
-    """What the outputs of a cell say, as plain text."""
+    """Return the outputs of a cell as plain text."""
     return "\n".join(o.get("text") or plain_of(o) for o in cell.outputs)
 
 
@@ -68,7 +68,7 @@ def plain_of(output: Any) -> str:
 
 
 def html(cell: Any) -> str:
-    """The same as HTML."""
+    """Return the outputs of a cell as HTML."""
     return "\n".join(o.get("data", {}).get("text/html", "") for o in cell.outputs)
 
 
@@ -77,10 +77,13 @@ def notebook(world: World, workspace: Path, tmp_path: Path) -> Notebook:
     return Notebook(world, tmp_path)
 
 
-def test_g3_04_a_permission_that_nobody_can_give_is_rejected_and_said(
+def test_a_permission_that_nobody_can_answer_is_rejected_with_a_message(
     notebook: Notebook, world: World, bash: str
 ) -> None:
-    """The file holds the answer as text and as HTML, and no widget that would be dead."""
+    """The file holds the answer as text and as HTML, and no widget that would be dead.
+
+    Case G3-04.
+    """
     answer, command, after, edit, question, text = notebook.run(
         "%%oc_prompt -o turn\n#text 3",
         "%%oc_prompt -o refused\n#bash touch made",
@@ -122,8 +125,11 @@ def test_a_subagents_permission_is_answered_as_well(
     assert (world.directory / "allowed").is_dir()
 
 
-def test_g1_18_g4_02_a_turn_that_fails_stops_the_run(notebook: Notebook) -> None:
-    """What was received stands in the file, and the cells behind it were not run."""
+def test_a_turn_that_fails_stops_the_run(notebook: Notebook) -> None:
+    """The received part of the answer is in the file, and later cells are not run.
+
+    Cases G1-18, G4-02.
+    """
     with pytest.raises(CellExecutionError, match=r"TurnError: The turn failed: .* JSON"):
         notebook.run("%%oc_prompt\n#garbage", "%%oc_prompt\n#err400", "print('went on')")
     failed, *after = notebook.cells
@@ -134,9 +140,7 @@ def test_g1_18_g4_02_a_turn_that_fails_stops_the_run(notebook: Notebook) -> None
     assert all(cell.execution_count is None and cell.outputs == [] for cell in after)
 
 
-def test_where_answers_are_needed_the_run_stops_and_says_which(
-    notebook: Notebook, client: Client
-) -> None:
+def test_the_run_stops_at_a_needed_answer_and_names_it(notebook: Notebook, client: Client) -> None:
     with pytest.raises(CellExecutionError, match=r"AnswerNeeded: .* question: 'Which colour\?'"):
         notebook.run(
             "%config OpenCodeMagics.noninteractive = 'error'",
@@ -145,7 +149,8 @@ def test_where_answers_are_needed_the_run_stops_and_says_which(
     assert client.questions() == ()
 
 
-def test_g3_01_a_kernel_sends_what_is_typed_as_well(notebook: Notebook) -> None:
+def test_a_kernel_also_sends_typed_input(notebook: Notebook) -> None:
+    """Case G3-01."""
     body = ">>> f({x!r}, $HOME)\n... g\n\nWhy?"
     *_, sent, line = notebook.run(
         f"%%oc_prompt --no-wait --title x -o turn\n{body}",
@@ -157,7 +162,8 @@ def test_g3_01_a_kernel_sends_what_is_typed_as_well(notebook: Notebook) -> None:
     assert line == "What does f(x) do with x?"
 
 
-def test_g3_07_a_turn_in_the_background_writes_under_no_other_cell(notebook: Notebook) -> None:
+def test_a_background_turn_does_not_write_under_another_cell(notebook: Notebook) -> None:
+    """Case G3-07."""
     sent, meanwhile, later, answer = notebook.run(
         "%%oc_prompt --no-wait -o turn\n#slow 10 .1",
         "import time\ntime.sleep(2)",
@@ -171,8 +177,11 @@ def test_g3_07_a_turn_in_the_background_writes_under_no_other_cell(notebook: Not
     assert "slow" not in answer
 
 
-def test_g3_08_magics_work_inside_of_async_code(notebook: Notebook, world: World) -> None:
-    """A kernel's event loop runs all the time; the client is synchronous and needs none."""
+def test_magics_work_inside_of_async_code(notebook: Notebook, world: World) -> None:
+    """A kernel's event loop is always running; the client is synchronous and doesn't need it.
+
+    Case G3-08.
+    """
     answer, connected = notebook.run(
         "async def ask():\n"
         "    %oc_prompt --title x #text 2\n"
@@ -188,9 +197,8 @@ def test_g3_08_magics_work_inside_of_async_code(notebook: Notebook, world: World
 
 
 @pytest.mark.parametrize("text", ["/etc/hostname", "http://example.invalid/x"])
-def test_g4_05_an_answer_that_is_a_path_or_an_address_is_shown_as_text(
-    notebook: Notebook, text: str
-) -> None:
+def test_an_answer_that_is_a_path_or_a_url_is_shown_as_text(notebook: Notebook, text: str) -> None:
+    """Case G4-05."""
     (answer,) = notebook.run(f'%%oc_prompt\n#plan [{{"text": "{text}"}}]')
     assert text in answer
     assert text in html(notebook.cells[0])
@@ -199,62 +207,60 @@ def test_g4_05_an_answer_that_is_a_path_or_an_address_is_shown_as_text(
 # -- the lessons -------------------------------------------------------------------------------
 
 
-_WHEN = re.compile(r"[\d-]+ [\d:]+ \(UTC\) · [\d.]+ s|[\d-]+ [\d:]+ UTC\b|\b[\d.]+ m?s\b")
+_TIME = re.compile(r"[\d-]+ [\d:]+ \(UTC\) · [\d.]+ s|[\d-]+ [\d:]+ UTC\b|\b[\d.]+ m?s\b")
 _ID = re.compile(r"\b(ses|msg)_\w")
-_PLACE = re.compile(r"/\S+/party/")
+_FOLDER = re.compile(r"/\S+/party/")
 
 
-def said(notebook: Any) -> list[list[str]]:
-    """What is printed, cell by cell, and what pictures say of themselves; no times, ids, places.
+def output_lines(notebook: Any) -> list[list[str]]:
+    """Return the text output of each cell, without times, ids and paths.
 
-    In lines, since a stream comes in pieces that are other ones every time.
+    It is split into lines, since the chunks of a stream vary.
     """
-    every = (plain(cell) for cell in notebook.cells if cell.cell_type == "code")
-    timeless = (_PLACE.sub("/party/", _WHEN.sub("WHEN", t)) for t in every if not _ID.search(t))
-    cells = ([x for x in text.splitlines() if x and "%|" not in x] for text in timeless)
-    return [_certain(cell) for cell in cells]
+    texts = (plain(cell) for cell in notebook.cells if cell.cell_type == "code")
+    stable = (_FOLDER.sub("/party/", _TIME.sub("WHEN", t)) for t in texts if not _ID.search(t))
+    cells = ([x for x in text.splitlines() if x and "%|" not in x] for text in stable)
+    return [_reproducible(cell) for cell in cells]
 
 
-def _certain(lines: list[str]) -> list[str]:
-    """How far a turn had come when it was stopped is another thing every time."""
+def _reproducible(lines: list[str]) -> list[str]:
+    """The lines that don't depend on when a turn was stopped."""
     stopped = any(line.startswith("✗ Stopped") for line in lines)
     return [line for line in lines if "topped" in line] if stopped else lines
 
 
 def run_again(path: Path, opencode: Path, home: Path) -> list[list[str]]:
-    """What a lesson says in a world of its own: what its stored copy says."""
+    """Check that a lesson has the same output in its own world as in its stored copy."""
     with Practice(command=opencode) as world:
         (world.directory / "greet.py").write_text("")  # as another lesson may leave it
-        lines = said(run_lessons.execute(world, home, path))
-    stored = said(nbformat.read(path, as_version=4))
-    assert lines == stored, f"store it anew: python tests/lesson.py {path.stem}"
+        lines = output_lines(run_lessons.execute(world, home, path))
+    stored = output_lines(nbformat.read(path, as_version=4))
+    assert lines == stored, f"store it again: python tests/support/run_lessons.py {path.stem}"
     return lines
 
 
-def test_the_lesson_about_costs_says_what_its_stored_copy_says(
-    opencode: Path, tmp_path: Path
-) -> None:
-    """And its figures are those of the server."""
+def test_the_lesson_about_costs_matches_its_stored_output(opencode: Path, tmp_path: Path) -> None:
+    """Its costs are those of the server, too."""
     with Practice(command=opencode) as world:
-        lines = said(run_lessons.execute(world, tmp_path, run_lessons.COSTS))
+        lines = output_lines(run_lessons.execute(world, tmp_path, run_lessons.COSTS))
         with Client(world.url, directory=str(world.directory), password=world.password) as client:
             total = history.usage(client, "total", cache=False).attrs["total"]
-    stored = said(nbformat.read(run_lessons.COSTS, as_version=4))
-    assert lines == stored, "store it anew: python tests/lesson.py costs"
+    stored = output_lines(nbformat.read(run_lessons.COSTS, as_version=4))
+    assert lines == stored, "store it again: python tests/support/run_lessons.py costs"
     cost = f"${total['cost']:.4f}"
     assert lines[-1] == [f"exported {cost}, by usage {cost}"]
     assert ["left out: 4 calls that would add $0.0476"] in [cell[-1:] for cell in lines]
     assert total["duplicates"] == 4
 
 
-def test_the_lesson_about_steering_says_what_its_stored_copy_says(
+def test_the_lesson_about_steering_matches_its_stored_output(
     opencode: Path, tmp_path: Path
 ) -> None:
     lines = run_again(run_lessons.STEERING, opencode, tmp_path)
     assert ["('ended', 'delete', True, 'complete')"] in lines
 
 
-def test_the_lesson_about_approvals_says_what_its_stored_copy_says(
+def test_the_lesson_about_approvals_matches_its_stored_output(
     opencode: Path, tmp_path: Path
 ) -> None:
     lines = run_again(run_lessons.APPROVALS, opencode, tmp_path)
@@ -262,16 +268,12 @@ def test_the_lesson_about_approvals_says_what_its_stored_copy_says(
     assert ["('succeeded', ())"] in lines
 
 
-def test_the_lesson_about_a_turn_says_what_its_stored_copy_says(
-    opencode: Path, tmp_path: Path
-) -> None:
+def test_the_lesson_about_a_turn_matches_its_stored_output(opencode: Path, tmp_path: Path) -> None:
     lines = run_again(run_lessons.ANATOMY, opencode, tmp_path)
     assert ["computed $0.04524, stored $0.04524"] in lines
 
 
-def test_the_lesson_for_teachers_says_what_its_stored_copy_says(
-    opencode: Path, tmp_path: Path
-) -> None:
+def test_the_lesson_for_teachers_matches_its_stored_output(opencode: Path, tmp_path: Path) -> None:
     lines = run_again(run_lessons.CLASSROOM, opencode, tmp_path)
     assert ["True"] in lines
     assert any("The turn was stopped: cost $0.029 exceeded max_cost $0.01." in x for x in lines)
@@ -287,7 +289,7 @@ def test_the_lesson_about_plain_python_says_what_its_stored_copy_says(
 
 @pytest.mark.parametrize("path", run_lessons.LESSONS, ids=lambda path: path.stem)
 def test_a_lesson_can_be_read_as_it_is_stored(path: Path) -> None:
-    """On a code host: executed in order, pictures as PNG, nothing on red, no widget, no secret."""
+    """For code hosts: executed in order, pictures as PNG, no stderr, no widgets, no secrets."""
     stored = nbformat.read(path, as_version=4)
     cells = [c for c in stored.cells if c.cell_type == "code"]
     outputs = [o for cell in cells for o in cell.outputs]

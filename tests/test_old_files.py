@@ -61,9 +61,7 @@ def kind_of(request: Any) -> str:
     ("server", "number"),
     [(server, n) for server, turns in TURNS.items() for n in range(len(turns))],
 )
-def test_a_recording_plays_to_the_turn_that_was_recorded(
-    alone: Shell, server: str, number: int
-) -> None:
+def test_a_recording_replays_to_the_recorded_turn(alone: Shell, server: str, number: int) -> None:
     file = OLD / f"turns_{server}.jsonl"
     alone.run(f"%oc_replay {file} --turn {number + 1} --speed instant -o turn")
     assert values(alone.user_ns["turn"]) == TURNS[server][number]
@@ -186,9 +184,7 @@ def test_a_recorded_command_is_listed_and_recovered(shell: Shell, simulator: Sim
     assert receipt.text == "word0 word1 word2"
 
 
-def test_the_password_of_a_server_that_was_left_running_is_found(
-    bare: Shell, simulator: Simulator
-) -> None:
+def test_the_stored_password_of_a_kept_server_is_used(bare: Shell, simulator: Simulator) -> None:
     passwords = Path(os.environ["XDG_STATE_HOME"], "opencode_magics", "servers.json")
     passwords.parent.mkdir(parents=True)
     passwords.write_text(json.dumps({simulator.url: simulator.password}))

@@ -1,4 +1,4 @@
-"""Notebooks and scripts keep working: no public name is lost or means something else."""
+"""No public name is removed or changed, so that notebooks and scripts keep working."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from support.ipython_shell import Shell
 from support.public_names import ROOT, missing
 
 PATH = ROOT / "tests" / "data" / "public_names.json"
-HELD: dict[str, Any] = json.loads(PATH.read_text(encoding="utf-8"))
+RECORDED: dict[str, Any] = json.loads(PATH.read_text(encoding="utf-8"))
 
 
 def lost(now: dict[str, Any]) -> list[str]:
-    """Names in these sections that are held and are not there now."""
-    return [*missing({section: HELD[section] for section in now}, now)]
+    """Return the recorded names of these sections that are missing now."""
+    return [*missing({section: RECORDED[section] for section in now}, now)]
 
 
 def test_magics_options_functions_and_errors_keep_their_names(alone: Shell) -> None:
     now = public_names.static_names(alone)
     assert lost(now) == []
-    assert [*now] == [*HELD][: len(now)]
+    assert [*now] == [*RECORDED][: len(now)]
 
 
 @pytest.mark.parametrize("generation", ["2.x"])
 def test_returned_objects_and_frames_keep_their_names(shell: Shell) -> None:
     now = public_names.live_names(shell)
     assert lost(now) == []
-    for magic, frame in HELD["frames"].items():
+    for magic, frame in RECORDED["frames"].items():
         columns = now["frames"][magic]["columns"]
         assert [name for name in columns if name in frame["columns"]] == [*frame["columns"]]
 

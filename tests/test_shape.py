@@ -1,4 +1,4 @@
-"""The shape of the house: imports only downward, an honest face, a light entrance."""
+"""The architecture: imports only downward, exact exports, a fast import of the extension."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from opencode_magics.magics import TOPICS
 PACKAGE = Path(opencode_magics.__file__).parent
 NAME = opencode_magics.__name__
 
-# From the ground up; the folders of one floor don't import each other.
-FLOORS: tuple[tuple[str, ...], ...] = (
+# From the bottom up; the folders of one layer don't import each other.
+LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("core",),
     ("dialects",),
@@ -32,20 +32,20 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("magics",),
     ("__init__", "cli"),
 )
-FLOOR = {wing: level for level, floor in enumerate(FLOORS) for wing in floor}
+LAYER_OF = {folder: level for level, layer in enumerate(LAYERS) for folder in layer}
 CORE = ("errors", "core", "dialects")
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
 def module_of(path: Path) -> str:
-    """`magics.prompt` for a file; a package is named like its folder, the whole `__init__`."""
+    """Return a module's name, such as `magics.prompt`; a package has the name of its folder."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     inside = parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts
     return ".".join(inside)
 
 
 def imports(path: Path) -> Iterator[str]:
-    """What a file imports, wherever in it and under whatever condition, with absolute names."""
+    """Yield the absolute names of all imports in a file, including nested and conditional ones."""
     package = [NAME, *path.relative_to(PACKAGE).parts[:-1]]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
@@ -53,21 +53,21 @@ def imports(path: Path) -> Iterator[str]:
                 yield from (alias.name for alias in names)
             case ast.ImportFrom(module=module, names=names, level=level):
                 base = package[: len(package) - level + 1] if level else []
-                whole = [*base, *(module.split(".") if module else [])]
-                if whole == package[: len(whole)]:  # `from . import client` names modules
-                    yield from (".".join([*whole, alias.name]) for alias in names)
+                parts = [*base, *(module.split(".") if module else [])]
+                if parts == package[: len(parts)]:  # `from . import client` names modules
+                    yield from (".".join([*parts, alias.name]) for alias in names)
                 else:
-                    yield ".".join(whole)
+                    yield ".".join(parts)
 
 
-def wings_used(path: Path) -> set[str]:
-    """The wings of the house that a file imports from."""
+def folders_used(path: Path) -> set[str]:
+    """Return the folders of the package that a file imports from."""
     own = (name.removeprefix(f"{NAME}.") for name in imports(path) if name.startswith(f"{NAME}."))
     return {name.split(".")[0] for name in own}
 
 
 def outsiders(path: Path) -> set[str]:
-    """The other packages that a file imports from, outside the standard library."""
+    """Return the third-party packages that a file imports from."""
     tops = {name.split(".")[0] for name in imports(path)}
     return tops - {NAME} - sys.stdlib_module_names
 
@@ -76,24 +76,24 @@ def outsiders(path: Path) -> set[str]:
 def test_imports_go_downward_only(path: Path) -> None:
     """Types that are imported only under `if TYPE_CHECKING` count as well."""
     folder = module_of(path).split(".")[0]
-    used = wings_used(path) - {folder}
-    assert not {other for other in used if FLOOR[other] >= FLOOR[folder]}
+    used = folders_used(path) - {folder}
+    assert not {other for other in used if LAYER_OF[other] >= LAYER_OF[folder]}
 
 
 OUTSIDE = [path for path in FILES if module_of(path).split(".")[0] not in ("dialects", "practice")]
 
 
 @pytest.mark.parametrize("path", OUTSIDE, ids=module_of)
-def test_only_dialects_know_one_generation_from_another(path: Path) -> None:
-    """What differs between them is asked of the dialect, never decided by its name."""
-    asked = re.compile(
+def test_only_dialects_distinguish_the_generations(path: Path) -> None:
+    """Other code asks the dialect about differences and never compares its name."""
+    comparison = re.compile(
         r"(generation|version)\b[^\n]{0,20}(==|!=|\bin\b|startswith)[^\n]{0,9}[\"'][12]\."
     )
-    assert not asked.search(path.read_text(encoding="utf-8"))
+    assert not comparison.search(path.read_text(encoding="utf-8"))
 
 
-def test_every_module_has_its_floor() -> None:
-    assert {module_of(path).split(".")[0] for path in FILES} <= FLOOR.keys()
+def test_every_module_has_a_layer() -> None:
+    assert {module_of(path).split(".")[0] for path in FILES} <= LAYER_OF.keys()
 
 
 CORE_MODULES = [module_of(path) for path in FILES if module_of(path).split(".")[0] in CORE]
@@ -106,7 +106,7 @@ print(json.dumps(sorted({name.split(".")[0] for name in sys.modules})))
 
 
 def test_importing_the_core_imports_nothing_but_python() -> None:
-    """`columns` and `diffs` import pandas when they are asked for a frame."""
+    """`columns` and `diffs` import pandas only when a frame is built."""
     done = subprocess.run(
         [sys.executable, "-S", "-c", IMPORTS, *CORE_MODULES],
         capture_output=True,
@@ -118,19 +118,19 @@ def test_importing_the_core_imports_nothing_but_python() -> None:
 
 
 def test_the_network_is_reached_through_the_client_alone() -> None:
-    """`server` asks a server of its own whether it is up; all else goes through a transport."""
-    found = {module_of(p) for p in FILES if outsiders(p) & {"httpx", "httpx_sse"}}
-    assert found == {"client.transport", "client.server"}
+    """`server` checks whether a started server is up; all else goes through a transport."""
+    users = {module_of(p) for p in FILES if outsiders(p) & {"httpx", "httpx_sse"}}
+    assert users == {"client.transport", "client.server"}
 
 
 @pytest.mark.parametrize("module", [opencode_magics, history], ids=lambda m: m.__name__)
-def test_all_names_what_is_there(module: object) -> None:
+def test_all_lists_only_existing_names(module: object) -> None:
     names = module.__all__  # type: ignore[attr-defined]
     assert sorted(names) == list(names)
     assert all(getattr(module, name) is not None for name in names)
 
 
-def test_the_package_hands_out_no_other_name() -> None:
+def test_the_package_exports_no_other_name() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Server'"):
         _ = opencode_magics.Server  # type: ignore[attr-defined]
 
@@ -173,6 +173,9 @@ def test_loading_the_extension_imports_nothing_heavy(tmp_path: Path) -> None:
     loaded = set(json.loads(done.stdout))
     assert f"{NAME}.magics" in loaded
     assert not {name.split(".")[0] for name in loaded} & HEAVY
+    assert not {
+        name for name in loaded if name.startswith(f"{NAME}.core.")
+    }  # dozens of dataclasses
 
 
 MAGICS = sorted({name for topic in TOPICS for kind in topic.magics.values() for name in kind})
@@ -181,6 +184,6 @@ MAGICS = sorted({name for topic in TOPICS for kind in topic.magics.values() for 
 @pytest.mark.parametrize("name", MAGICS)
 def test_every_magic_shows_an_example_of_itself(name: str) -> None:
     topic = next(t for t in TOPICS if hasattr(t, name))
-    _, found, example = getattr(topic, name).__doc__.partition("Example::")
-    assert found
+    _, heading, example = getattr(topic, name).__doc__.partition("Example::")
+    assert heading
     assert f"%{name}" in example

@@ -103,8 +103,8 @@ def _counted(change: FileChange, diff: FileDiff) -> FileChange:
     if change.binary or not (change.has_patch or diff.additions or diff.deletions):
         return change
     plus, minus = (
-        ours if theirs is None else theirs
-        for ours, theirs in zip(change.counts, (diff.additions, diff.deletions), strict=True)
+        counted if reported is None else reported
+        for counted, reported in zip(change.counts, (diff.additions, diff.deletions), strict=True)
     )
     return replace(change, additions=plus, deletions=minus)
 

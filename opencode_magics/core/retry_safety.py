@@ -1,7 +1,7 @@
 """Assess whether a failed or interrupted request can be sent again.
 
 Assessments rest on observations only. A request is "safe" only if it certainly never reached the
-server or was refused; that no effect was observed is a level of its own.
+server or was refused; a request without observed effects is "no_effects_seen".
 """
 
 from __future__ import annotations

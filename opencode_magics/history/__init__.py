@@ -1,7 +1,7 @@
-"""Histories of sessions as pandas DataFrames: messages, tool calls, tokens and cost.
+"""The history of sessions as pandas DataFrames: messages, tool calls, tokens and cost.
 
 Columns and dtypes don't depend on the data: nullable counts, times with a zone, `NA` for unknown
-values. `chart`, `context` and `timeline` draw pictures, `export` writes files.
+values. `chart`, `context` and `timeline` draw charts, `export` writes files.
 """
 
 from . import frames

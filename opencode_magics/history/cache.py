@@ -1,4 +1,4 @@
-"""Cache of the rows of unchanged sessions, in one SQLite file per user.
+"""A cache of the rows of unchanged sessions, in one SQLite file per user.
 
 A session counts as unchanged if its entry in the server's session list is the same. `time.updated`
 alone would miss a new title and a deleted message, which changes only cost and tokens (1.18.33).

@@ -1,8 +1,8 @@
-"""Export of histories to files that DuckDB, Polars and Spark read: Parquet or JSON lines.
+"""Export the history to files that DuckDB, Polars and Spark read: Parquet or JSON Lines.
 
     PATH/messages/day=2026-11-29/ses_1a2b.parquet
 
-A file contains one session's rows of one day (UTC) and is always replaced as a whole. So a second
+A file contains one session's rows for one day (UTC) and is always replaced as a whole, so a second
 export never duplicates rows, and machines that share a folder never write the same file, because
 session ids are unique. The row of the session is written last, with a `mark`: a hash of its entry
 in the session list. The mark says that the export of the session is complete; it is NA if a turn
@@ -243,7 +243,7 @@ def _write(
 
 
 def _lists_by_day(lists: ColumnLists) -> dict[str, ColumnLists]:
-    """Split rows by the day (UTC) on which their message began."""
+    """Split rows by the day (UTC) on which their message started."""
     rows_by_day: dict[str, list[int]] = {}
     for row, created in enumerate(lists["created"]):
         rows_by_day.setdefault(_day(created), []).append(row)

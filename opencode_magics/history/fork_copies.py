@@ -1,4 +1,4 @@
-"""Detection of messages that appear twice in a history because their session was forked.
+"""Find messages that appear twice in a history because their session was forked.
 
 A fork on 1.18.33 copies messages under new ids, and only its title shows that it is a fork; 2.x
 reports the session it was copied from. A copy has the same `frames.message_key` as its original,
@@ -106,7 +106,7 @@ def is_fork(session: Session) -> bool:
 
 
 def fork_families(everyone: Iterable[Session], selected: Iterable[Session]) -> list[Session]:
-    """Return the selected sessions' families: originals and their forks, as far as can be told.
+    """Return the families of the selected sessions: original sessions and their (likely) forks.
 
     1.18.33 titles a fork of "work" "work (fork #1)", and a fork of that fork "work (fork #2)".
     """

@@ -162,18 +162,18 @@ def _speed(message: Message, usage: Usage | None) -> _Speed:
     starts = [p.start for p in texts if p.start is not None]
     if not starts:
         return _Speed(note="no text: tool calls have no time of their first token")
-    begin = min(starts)
-    first = (begin - message.created) / 1000 if begin >= message.created else None
+    start = min(starts)
+    first = (start - message.created) / 1000 if start >= message.created else None
     if sum(isinstance(p, StepEnd) for p in message.parts) > 1:
         return _Speed(first, note="several steps")
     if usage is None or usage.output is None:
         return _Speed(first, note="usage unknown")
     # A tool call starts when the model has written its arguments, which are output, too.
     ends = [p.end for p in texts] + [t.start for t in message.tools]
-    end = max((e for e in ends if e is not None), default=begin)
-    if end - begin < _TOO_SHORT:
+    end = max((e for e in ends if e is not None), default=start)
+    if end - start < _TOO_SHORT:
         return _Speed(first, note="too short to tell")
-    return _Speed(first, (usage.output + (usage.reasoning or 0)) * 1000 / (end - begin))
+    return _Speed(first, (usage.output + (usage.reasoning or 0)) * 1000 / (end - start))
 
 
 def _total(usage: Usage | None) -> int | None:

@@ -1,4 +1,4 @@
-"""Loading of many sessions' messages from a server into columns.
+"""Load the messages of many sessions from a server into columns.
 
 Eight threads download one session each; sessions keep their order, and messages are freed as soon
 as their rows are built. Four downloads keep a server of 1.18.33 busy, but the threads wait for the
@@ -86,7 +86,7 @@ class LoadedRows:
     def warnings(self) -> list[str]:
         """Warnings about these rows, one sentence each."""
         warnings = [
-            f"{name} could not be read in {pluralize(count, 'place')}: NA there."
+            f"{name} could not be read in {pluralize(count, 'place')}; the values are NA."
             for name, count in sorted(self.unread.items())
         ]
         for reason, count in sorted(Counter(_reason(e) for e in self.failed.values()).items()):

@@ -1,4 +1,4 @@
-"""Imports of packages that an extra of this package installs."""
+"""Import packages that are installed by an extra of this package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def import_extra(module: str, purpose: str, extra: str) -> Any:
 
     Args:
         module: Name of the module.
-        purpose: Plural subject of the error's sentence "... need PACKAGE", such as "Pictures".
+        purpose: Plural subject of the error's sentence "... need PACKAGE", such as "Charts".
         extra: Name of the extra.
 
     Raises:

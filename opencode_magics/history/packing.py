@@ -1,6 +1,6 @@
-"""Compact encoding of a session's columns, for the cache.
+"""Encode a session's columns compactly, for the cache.
 
-JSON alone takes five times as long to read. So numbers are written in their memory format, texts
+JSON alone takes five times as long to read, so numbers are written in their memory format, texts
 are concatenated, and a column with one value in all rows (most columns) is stored as that value.
 """
 

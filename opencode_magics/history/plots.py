@@ -1,8 +1,8 @@
-"""Pictures of usage (bars) and of a session's context (tokens per step).
+"""Charts of usage (bars) and of a session's context (tokens per step).
 
-They are drawn from frames, so that every value in a picture can be checked. Only `picture` depends
-on matplotlib, which is imported when the first picture is created. Unknown values have no bar; a
-note below the picture counts them.
+They are drawn from frames, so that every value in a chart can be checked. Only `picture` depends
+on matplotlib, which is imported when the first chart is created. Unknown values have no bar; a
+note below the chart counts them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def picture_module() -> Any:
     Raises:
         MissingPackageError: matplotlib is not installed.
     """
-    import_extra("matplotlib", "Pictures", "plots")
+    import_extra("matplotlib", "Charts", "plots")
     from . import picture
 
     return picture
@@ -67,7 +67,7 @@ def chart(usage: pd.DataFrame, value: str | None = None) -> Picture:
 
     Raises:
         ValueError: There is no such numeric column, or it can't be stacked.
-        MissingPackageError: Pictures need matplotlib: `pip install 'opencode-magics[plots]'`.
+        MissingPackageError: Charts need matplotlib: `pip install 'opencode-magics[plots]'`.
     """
     keys = [name for name in usage.columns if name in GROUP_KEYS]
     keys = [name for name in keys if name != "provider" or "model" not in keys]
@@ -128,7 +128,7 @@ def _short(text: object, length: int) -> str:
 
 
 class _Captions:
-    """The texts of a picture of usage."""
+    """The texts of a usage chart."""
 
     def __init__(
         self, value: str, keys: Sequence[str], usage: pd.DataFrame, table: pd.DataFrame
@@ -202,7 +202,7 @@ _UNITS |= {"unknown": "calls", "retries": "retries", "duplicates": "calls", "sub
 _UNITS |= {"cache_share": "share of all prompt tokens, 0 to 1"}
 _TITLES = {
     "cost": "Cost",
-    "cost_listed": "Cost by the price list",
+    "cost_listed": "Cost at list prices",
     "cost_inclusive": "Cost with subagents",
     "gap": "Listed minus stored cost",
     "input": "Input tokens (not from the cache)",
@@ -363,7 +363,7 @@ def context(
 
     Raises:
         UnknownNameError: There is no such session, or more than one.
-        MissingPackageError: Pictures need matplotlib: `pip install 'opencode-magics[plots]'`.
+        MissingPackageError: Charts need matplotlib: `pip install 'opencode-magics[plots]'`.
     """
     picture_module()
     (chosen,) = resolve_sessions(client, [session])
@@ -384,7 +384,7 @@ def context_from_frames(
     title: str = "",
     limits: Mapping[tuple[str, str], int | None] | None = None,
 ) -> Picture:
-    """Draw the same picture from loaded frames.
+    """Draw the same chart from loaded frames.
 
     Args:
         steps, messages: The frames of one session.

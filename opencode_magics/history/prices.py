@@ -1,7 +1,7 @@
-"""Cost of model calls by a price list, and the reason if it differs from the stored cost.
+"""The cost of model calls at list prices, and the reason if it differs from the stored cost.
 
-The list is the server's own, which needs no network access, or a mapping. The stored cost remains
-the true one: a subscription stores 0, and a later price change doesn't make an invoice wrong.
+The price list is the server's own, which needs no network access, or a mapping. The stored cost
+remains the true one: a subscription stores 0, and a later price change doesn't alter an invoice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TOLERANCE = 1e-9  # USD
 
 
 class ListPrice(NamedTuple):
-    """A cost by the list (None if unknown), and the reason if it isn't the stored cost."""
+    """A cost at list prices (None if unknown), and the reason if it isn't the stored cost."""
 
     cost: float | None
     reason: str | None
@@ -82,7 +82,7 @@ _EXPECTED = (
 
 
 def list_price(price: Price | None, usage: Usage, stored: float | None) -> ListPrice:
-    """Compute the cost of a call by the list; reasoning has the output price, as OpenCode bills."""
+    """Compute the cost of a call at list prices; reasoning costs as much as output."""
     if usage.input is None or usage.output is None:
         return ListPrice(None, "usage unknown")
     free = stored == 0 and bool(usage.total)

@@ -26,7 +26,7 @@ _HIDDEN = ("key",)
 _ARGUMENTS = """
 
     Messages that a fork copied are rows like all others; `duplicate_of` names the original if it
-    is loaded as well. `attrs["warnings"]` has a sentence each for what could not be read, what
+    is loaded as well. `attrs["warnings"]` says in one sentence each what could not be read, what
     came from the cache, and how many copies lack their original.
 
     Args:
@@ -116,7 +116,7 @@ class Forks(NamedTuple):
 
     Attributes:
         origins: Id of the original session, by id of the fork.
-        warnings: A sentence each for what could not be read and what came from the cache.
+        warnings: What could not be read and what came from the cache, one sentence each.
     """
 
     origins: dict[str, str]

@@ -111,12 +111,12 @@ def _within(
     messages: Sequence[Message], own: Sequence[Message], ended: bool
 ) -> tuple[Message, ...]:
     """Return the messages of a subagent that were created while its parent was running."""
-    begin = own[0].created or 0 if own else 0
+    start = own[0].created or 0 if own else 0
     end = own[-1].completed if own and ended else None
     return tuple(
         m
         for m in messages
-        if (m.created or 0) >= begin and (end is None or (m.created or 0) <= end)
+        if (m.created or 0) >= start and (end is None or (m.created or 0) <= end)
     )
 
 
@@ -174,7 +174,7 @@ def _detail(tool: ToolCall) -> str | None:
 def _waiting_spans(
     session: Session, depth: int, tool: ToolCall, requests: Iterable[SettledRequest]
 ) -> Iterator[Span]:
-    """Yield the waiting times of a call's requests, one after the other.
+    """Yield the waiting times of a call's requests, one after another.
 
     The first starts with the call, since 1.18.33 asks for permission as soon as a call starts.
     """

@@ -41,7 +41,7 @@ class UsageSum(NamedTuple):
     Attributes:
         sessions: Number of sessions that contribute, not counting copies.
         cost: USD as stored.
-        cost_listed: USD by the price list, for the calls with a known price.
+        cost_listed: USD at list prices, for the calls with a known price.
         gap: Listed minus stored cost, for the calls where both are known.
         gap_reason: Reasons for the gap, with the number of entries.
         cache_share: Share of the prompt tokens that came from the cache.
@@ -73,7 +73,7 @@ def sum_of(key: tuple[Any, ...], entries: Sequence[UsageEntry]) -> UsageSum:
 
 
 def _sum_of_one(key: tuple[Any, ...], entries: Sequence[UsageEntry]) -> UsageSum:
-    """Convert a single entry, faster than `_sum_of_many`: usage by session makes thousands."""
+    """Convert a single entry. Faster than `_sum_of_many`; usage by session has thousands."""
     (entry,) = entries
     default = 0 if entry.calls == 0 else None
     used = entry.usage or Usage(default, default, default, default, default, default)

@@ -1,4 +1,4 @@
-"""A timeline picture: one lane per session, its steps above the tools that they called.
+"""The timeline chart: one lane per session, its steps above the tools that they called.
 
 The time axis is linear, except that long pauses are cut out; each cut is labeled with its length.
 """
@@ -50,14 +50,14 @@ def timeline(client: Client, of: Turn | Session | str, *, last: int | None = 10)
 
     Raises:
         UnknownNameError: There is no such session.
-        MissingPackageError: Pictures need matplotlib: `pip install 'opencode-magics[plots]'`.
+        MissingPackageError: Charts need matplotlib: `pip install 'opencode-magics[plots]'`.
     """
     picture_module()
     return timeline_from_frame(spans(client, of, last=last))
 
 
 def timeline_from_frame(spans: pd.DataFrame, tz: str | None = None) -> Picture:
-    """Draw the same picture from a loaded frame of spans, with times in a time zone."""
+    """Draw the same chart from a loaded frame of spans, with times in a time zone."""
     card = picture_module()
     started = spans[spans["started"].notna()]
     bars = [_bar(row) for row in started.to_dict("records")]

@@ -1,4 +1,4 @@
-"""Parsing of times and time zones, and the calendar periods of a time zone."""
+"""Parse times and time zones, and compute the calendar periods of a time zone."""
 
 from __future__ import annotations
 

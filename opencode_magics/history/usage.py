@@ -1,9 +1,9 @@
 """Tokens and cost, grouped by session, day, model and other keys.
 
-Usage by session, root, project or directory comes from the session list. Only two kinds of sessions
-have their messages read: forks, whose copies would count twice, and sessions that are only partly
-in the period. All other usage is the sum of messages. `cost` is the cost that the server stored;
-`cost_listed` is the cost by the price list.
+Usage by session, root, project or directory comes from the session list. Messages are read for two
+kinds of sessions only: forks, whose copies would count twice, and sessions that are only partly in
+the period. All other usage is the sum of messages. `cost` is the cost that the server stored;
+`cost_listed` is the cost at list prices.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Collection of usage entries, from the session list if it suffices, else from messages."""
+"""Collect usage entries, from the session list if it suffices, otherwise from messages."""
 
 from __future__ import annotations
 

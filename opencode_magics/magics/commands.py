@@ -206,4 +206,4 @@ def _check_target(options: Namespace) -> None:
     if options.isolated and (options.new or options.title):
         raise UsageError("--isolated always uses a new session: leave out --new and --title.")
     if options.isolated and options.session and not options.fork:
-        raise UsageError("--isolated takes a session only together with --fork.")
+        raise UsageError("--isolated takes --session only together with --fork.")

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from IPython.core.completer import SimpleCompletion, context_matcher
 
-from ..core.model import DECISIONS
 from .cursor import CursorContext, cursor_context
 from .input_transforms import FREE_TEXT_MAGICS
 from .state import OpenCodeMagics
@@ -35,14 +34,14 @@ _MAX_AGE = 5.0  # seconds for which an answer of the server is reused
 _CELL = re.compile(r"%%(oc_\w+)\s")
 _LINE = re.compile(r"\s*(?:[\w.\[\]'\", ]+=\s*)?%(oc_\w+)[ \t]")
 _PLAIN = r"[^\W_][^\s\";$?]*"  # a word that needs no quotes
-# Control characters, line separators and lone surrogates can't be typed; a front-end may fail.
+# Control characters, line separators and lone surrogates can't be typed; a front end may fail.
 _UNTYPABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
 class Suggestion(NamedTuple):
-    """One completion: its text, and the kind that the front-end displays."""
+    """One completion: its text, and the kind that the front end displays."""
 
     text: str
     kind: str
@@ -95,7 +94,7 @@ class Completer:
             quote = typed[:1] if typed[:1] in ("'", '"') else ""
             prefix = typed.removeprefix(quote)
             many = context.options and context.dest == "session"
-            closing = quote if after == quote else ""  # front-ends add the closing quote themselves
+            closing = quote if after == quote else ""  # front ends add the closing quote themselves
             matching = [
                 Suggestion(text.removesuffix(closing), kind)
                 for value, kind in dict.fromkeys(source(self, prefix))
@@ -223,6 +222,13 @@ def _words(*words: str) -> Source:
     return lambda completer, prefix: (Suggestion(word, "word") for word in words)
 
 
+def _replies(completer: Completer, prefix: str) -> Iterator[Suggestion]:
+    """Yield the replies to a permission or a question."""
+    from ..core.model import DECISIONS
+
+    return (Suggestion(word, "word") for word in (*DECISIONS, "dismiss"))
+
+
 def _from_server(kind: str, fetch: Callable[[Client], Iterable[Suggestion]]) -> Source:
     return lambda completer, prefix: completer.from_server(kind, fetch)
 
@@ -251,7 +257,7 @@ SOURCES: dict[str, Source] = {
     "permission": _words("ask", "once", "reject"),
     "wait": _words("any", "all"),
     "format": _words("parquet", "jsonl"),
-    "reply": _words(*DECISIONS, "dismiss"),
+    "reply": _replies,
     "by": _keys,
     "var": Completer.variables,
     "schema": Completer.variables,

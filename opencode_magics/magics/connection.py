@@ -52,7 +52,7 @@ class ConnectionMagics(Topic):
         An address looks like http://127.0.0.1:4096. The password is read from
         $OPENCODE_SERVER_PASSWORD, or you are asked for it. Without %oc_connect, the first magic
         that needs a server connects in the same way. If connecting fails, the previous connection
-        stays.
+        is kept.
 
         Example::
 
@@ -97,7 +97,7 @@ class ConnectionMagics(Topic):
     @line_magic
     @with_parsed_options
     def oc_stop(self, options: Namespace) -> None:
-        """The end of the server that %oc_start started; fails if there is none.
+        """The shutdown of the server that %oc_start started; fails if there is none.
 
         Example::
 

@@ -42,7 +42,7 @@ class ControlMagics(Topic):
         "--directory",
         action="append",
         default=[],
-        help="All busy sessions of this directory; may be repeated.",
+        help="All busy sessions in this directory; may be repeated.",
     )
     @argument("--wait", metavar="any|all", help="Wait until any, or all, are idle or need you.")
     @argument("--timeout", type=float, help="With --wait: seconds to wait; default: 600.")
@@ -104,7 +104,7 @@ class ControlMagics(Topic):
         from ..sessions.lookup import find_session
 
         if options.seconds <= 0:
-            raise UsageError("--seconds takes a number above 0")
+            raise UsageError("--seconds must be above 0.")
         client, directory = self.state.client, self.state.resolve_directory(options.directory)
         tree: list[str] = []
         if options.session:
@@ -155,8 +155,8 @@ class ControlMagics(Topic):
         """
         from ..sessions import end
 
-        if not options.timeout:  # the server would not be asked, and the stop look unconfirmed
-            raise UsageError("--timeout takes a number above 0")
+        if not options.timeout:  # with 0, the stop could never be confirmed
+            raise UsageError("--timeout must be above 0.")
         session = self.state.resolve_session(" ".join(options.session))
         message = f"Interrupted; it is not known whether {_name(session)} stopped. See %oc_status."
         with _report_interrupt(lambda: message):
@@ -191,7 +191,7 @@ class ControlMagics(Topic):
         from ..sessions.end import EndResult
 
         if options.delete and options.archive:
-            raise UsageError("Give either --delete or --archive, not both")
+            raise UsageError("Use either --delete or --archive, not both.")
         action: Action | None = (
             "delete" if options.delete else "archive" if options.archive else None
         )
@@ -345,9 +345,9 @@ def _interrupted_message(ended: list[EndResult]) -> str:
 
 def _check_wait(options: Any) -> None:
     if options.wait not in (None, "any", "all"):
-        raise UsageError(f"--wait takes any or all, not {options.wait!r}")
+        raise UsageError(f"--wait takes any or all, not {options.wait!r}.")
     if options.timeout is not None and options.wait is None:
-        raise UsageError("--timeout requires --wait")
+        raise UsageError("--timeout requires --wait.")
 
 
 def _name(session: Session) -> str:

@@ -146,7 +146,7 @@ class EditMagics(Topic):
         if not title.strip():
             raise UsageError("Give a title. For example: %oc_rename The login page")
         result = edit.rename(self.state.client, self._session(options), title.strip())
-        self._update_known(result.session)
+        self._update_session(result.session)
         return result
 
     @no_var_expand
@@ -166,7 +166,7 @@ class EditMagics(Topic):
         from ..sessions import edit
 
         result = edit.archive(self.state.client, self._session(options), undo=options.undo)
-        self._update_known(result.session)
+        self._update_session(result.session)
         return result
 
     @no_var_expand
@@ -230,15 +230,15 @@ class EditMagics(Topic):
         name = options.session or ""
         return self.state.resolve_session(name if isinstance(name, str) else " ".join(name))
 
-    def _update_known(self, session: Session) -> None:
-        """Replace the tracked and the current session by their new state."""
+    def _update_session(self, session: Session) -> None:
+        """Update the tracked session and the current session after a change."""
         if session.id in self.state.tracked:
             self.state.track(session, "chosen")
         if self.state.session is not None and self.state.session.id == session.id:
             self.state.session = session
 
     def _confirm(self, options: Namespace, consequence: str) -> None:
-        """Ask for confirmation of something that can't be undone, unless --yes was given.
+        """Ask for confirmation of a step that can't be undone, unless --yes is set.
 
         Raises:
             UsageError: The answer is no, or nobody can be asked.

@@ -31,8 +31,8 @@ class HistoryMagics(Topic):
 
     @no_var_expand
     @documented_arguments
-    @argument("-a", "--all", action="store_true", help="All sessions of this project.")
-    @argument("--everywhere", action="store_true", help="All sessions of all directories.")
+    @argument("-a", "--all", action="store_true", help="All sessions in this project.")
+    @argument("--everywhere", action="store_true", help="All sessions in all directories.")
     @argument("--messages", action="store_true", help="One row per message (the default).")
     @argument("--steps", action="store_true", help="One row per model call.")
     @argument("--parts", action="store_true", help="One row per part, with the full content.")
@@ -85,7 +85,7 @@ class HistoryMagics(Topic):
         "--tz", help="Time zone of the days: Europe/Berlin, UTC. Default: that of this machine."
     )
     @argument(
-        "--all-projects", "--everywhere", action="store_true", help="Sessions of all directories."
+        "--all-projects", "--everywhere", action="store_true", help="Sessions in all directories."
     )
     @argument("-s", "--session", action="append", help="Only this session; may be repeated.")
     @argument("--keep-duplicates", action="store_true", help="Also count copies in forks.")
@@ -159,16 +159,16 @@ class HistoryMagics(Topic):
         from ..sessions.transcript import read_transcript
 
         if options.last < 1:
-            raise UsageError("--last takes a number of at least 1")
+            raise UsageError("--last must be at least 1.")
         sessions = self._find_sessions(options.session) or [self.state.require_session()]
         if len(sessions) > 1:
-            raise UsageError("%oc_show takes only one session")
+            raise UsageError("%oc_show takes only one session.")
         return read_transcript(self.state.client, sessions[0], options.last)
 
     @no_var_expand
     @documented_arguments
-    @argument("-a", "--all", action="store_true", help="All sessions of this project.")
-    @argument("--everywhere", action="store_true", help="All sessions of all directories.")
+    @argument("-a", "--all", action="store_true", help="All sessions in this project.")
+    @argument("--everywhere", action="store_true", help="All sessions in all directories.")
     @argument("--format", default="parquet", help="parquet (the default) or jsonl.")
     @argument("--source", help="Name of the source; default: this machine's name.")
     @argument("--refresh", action="store_true", help="Also read unchanged sessions again.")
@@ -223,7 +223,7 @@ class HistoryMagics(Topic):
         """Return the named sessions, or the current one; None for --all and --everywhere."""
         if options.all or options.everywhere:
             if options.session:
-                raise UsageError("Give either sessions, --all or --everywhere")
+                raise UsageError("Use only one of: sessions, --all, --everywhere.")
             return None
         return self._find_sessions(options.session) or [self.state.require_session()]
 
@@ -239,7 +239,7 @@ class HistoryMagics(Topic):
 def _kind(options: argparse.Namespace) -> str:
     kinds = [kind for kind in _KINDS if getattr(options, kind)]
     if len(kinds) > 1:
-        raise UsageError(f"Give only one of {', '.join('--' + k for k in _KINDS)}")
+        raise UsageError(f"Use only one of: {', '.join('--' + k for k in _KINDS)}.")
     return kinds[0] if kinds else "messages"
 
 
@@ -265,7 +265,7 @@ def _summary(usage: pd.DataFrame, by: list[str], period: bool) -> str:
         return f"{pluralize(total['calls'] or 0, 'tool call')} in {sessions}."
     cost = "unknown cost" if total["cost"] is None else f"{format_usd(total['cost'])} as stored"
     days = f" Days in {usage.attrs['tz']}." if period or {*by} & {*PERIODS} else ""
-    copies = f" Not counted: {pluralize(total['duplicates'], 'call')} copied by forks."
+    copies = f" Not counted: {pluralize(total['duplicates'] or 0, 'call')} copied by forks."
     unknown = f" Unknown usage: {pluralize(total['unknown'] or 0, 'call')}."
     return (
         f"{sessions}, {cost}, without deleted sessions.{days}"

@@ -126,7 +126,7 @@ def _find_item(items: tuple[InboxItem, ...], reference: str) -> InboxItem:
 def _parse_variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise UsageError(f"A variable is NAME=VALUE, not {text!r}")
+        raise UsageError(f"Write a variable as NAME=VALUE, not {text!r}.")
     return name, value
 
 

@@ -29,39 +29,49 @@ if TYPE_CHECKING:
 
 @magics_class
 class MapMagics(TurnMagics):
-    """Ask for each row of a table"""
+    """Send a prompt for each row of a table"""
 
     def __init__(self, shell: object, state: OpenCodeMagics) -> None:
         super().__init__(shell, state)
-        self._last: pd.DataFrame | None = None
+        self._last_results: pd.DataFrame | None = None
 
     @no_var_expand
     @documented_arguments
-    @argument("table", nargs="?", help="Variable with the DataFrame.")
-    @argument("--as", dest="row", metavar="NAME", help="Name of the whole row in the template.")
-    @argument("--same-session", action="store_true", help="All rows in one session.")
-    @argument("-s", "--session", help="With --same-session: in this one; default: a new one.")
-    @argument("--title", help="Of the new sessions, before the row's index; default: the table's.")
+    @argument("table", nargs="?", help="Name of the variable with the DataFrame.")
+    @argument("--as", dest="row", metavar="NAME", help="Name for the whole row in the prompt.")
+    @argument("--same-session", action="store_true", help="Use one session for all rows.")
+    @argument(
+        "-s", "--session", help="With --same-session: the session to use; default: a new one."
+    )
+    @argument(
+        "--title",
+        help="Title of the new sessions, before the row's index; default: the table's name.",
+    )
     @argument("-m", "--model", help="provider/model; default: OpenCodeMagics.model.")
-    @argument("--agent", help="Who answers; default: OpenCodeMagics.agent.")
+    @argument("--agent", help="Agent that answers; default: OpenCodeMagics.agent.")
     @variant_option
     @file_option
     @schema_options
-    @argument("--max-cost", type=float, metavar="USD", help="What all rows may cost together.")
+    @argument("--max-cost", type=float, metavar="USD", help="Cost limit for all rows together.")
     @permission_option
-    @argument("--once", action="store_true", help="Send only what has no answer yet.")
-    @argument("-o", "--out", help="Variable to keep the results in.")
+    @argument(
+        "--once",
+        action="store_true",
+        help="Skip rows that already have an answer; show that answer.",
+    )
+    @argument("-o", "--out", help="Variable to store the results in.")
     @line_cell_magic
     def oc_map(self, line: str, cell: str | None = None) -> pd.DataFrame | None:
         """An agent's answer for each row of a DataFrame, as a DataFrame.
 
-        The body is the prompt, with {column} where a value of the row goes ({{ and }} are braces).
-        One row after the other, each in a session of its own; the current session stays. The
-        result has the table's index, the prompt, the answer (with --schema a column for each of
-        its fields), outcome, cost (and whether that is all), tokens, duration, session, and the
-        error where there is no answer. A row that fails doesn't stop the others; --max-cost does,
-        and an interrupt: what is done is kept in the variable of -o, and %oc_map gives it again.
-        With --once running the cell again costs nothing.
+        The cell body is the prompt template: {column} is replaced by the row's value, and {{ and }}
+        are literal braces. Rows run one after another, each in its own session; your current
+        session doesn't change. The result has the table's index and columns for prompt, answer
+        (with --schema, one column per field), outcome, cost and whether it is complete, tokens,
+        duration, session, and the error if there is no answer. A failed row doesn't stop the
+        others; reaching --max-cost or an interrupt does. The results so far are then in the
+        variable of -o, and %oc_map without arguments returns them again. With --once, running the
+        cell again costs nothing.
 
         Example::
 
@@ -75,35 +85,37 @@ class MapMagics(TurnMagics):
         if options is None:
             return None
         if cell is None:
-            return self._again(options)
+            return self._previous_results(options)
         table, prompts = self._read(options, cell.removesuffix("\n"))
         return self._run(options, table, prompts)
 
-    def _again(self, options: Namespace) -> pd.DataFrame:
+    def _previous_results(self, options: Namespace) -> pd.DataFrame:
         if options.table == "%%oc_map":
-            raise UsageError("%%oc_map has to be the first line of its cell, above all comments.")
+            raise UsageError("%%oc_map must be the first line of its cell.")
         if options.table:
-            raise UsageError("The prompt stands below %%oc_map, in a cell. See %oc_map -h")
-        if self._last is None:
-            raise UsageError("No %%oc_map ran yet. See %oc_map -h")
-        return self._last
+            raise UsageError("Write %%oc_map in a cell, with the prompt below it. See %oc_map -h")
+        if self._last_results is None:
+            raise UsageError("No %%oc_map has run yet. See %oc_map -h")
+        return self._last_results
 
     def _read(self, options: Namespace, template: str) -> tuple[pd.DataFrame, list[str]]:
-        """The table and its prompts, checked as far as that goes without a server."""
+        """Return the table and its prompts, after all checks that need no server."""
         import pandas as pd
 
         from ..prompts import mapping
 
         check_turn_options(options)
         check_retries(options)
-        if options.max_cost is not None and not options.max_cost >= 0:  # NaN would be no ceiling
-            raise UsageError("--max-cost takes USD, a number from 0 on")
+        if options.max_cost is not None and not options.max_cost >= 0:  # also rejects NaN
+            raise UsageError("--max-cost must be an amount in USD, 0 or more.")
         if options.session and not options.same_session:
-            raise UsageError("--session goes with --same-session: each row has a new one else.")
+            raise UsageError(
+                "--session requires --same-session; otherwise each row gets its own session."
+            )
         table = self.shell.user_ns.get(options.table)
         if not isinstance(table, pd.DataFrame):
-            named = f"{options.table!r} is none" if options.table else "none is named"
-            raise UsageError(f"%%oc_map takes the variable of a DataFrame, and {named}.")
+            problem = f"{options.table!r} is not one" if options.table else "there is no name"
+            raise UsageError(f"%%oc_map takes the name of a DataFrame variable; {problem}.")
         return table, mapping.fill_template(table, template, options.row)
 
     def _run(self, options: Namespace, table: pd.DataFrame, prompts: list[str]) -> pd.DataFrame:
@@ -111,7 +123,7 @@ class MapMagics(TurnMagics):
         from ..prompts import mapping
 
         title = options.title or options.table
-        request = self._with_answer(self._base_request(options, ""), options)
+        request = self._with_answer_options(self._base_request(options, ""), options)
         request = replace(
             request, session=options.session, title=None if options.session else title
         )
@@ -121,7 +133,7 @@ class MapMagics(TurnMagics):
             rows = mapping.Rows(
                 client,
                 request,
-                lambda label: self._runner(options.permission, shown=bar.view(label)),
+                lambda label: self._runner(options.permission, view=bar.view(label)),
                 self._note,
                 same_session=options.same_session,
                 max_cost=options.max_cost,
@@ -129,15 +141,15 @@ class MapMagics(TurnMagics):
             try:
                 for _ in rows.ask([str(label) for label in table.index], prompts):
                     bar.advance(rows)
-            except (KeyboardInterrupt, Exception) as error:  # whatever it is, rows were paid
+            except (KeyboardInterrupt, Exception) as error:  # keep the rows that were paid for
                 stopped = error
-        self._last = rows.results(table, prompts)
+        self._last_results = rows.results(table, prompts)
         if options.out:
-            self.shell.user_ns[options.out] = self._last
+            self.shell.user_ns[options.out] = self._last_results
         print(summary(rows, len(prompts)))
         if isinstance(stopped, KeyboardInterrupt):
             where = options.out or "%oc_map"
-            raise TurnInterrupted(f"Stopped; what is done is in {where}.") from None
+            raise TurnInterrupted(f"Stopped; the results so far are in {where}.") from None
         if stopped is not None:
             raise stopped
-        return self._last
+        return self._last_results

@@ -163,7 +163,7 @@ def _check_seconds(options: argparse.Namespace) -> None:
     for name in ("timeout", "seconds"):
         duration = getattr(options, name, None)
         if duration is not None and not duration >= 0:
-            raise UsageError(f"--{name} takes a number of seconds, not {duration:g}")
+            raise UsageError(f"--{name} must be 0 or more seconds, not {duration:g}.")
 
 
 def _to_argv(magic: Callable[..., Any], line: str, verbatim: bool) -> tuple[list[str] | None, str]:
@@ -250,21 +250,21 @@ def check_turn_options(options: argparse.Namespace) -> None:
     """
     check_out(options)
     if options.permission not in (None, "ask", "once", "reject"):
-        raise UsageError(f"--permission takes ask, once or reject, not {options.permission!r}")
+        raise UsageError(f"--permission takes ask, once or reject, not {options.permission!r}.")
 
 
 def check_out(options: argparse.Namespace) -> None:
     """Check -o.
 
     Raises:
-        UsageError: It is no name of a variable.
+        UsageError: It is not a valid variable name.
     """
     if options.out and (not options.out.isidentifier() or iskeyword(options.out)):
-        raise UsageError(f"-o takes the name of a variable, not {options.out!r}")
+        raise UsageError(f"-o takes a variable name, not {options.out!r}.")
 
 
 def session_names(names: list[str]) -> list[str]:
-    """Split a list of sessions: each id and each quoted title is one; else all words are one title.
+    """Split a list of sessions: one per id or quoted title; otherwise all words form one title.
 
     Raises:
         UsageError: Only some of the words are ids or quoted. A title may contain quotes, and the

@@ -66,7 +66,7 @@ class PermissionMagics(TurnMagics):
     @no_var_expand
     @documented_arguments
     @session_argument
-    @argument("-a", "--all", action="store_true", help="All pending requests of the directory.")
+    @argument("-a", "--all", action="store_true", help="All pending requests in the directory.")
     @line_magic
     @with_parsed_options
     def oc_permissions(self, options: Namespace) -> pd.DataFrame | Verdict:
@@ -184,7 +184,9 @@ def _parse_rule(text: str) -> Rule:
     effect, _, rest = text.partition(" ")
     action, _, resource = rest.strip().partition(" ")
     if effect not in EFFECTS or not action or not resource.strip():
-        raise UsageError(f"A rule is 'allow|deny|ask ACTION RESOURCE' in quotes, not {text!r}")
+        raise UsageError(
+            f"Write a rule as 'allow|deny|ask ACTION RESOURCE' in quotes, not {text!r}."
+        )
     return Rule(action, resource.strip(), effect)
 
 

@@ -44,7 +44,7 @@ class PictureMagics(Topic):
         from ..sessions.store import refresh
 
         if options.last < 1:
-            raise UsageError("--last takes a number of at least 1")
+            raise UsageError("--last must be at least 1.")
         history.plots.picture_module()
         if options.session or self.state.turn is None:
             session = self._session(options.session)

@@ -1,4 +1,4 @@
-"""The magics that talk to an agent: %%oc_prompt and %oc_turn."""
+"""Magics that send prompts and return turns: %%oc_prompt and %oc_turn."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PromptMagics(TurnMagics):
     @documented_arguments
     @target_options
     @argument("-m", "--model", help="provider/model; default: the session's.")
-    @argument("--agent", help="Who answers; default: the session's agent.")
+    @argument("--agent", help="Agent that answers; default: the session's agent.")
     @variant_option
     @file_option
     @argument(
@@ -47,41 +47,40 @@ class PromptMagics(TurnMagics):
         action="append",
         default=[],
         metavar="NAME",
-        help="Variable to tell of: a DataFrame, an array, a figure, text; may be repeated.",
+        help="Variable to attach: a DataFrame, an array, a figure or text; may be repeated.",
     )
     @schema_options
     @turn_options
     @queue_option
-    @argument(
-        "--steer", action="store_true", help="Join the turn that runs, at its next step (2.x)."
-    )
+    @argument("--steer", action="store_true", help="Join the running turn at its next step (2.x).")
     @no_wait_option
-    @argument("--expand", action="store_true", help="Fill in {{name}} from the notebook.")
+    @argument("--expand", action="store_true", help="Replace {{name}} by the variable.")
     @argument(
         "--once",
         action="store_true",
-        help="If this very prompt was answered before, show that and send nothing.",
+        help="If this prompt already has an answer, show it and send nothing.",
     )
     @line_cell_magic
     def oc_prompt(self, line: str, cell: str | None = None) -> Any:
         """An agent's answer to a prompt, live: text, reasoning, tool calls, diffs, questions, cost.
 
-        The body is sent exactly as typed. What the agent asks is answered here. The cell shows
-        text, reasoning, tool calls, diffs, tokens and cost, and returns nothing: keep the turn
-        with -o NAME, or take it from %oc_turn. Nothing may stand above %%oc_prompt in its cell,
-        not even a comment. Interrupting the cell stops the agent.
+        The cell body is sent exactly as typed. You answer permissions and questions in the cell.
+        The cell shows text, reasoning, tool calls, diffs, tokens and cost, and returns nothing: -o
+        NAME stores the turn, and %oc_turn returns it. %%oc_prompt must be the first line of its
+        cell; not even a comment may come before it. Interrupting the cell stops the agent.
 
-        With --once a prompt that has a successful answer in the session already (same text,
-        files, model and agent), or with -n in a session of this directory, isn't sent: the answer
-        is shown from history, and what it did is not done again.
+        With --once, a prompt is not sent if it already has a successful answer (same text, files,
+        model and agent) in this session or, with -n, in any session of this directory. The answer
+        is shown from history; its tool calls are not repeated.
 
-        With --schema the cell returns the answer as a value: an instance of a dataclass, a dict, or
-        a DataFrame where the schema is an array of objects. An answer that doesn't fit is asked for
-        again with the reason. `turn.value` is the value, `turn.earlier` the turns that didn't fit.
-        With --var what goes along of a variable is said in the cell, at most 8,000 characters.
+        With --schema, the cell returns the answer as a value: an instance of a dataclass, a dict,
+        or a DataFrame if the schema is an array of objects. If an answer is invalid, the agent is
+        asked again with the reason. `turn.value` is the value, `turn.earlier` has the turns with
+        invalid answers. With --var, the cell shows what is sent of each variable, at most 8,000
+        characters.
 
-        The turn is stopped when it passes `OpenCodeMagics.max_cost`, or repeats itself
-        (`loop_guard`): the cell fails, and `turn.stopped` says why.
+        A turn that exceeds `OpenCodeMagics.max_cost` or repeats itself (`loop_guard`) is stopped:
+        the cell fails, and `turn.stopped` has the reason.
 
         Example::
 
@@ -96,7 +95,7 @@ class PromptMagics(TurnMagics):
         options, text = self._read(line, cell)
         if options is None:
             return None
-        request = self._whole_request(options, text)
+        request = self._full_request(options, text)
         observe = self._observer(options, request)
         turn = ask(self.state.client, request, self._runner_of(options), observe)
         if request.schema:
@@ -109,8 +108,8 @@ class PromptMagics(TurnMagics):
     def oc_turn(self, options: Namespace) -> Turn:
         """The last turn of this notebook, as an object: text, outcome, tools, diffs, usage, cost.
 
-        One that was left running is read again from the server; %oc_attach follows it live. It
-        fails as long as no prompt was sent.
+        If the turn was still running, it is read again from the server; %oc_attach follows it
+        live. The magic fails if no prompt has been sent yet.
 
         Example::
 
@@ -120,13 +119,13 @@ class PromptMagics(TurnMagics):
         from ..sessions.store import refresh
 
         if self.state.turn is None:
-            raise UsageError("No prompt was sent yet. Send one: %oc_prompt Explain this project")
-        if not self.state.turn.replayed:  # else no server has it
+            raise UsageError("No prompt has been sent yet. Try: %oc_prompt Explain this project")
+        if not self.state.turn.replayed:  # no server stores a replayed turn
             self.state.turn = refresh(self.state.client, self.state.turn)
         return self.state.turn
 
     def _read(self, line: str, cell: str | None) -> tuple[Namespace | None, str]:
-        """The options and the text to send, checked as far as that goes without a server."""
+        """Return the options and the text to send, after all checks that need no server."""
         if cell is None:
             options, text = split(self.oc_prompt, line, verbatim=True)
         else:
@@ -134,21 +133,23 @@ class PromptMagics(TurnMagics):
         if options is None:
             return None, ""
         if text.lstrip().startswith("%%oc_prompt"):
-            raise UsageError(
-                "%%oc_prompt has to be the first line of its cell, above all comments."
-            )
+            raise UsageError("%%oc_prompt must be the first line of its cell.")
         if not text.strip():
             raise UsageError("The prompt is empty. For example: %oc_prompt Explain this project")
         check_prompt_options(options)
         if options.queue and options.steer:
-            raise UsageError("--queue comes after the turn that runs, --steer joins it: give one.")
+            raise UsageError(
+                "Use either --queue (after the running turn) or --steer (join it), not both."
+            )
         check_retries(options)
         if options.schema and options.no_wait:
-            raise UsageError("--schema reads the answer, --no-wait doesn't wait for it: give one.")
+            raise UsageError(
+                "--schema needs the answer, but --no-wait doesn't wait for it. Use only one."
+            )
         return options, text
 
-    def _whole_request(self, options: Namespace, text: str) -> PromptRequest:
-        """The request of a line; what goes along of variables is said in the cell."""
+    def _full_request(self, options: Namespace, text: str) -> PromptRequest:
+        """Return the complete request of a line; print what is sent of each variable."""
         from ..prompts import variables
 
         names = self.shell.user_ns
@@ -165,4 +166,4 @@ class PromptMagics(TurnMagics):
             request = variables.add_variables(self.state.client, request, described)
             print("\n".join(map(str, described)))
         delivery = "steer" if options.steer else request.delivery
-        return replace(self._with_answer(request, options), delivery=delivery)
+        return replace(self._with_answer_options(request, options), delivery=delivery)

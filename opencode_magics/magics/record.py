@@ -76,7 +76,7 @@ class RecordMagics(Topic):
     @line_magic
     @with_parsed_options
     def oc_replay(self, options: Namespace) -> None:
-        """A recording, played in the cell as it was live, without a server or a model.
+        """A replay of recorded turns, without a server or a model.
 
         Permissions and questions are answered as recorded, after at most 5 s; a tool takes at most
         a minute. With --interactive you answer them yourself, and the cell shows where the
@@ -126,7 +126,7 @@ def _speed(text: str) -> float:
     except ValueError:
         speed = 0.0
     if not 0 < speed < math.inf:
-        raise UsageError(f"--speed takes a number above 0, such as 4, or instant, not {text!r}")
+        raise UsageError(f"--speed takes a number above 0, such as 4, or instant, not {text!r}.")
     return speed
 
 
@@ -134,5 +134,5 @@ def _select(recordings: tuple[Recording, ...], number: int | None) -> tuple[Reco
     if number is None:
         return recordings
     if not 1 <= number <= len(recordings):
-        raise UsageError(f"--turn {number}: the recording has turns 1 to {len(recordings)}")
+        raise UsageError(f"--turn must be from 1 to {len(recordings)}, not {number}.")
     return recordings[number - 1 : number]

@@ -27,9 +27,9 @@ class SessionMagics(Topic):
     """List, select and create sessions"""
 
     @documented_arguments
-    @argument("-d", "--directory", help="Only sessions of exactly this directory.")
+    @argument("-d", "--directory", help="Only sessions in exactly this directory.")
     @argument(
-        "-a", "--all", "--everywhere", action="store_true", help="Sessions of all directories."
+        "-a", "--all", "--everywhere", action="store_true", help="Sessions in all directories."
     )
     @argument("--roots", action="store_true", help="Exclude the sessions of subagents.")
     @argument(
@@ -131,9 +131,9 @@ def _filter(options: Any) -> Callable[[Session], bool]:
     since = _parse_since(options.since)
     search = (options.search or "").casefold()
     if options.limit is not None and options.limit < 1:
-        raise UsageError("--limit takes a number of at least 1")
+        raise UsageError("--limit must be at least 1.")
     if options.all and options.directory:
-        raise UsageError("Give either --all or --directory, not both")
+        raise UsageError("Use either --all or --directory, not both.")
 
     def matches(session: Session) -> bool:
         return (

@@ -141,7 +141,7 @@ class OpenCodeMagics(Configurable):
 
     @property
     def client(self) -> Client:
-        """The server in use. The first access connects to one and prints which."""
+        """The server in use. The first access connects to one and prints its address."""
         if self._client is None:
             print(f"Connected: {self.connect()}")
         assert self._client is not None

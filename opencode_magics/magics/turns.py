@@ -1,4 +1,4 @@
-"""What the magics that play a turn share: what a line asks for, who answers, what is kept of it."""
+"""The base class of magics that run a turn: its request, its runner, and its place in the state."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class TurnMagics(Topic):
-    """Magics that send something to a session and play the turn that comes of it."""
+    """Magics that send a prompt or command to a session and run its turn in the cell."""
 
     def _base_request(self, options: Namespace, text: str) -> PromptRequest:
-        """Return the request of a line without where it goes: a text, and who answers it."""
+        """Return a request with the text, model and agent of a line, but without a session."""
         from ..prompts.ask import PromptRequest
 
         return PromptRequest(
@@ -39,7 +39,7 @@ class TurnMagics(Topic):
         )
 
     def _prompt_request(self, options: Namespace, text: str) -> PromptRequest:
-        """Return the request of a line that names a session, or means the current one."""
+        """Return a request to the session that a line names, or to the current one."""
         return replace(
             self._base_request(options, text),
             session=options.session or self._current(options),
@@ -47,8 +47,8 @@ class TurnMagics(Topic):
             delivery="queue" if options.queue else None,
         )
 
-    def _with_answer(self, request: PromptRequest, options: Namespace) -> PromptRequest:
-        """Return a request with the files of a line, and with what it says about the answer."""
+    def _with_answer_options(self, request: PromptRequest, options: Namespace) -> PromptRequest:
+        """Add the options --file, --schema, --retries and --once of a line to a request."""
         from ..prompts import schema as schemas
 
         names = self.shell.user_ns
@@ -64,14 +64,14 @@ class TurnMagics(Topic):
         return None if options.new or options.title else self.state.session
 
     def _runner(
-        self, permission: Policy | None, timeout: float | None = None, shown: View | None = None
+        self, permission: Policy | None, timeout: float | None = None, view: View | None = None
     ) -> TurnRunner:
-        """Return what plays a turn in this cell.
+        """Return a function that runs a turn in this cell.
 
         Args:
-            permission: What to do with permissions; None is what is configured.
-            timeout: Seconds after which the cell ends while the turn goes on.
-            shown: What shows the turn; None is the cell.
+            permission: How to answer permissions; None uses the configured policy.
+            timeout: Seconds after which the cell ends while the turn continues.
+            view: The view that shows the turn; None uses that of the cell.
         """
         from ..notebook.cell import play
 
@@ -82,17 +82,17 @@ class TurnMagics(Topic):
             answerer=answerer,
             timeout=timeout,
             ui=self.state.ui,
-            shown=shown,
+            shown=view,
         )
 
     def _runner_of(self, options: Namespace) -> TurnRunner:
-        """Return what plays the turn of a line, or only sends its prompt for --no-wait."""
+        """Return the runner for a line; with --no-wait, one that only sends the prompt."""
         if options.no_wait:
             return _send_only
         return self._runner(options.permission, options.timeout)
 
     def _observer(self, options: Namespace, request: PromptRequest) -> Observer:
-        """Return what keeps track of a request; a session that it had to choose becomes current."""
+        """Return an observer that tracks a request; a session that it selects becomes current."""
         from ..notebook.cell import show_recalled
         from ..prompts.ask import Recalled, Retrying, SessionCreated
 
@@ -108,7 +108,7 @@ class TurnMagics(Topic):
         return observe
 
     def _note(self, notice: Notice, out: str | None = None) -> None:
-        """Keep track of a session that was prompted, and of its turn."""
+        """Track the session of a notice, and remember its turn."""
         from ..prompts.ask import Recalled, Sent, SessionCreated
 
         match notice:
@@ -128,18 +128,18 @@ def _send_only(run: Run) -> Turn:
     turn = dispatch(run)
     print(
         f"Sent to session {run.session.id}; the turn runs on the server.\n"
-        "%oc_attach follows it, %oc_turn shows how far it is."
+        "%oc_attach follows it; %oc_turn shows its progress."
     )
     if run.limits.ceilings:
-        print("Its cost is watched only while a cell follows it.")
+        print("Cost limits apply only while a cell follows it.")
     return turn
 
 
 def attachments(names: list[str]) -> tuple[Attachment, ...]:
-    """Return the files of --file, ready to send.
+    """Read the files of --file as attachments.
 
     Raises:
-        UsageError: One can't be sent.
+        UsageError: A file can't be sent.
     """
     from ..prompts.files import attachment
 
@@ -150,21 +150,23 @@ def attachments(names: list[str]) -> tuple[Attachment, ...]:
 
 
 def check_prompt_options(options: Namespace) -> None:
-    """Check the options that all of them have.
+    """Check the options that all of these magics share.
 
     Raises:
-        UsageError: They can't be what was meant.
+        UsageError: The options contradict each other, or one is invalid.
     """
     check_turn_options(options)
     if options.session and (options.new or options.title):
-        raise UsageError("--session names an old session; --new and --title make one.")
+        raise UsageError(
+            "Use either --session (an existing session) or --new and --title (a new one)."
+        )
 
 
 def check_retries(options: Namespace) -> None:
-    """Check --retries, which goes with every --schema.
+    """Check --retries, which belongs to --schema.
 
     Raises:
-        UsageError: It is below 0.
+        UsageError: The number is negative.
     """
     if options.retries < 0:
-        raise UsageError("--retries takes a number from 0 on")
+        raise UsageError("--retries must be 0 or more.")

@@ -81,7 +81,7 @@ class Answerer:
             try:
                 return self._ask_permission(permission, subagent, always_scope, also_rejected)
             except (EOFError, NotImplementedError):
-                pass  # the front-end doesn't support input after all
+                pass  # the front end doesn't support input after all
         if self.fallback == "error":
             raise _answer_needed(f"permission: {permission.action} {permission.subject!r}")
         return PermissionAnswer(self.fallback, by="nobody can answer here")

@@ -134,7 +134,7 @@ _CUT_OFF = {
 
 
 def _part(message: Message, part: Part) -> Block | None:
-    """Return the block of a part; None if it shows nothing, like the empty part of a failed try."""
+    """Return the block of a part; None if it shows nothing, as after a failed attempt."""
     key = f"{message.id}/{part.id}"
     match part:
         case Text(text=text, end=end) if text.strip() and message.summary:

@@ -1,4 +1,4 @@
-"""Runs a turn in a cell: draws it, serves clicks, asks its requests, stops it on an interrupt.
+"""Run a turn in a cell: draw it, serve clicks, answer its requests, stop it on an interrupt.
 
 All of this runs in the cell's main thread, so that all output goes to the cell.
 """
@@ -61,7 +61,7 @@ def play(
                 prompter.close()
                 if run.sent:  # otherwise there is nothing to show
                     shown.close(run.turn, _remark(run))
-    return run.turn  # with what was recorded of it
+    return run.turn  # now including its recording
 
 
 def _remark(run: Run) -> str:

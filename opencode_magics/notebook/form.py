@@ -90,7 +90,7 @@ class AskWidget(anywidget.AnyWidget):
 class Form:
     """A form in the running cell.
 
-    `ready` becomes true when the front-end has drawn the form and its messages arrive: the proof
+    `ready` becomes true when the front end has drawn the form and its messages arrive: the proof
     that buttons work here. Only the first click on a request counts.
     """
 
@@ -106,7 +106,7 @@ class Form:
     def show(self, spec: Spec) -> None:
         """Show a request, or show it again if its answer did not reach the server."""
         self._answered.discard(spec["id"])
-        # The counter makes an equal spec a change, which the front-end gets.
+        # The counter makes an equal spec a change, which the front end gets.
         self._shown += 1
         self._widget.spec = {**spec, "shown": self._shown}
 
@@ -148,7 +148,7 @@ class Form:
 
 
 def _parse_click(content: Any) -> Click | None:
-    """Parse a message of the front-end; None if it is not a click."""
+    """Parse a message of the front end; None if it is not a click."""
     match content:
         case {"kind": "answer", "id": str(key), "reply": "answer", "answers": list(answers)}:
             return Click(key, "answer", answers=tuple(tuple(map(str, a)) for a in answers))
@@ -213,7 +213,7 @@ def pause_spec(key: str, title: str) -> Spec:
         "decides": False,
         "choices": [
             {"value": "next", "label": "Next", "effect": "Next: the next event."},
-            {"value": "rest", "label": "Play on", "effect": "Play on: the rest without pauses."},
+            {"value": "rest", "label": "Play the rest", "effect": "Play the rest: without pauses."},
         ],
     }
 

@@ -354,7 +354,7 @@ def _changed_file(
     return _file(head, body if rows else "", opened and (len(diff) == 1 or len(rows) <= _MAX_OPEN))
 
 
-# Each cell overrides the front-end's table style (stripes, right-aligned cells).
+# Each cell overrides the front end's table style (stripes, right-aligned cells).
 _ROW = "background:none;border:0"
 _CELL = "padding:0 .5em;border:0;vertical-align:top;text-align:"
 _SPLIT = "white-space:pre-wrap;overflow-wrap:anywhere;font-size:1em;background:none;padding:0"

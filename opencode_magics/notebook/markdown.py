@@ -198,7 +198,7 @@ _ATTRIBUTES: dict[str, set[str]] = {"*": set(), "a": {"href"}, "ol": {"start"}}
 _ALIGN = {"left", "center", "right"}
 _VALUES = {"td": {"align": _ALIGN}, "th": {"align": _ALIGN}}
 
-# Short, since they are sent repeatedly; the rest is left to the front-end's own styles.
+# Short, since they are sent repeatedly; the rest is left to the front end's own styles.
 _HEADING = "margin:1em 0 .4em;font-weight:600;font-size:"
 _STYLES = {
     "h1": f"{_HEADING}1.3em",

@@ -1,8 +1,8 @@
 """Prompts for a running turn's requests: buttons, typed answers, or the policy.
 
 If a person can answer, buttons are tried first: the form's "ready" message within five seconds
-proves that the front-end draws it and that clicks arrive. Otherwise `input()` asks the same. If
-nobody can answer, the policy decides at once.
+proves that the front end draws it and that clicks arrive. Otherwise `input()` asks instead. If
+nobody can answer, the policy decides immediately.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Prompter:
     ) -> None:
         self._run = run
         self._view = view
-        self._asker = answerer
+        self._answerer = answerer
         self._ui = ui
         self._why_not = why_not
         self._buttons = ui != "text" and answerer.can_ask and view.outputs is not None
@@ -64,14 +64,14 @@ class Prompter:
         """
         waiting = {r.id: r for r in self._run.waiting}
         if self._open is not None and self._open.id not in waiting:
-            self._put_away()  # answered elsewhere, or over
+            self._hide_form()  # answered elsewhere, or over
         if not waiting:
             return
         request = self._open or next(iter(waiting.values()))
-        if self._buttons and self._asker.asks(request):
-            self._with_buttons(request)
+        if self._buttons and self._answerer.asks(request):
+            self._answer_with_buttons(request)
         else:
-            self._without(request)
+            self._answer_without_buttons(request)
 
     def pause(self, key: str, title: str) -> Literal["next", "rest"] | None:
         """Show a pause and return the answer, if there is one; call it again until there is.
@@ -101,11 +101,11 @@ class Prompter:
         return None
 
     def _pause_typed(self, title: str) -> Literal["next", "rest"]:
-        if not self._asker.can_ask:
+        if not self._answerer.can_ask:
             return "rest"
         self._view.step_aside()
         try:
-            typed = self._asker.read(f"{title}: Enter for the next step, r for the rest: ")
+            typed = self._answerer.read(f"{title}: Enter for the next step, r for the rest: ")
         except (EOFError, NotImplementedError):
             return "rest"
         return "rest" if typed.strip().lower().startswith("r") else "next"
@@ -119,7 +119,7 @@ class Prompter:
 
     # -- buttons ---------------------------------------------------------------------------------
 
-    def _with_buttons(self, request: Permission | Question) -> None:
+    def _answer_with_buttons(self, request: Permission | Question) -> None:
         form = self._form_below()
         if self._open is None:
             self._open, self._since = request, time.monotonic()
@@ -128,7 +128,7 @@ class Prompter:
             self._show(request, form)
         while (click := form.next_click()) is not None:
             if click.id == request.id:
-                self._pass_on(request, click, form)
+                self._submit(request, click, form)
                 return
         if not form.ready and time.monotonic() - self._since > READY_TIMEOUT:
             self._give_up_buttons()
@@ -161,15 +161,15 @@ class Prompter:
             return 0
         return sum(p.session == request.session for p in self._run.turn.permissions) - 1
 
-    def _pass_on(self, request: Permission | Question, click: Click, form: Form) -> None:
+    def _submit(self, request: Permission | Question, click: Click, form: Form) -> None:
         try:
             self._send(request, click)
-        except InvalidAnswer as wrong:
-            self._show(request, form, wrong.what)
+        except InvalidAnswer as error:
+            self._show(request, form, error.what)
         except OpenCodeError as error:
             self._show(request, form, f"The answer did not arrive: {error.what} Try again.")
         else:
-            self._put_away()
+            self._hide_form()
 
     def _send(self, request: Permission | Question, click: Click) -> None:
         match request, click.reply:
@@ -182,7 +182,7 @@ class Prompter:
             case Question(), "dismiss":
                 self._run.dismiss(request)
 
-    def _put_away(self) -> None:
+    def _hide_form(self) -> None:
         self._open = None
         if self._form is not None:
             self._form.hide()
@@ -191,26 +191,26 @@ class Prompter:
         self._buttons, self._open = False, None
         self.close()
         if self._ui == "widgets":
-            self._asker = replace(self._asker, can_ask=False)
+            self._answerer = replace(self._answerer, can_ask=False)
             return
-        why = self._why_not or f"The front-end did not draw the form within {READY_TIMEOUT:.0f} s."
+        why = self._why_not or f"The front end did not draw the form within {READY_TIMEOUT:.0f} s."
         self._view.step_aside()
-        self._asker.write(
+        self._answerer.write(
             f'{why} Please type the answer. %config OpenCodeMagics.ui = "text" skips the buttons.'
         )
 
     # -- typing, or the policy ---------------------------------------------------------------------
 
-    def _without(self, request: Permission | Question) -> None:
+    def _answer_without_buttons(self, request: Permission | Question) -> None:
         subagent = self._owner(request)
-        if self._asker.asks(request):
+        if self._answerer.asks(request):
             self._view.step_aside()
         answer: PermissionAnswer | QuestionAnswer
         if isinstance(request, Permission):
             also = self._also_rejected(request)
-            answer = self._asker.permission(request, subagent, self._run.always_scope, also)
+            answer = self._answerer.permission(request, subagent, self._run.always_scope, also)
         else:
-            answer = self._asker.question(request, subagent)
+            answer = self._answerer.question(request, subagent)
         answering.send(self._run, request, answer)
 
     def _owner(self, request: Permission | Question) -> str:

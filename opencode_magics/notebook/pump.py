@@ -75,7 +75,7 @@ class Pump:
     """Serves comm messages while the cell that created it blocks the kernel.
 
     Use it as a context manager, and call `poll` often. Widget callbacks run inside `poll`, and
-    their output belongs to the running cell. If the front-end sends a click to a subshell
+    their output belongs to the running cell. If the front end sends a click to a subshell
     (JupyterLab to ipykernel 7.0 to 7.3), the kernel serves it in a thread of its own, and the pump
     never sees it.
 

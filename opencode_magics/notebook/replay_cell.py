@@ -1,4 +1,4 @@
-"""Plays a recorded turn in a cell, with the same view and prompter as a live turn."""
+"""Play a recorded turn in a cell, with the same view and prompter as a live turn."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def replay(
         shell: The shell that runs the cell.
         answerer: Answers the requests of an interactive replay, and continues one by steps.
         ui: How to ask: "auto", "widgets" or "text".
-        by_steps: Wait for a person before every event; if nobody can answer, don't wait.
+        by_steps: Wait for a click before every event, unless nobody can answer.
 
     Returns:
         The turn, marked as a replay.
@@ -38,12 +38,12 @@ def replay(
     """
     shown = view(shell)
     with interruptible(), pump_for(shell) as pump:
-        desk = Prompter(run, shown, answerer, ui, pump.reason)
+        prompter = Prompter(run, shown, answerer, ui, pump.reason)
         try:
             if by_steps:
-                _step(run, shown, desk, pump)
+                _step(run, shown, prompter, pump)
             for turn in run:
-                _look(turn, run, shown, desk, pump)
+                _update(turn, run, shown, prompter, pump)
         except KeyboardInterrupt:
             run.leave("the replay was stopped")
             raise TurnInterrupted(
@@ -51,38 +51,38 @@ def replay(
             ) from None
         finally:
             with DeferredInterrupt(in_flight=sys.exc_info()[0]):
-                desk.close()
-                shown.close(run.turn, " ".join((*run.differences, *_cut(run))))
+                prompter.close()
+                shown.close(run.turn, " ".join((*run.differences, *_truncation_note(run))))
     return run.turn
 
 
-def _look(turn: Turn, run: Replay, shown: View, desk: Prompter, pump: Pump | NoPump) -> None:
+def _update(turn: Turn, run: Replay, shown: View, prompter: Prompter, pump: Pump | NoPump) -> None:
     shown.show(turn, run.note)
     pump.poll()
     if run.interactive:
-        desk.handle_requests()
+        prompter.handle_requests()
 
 
-def _step(run: Replay, shown: View, desk: Prompter, pump: Pump | NoPump) -> None:
-    """Play event by event, each on a person's click, until the end or "Play on"."""
+def _step(run: Replay, shown: View, prompter: Prompter, pump: Pump | NoPump) -> None:
+    """Play event by event, each on a person's click, until the end or "Play the rest"."""
     run.start()
     number = 0
     while not run.over:
-        _look(run.turn, run, shown, desk, pump)
+        _update(run.turn, run, shown, prompter, pump)
         if run.waiting:
             pump.poll(TICK)
             continue
-        if (said := desk.pause(f"step-{number}", f"Replay, {run.progress}")) is None:
+        if (answer := prompter.pause(f"step-{number}", f"Replay, {run.progress}")) is None:
             pump.poll(TICK)
             continue
-        if said == "rest":
+        if answer == "rest":
             return
         number += 1
-        run.step(_things)
+        run.step(_visible_events)
 
 
-def _things(turn: Turn) -> object:
-    """The events that a step shows: complete texts, and the states of tools and requests."""
+def _visible_events(turn: Turn) -> object:
+    """Return what a step advances: complete texts, and the states of tools and requests."""
     return [
         (b.key, b.closed, getattr(b.value, "status", ""), getattr(b.value, "reply", ""))
         for b in blocks(turn)
@@ -90,5 +90,5 @@ def _things(turn: Turn) -> object:
     ]
 
 
-def _cut(run: Replay) -> tuple[str, ...]:
+def _truncation_note(run: Replay) -> tuple[str, ...]:
     return ("The end of the recording is missing.",) if run.recording.cut else ()

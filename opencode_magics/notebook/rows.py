@@ -1,4 +1,4 @@
-"""How far a map is, in a cell: a bar while its rows are answered, one line when they are done."""
+"""The progress of a map in a cell: a bar while it runs, and a summary line at the end."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .wording import at_least
 
 
 class RowsBar:
-    """A progress bar of rows, which lets lines be written above it.
+    """A progress bar for rows; other lines can be written above it.
 
-    On a notebook's stderr it would stand on red, as if something had failed. No row is too quick
-    to be shown: the next one may take minutes.
+    It writes to stdout, because notebooks show stderr on red, as if something had failed. It is
+    redrawn after every row, since the next one may take minutes.
     """
 
     def __init__(self, shell: Any, title: str, total: int) -> None:
@@ -33,23 +33,23 @@ class RowsBar:
         self._bar.close()
 
     def view(self, label: str) -> QuietView:
-        """Return a view of the turn of a row: its requests, in lines that begin with its label."""
+        """Return a view that writes the requests of a row's turn, each after the row's label."""
         write: Callable[[str], object] = self._bar.write
         return QuietView(self._shell, lambda line: write(f"{label}: {line}"))
 
     def advance(self, rows: Rows) -> None:
-        """Show that one more row is done."""
+        """Count one more row as done."""
         self._bar.set_postfix_str(cost(rows), refresh=False)
         self._bar.update()
 
 
 def cost(rows: Rows) -> str:
-    """Return what the rows have cost so far, in words."""
+    """Format the cost of the rows so far."""
     return at_least(*rows.spent) if rows.spent else "nothing was sent"
 
 
 def summary(rows: Rows, total: int) -> str:
-    """Return how the rows of a map ended, in one line."""
+    """Summarize the outcomes and cost of a map in one line."""
     outcomes = Counter(r.outcome for r in rows.done)
     outcomes["not_sent"] += total - len(rows.done)
     recalled = sum(r.recalled for r in rows.done)

@@ -29,7 +29,7 @@ from .blocks import RequestState
 from .diff_rows import visible_lines
 
 LIMIT = 110  # characters of a one-line subject
-LONGEST = 20_000  # characters of a text of which the middle is not left out
+LONGEST = 20_000  # characters; the middle of a longer text is left out
 LONGEST_FAILURE = 4_000
 
 # -- text ------------------------------------------------------------------------------------------

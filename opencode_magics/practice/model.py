@@ -158,7 +158,7 @@ def pieces(text: str, count: int) -> list[str]:
 class PracticeModel:
     """A server of the scripted model: `with PracticeModel() as model: model.url`.
 
-    `requests` are all requests received, oldest first.
+    `requests` has all requests received, oldest first.
     """
 
     def __init__(self) -> None:

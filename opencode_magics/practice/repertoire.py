@@ -48,7 +48,7 @@ def plain_script(exchange: Exchange) -> Script:
 def refusal(exchange: Exchange) -> Step | None:
     """Return the model's reply to a refused tool call; None if it was not refused."""
     if re.search(r"rejected permission|a rule which prevents", exchange.last):
-        return Step("Understood, I leave it. Tell me if you want it done another way.")
+        return Step("Understood, I'll leave it. Tell me if you want it done another way.")
     return None
 
 
@@ -81,7 +81,7 @@ def fix_bug(exchange: Exchange) -> Script:
     """Read, edit (asks for permission with a diff), run the tests (asks again)."""
     read = use("read", filePath="greet.py", think=THINK_BUG)
     if exchange.fixed and len(exchange.results) == 1:
-        return (read, Step("`greet_all` has its answer for a party of one. Nothing to fix."))
+        return (read, Step("`greet_all` already handles a party of one. Nothing to fix."))
     edit = use(
         "edit",
         say="With a single guest there are no others to join. I'll answer that case first.",

@@ -32,7 +32,7 @@ class World:
     def __init__(
         self, root: Path | str | None = None, *, progress: Callable[[str], None] | None = None
     ) -> None:
-        self._given_root = root
+        self._root = root
         self._report = progress or _silent
         self._closing = ExitStack()
         self.root = Path()
@@ -87,8 +87,8 @@ class World:
         self.stop()
 
     def _make_root(self, closing: ExitStack) -> Path:
-        if self._given_root is not None:
-            root = Path(self._given_root)
+        if self._root is not None:
+            root = Path(self._root)
             root.mkdir(parents=True, exist_ok=True)
             return root.resolve()
         # Resolved, because OpenCode uses the real paths of directories.

@@ -144,11 +144,11 @@ def _is_list(value: object, of: type = object) -> bool:
 def _decided(permission: Permission, returned: object) -> PermissionAnswer:
     """Convert the return value of a function; only the exact words allow anything."""
     match returned:
-        case "once" | "always" | "reject" as decision:
+        case str("once" | "always" | "reject" as decision):
             return PermissionAnswer(decision, by="on_permission")
-        case ("once" | "always" | "reject" as decision, ""):
+        case (str("once" | "always" | "reject" as decision), str("")):
             return PermissionAnswer(decision, by="on_permission")
-        case ("reject", str(message)):
+        case (str("reject"), str(message)):
             return PermissionAnswer("reject", message)
         case _:
             expected = '"once", "always", "reject" or ("reject", message)'

@@ -180,6 +180,8 @@ def _stops(run: Run) -> Iterator[None]:
     """Stop the turn on the server if the block raises an exception."""
     try:
         yield
-    except Exception:
+    except KeyboardInterrupt:
+        raise  # `follow` stops the turn, and says so
+    except BaseException:  # sys.exit(), too
         run.abort()
         raise

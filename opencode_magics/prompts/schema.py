@@ -354,7 +354,7 @@ def ask_for_schema(
 
     Returns:
         The turn with the valid answer: its `value` is the parsed answer, its `earlier` are the
-        previous attempts.
+        previous attempts. A turn that is still running is returned without a value.
 
     Raises:
         UnfitAnswer: No answer was valid, or there was none; the error has all turns.
@@ -366,6 +366,8 @@ def ask_for_schema(
             on_retry(f"Asking again ({retry} of {retries}): {reason}")
         turns.append(send(prompt))
         last = turns[-1]
+        if last.outcome == "running":  # left by a timeout
+            return with_value(last, None, turns[:-1])
         if last.outcome != "succeeded":
             raise _unfit(f"the turn is {last.outcome}, so there is no answer to read", turns)
         try:

@@ -36,7 +36,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from support import synthetic_history
 
 from opencode_magics import history
-from opencode_magics.client.client import Client, server
+from opencode_magics.client import server
+from opencode_magics.client.client import Client
 from opencode_magics.history import Cache
 from opencode_magics.practice.install import opencode
 from opencode_magics.practice.world import Practice

@@ -54,14 +54,15 @@ ROOT = Session("ses_root01", "root", "/work/p")
         ("  http://a:1  ", "http://a:1/"),
     ],
 )
-def test_g1_40_addresses_are_read_as_people_type_them(typed, url):
+def test_addresses_are_read_as_people_type_them(typed, url):
+    """Case G1-40."""
     assert str(parse_url(typed)) == url
 
 
 @pytest.mark.parametrize(
     "typed", ["http://a:1?x=1", "ftp://a", "", "http://", "http://a:b:c", "http://a:99999999"]
 )
-def test_what_is_no_address_is_said_in_one_sentence(typed):
+def test_an_invalid_address_is_reported_in_one_sentence(typed):
     with pytest.raises(ServerConnectionError, match="not a server address"):
         Client(typed)
 
@@ -84,16 +85,17 @@ def test_a_wrong_address_does_not_show_its_password(address):
 @pytest.mark.parametrize(
     "host", ["localhost", "127.0.0.1", "127.8.8.8", "::1", "0.0.0.0", "a.localhost"]
 )
-def test_loopback_is_known(host):
+def test_loopback_is_recognized(host):
     assert is_loopback(host)
 
 
 @pytest.mark.parametrize("host", ["example.org", "10.0.0.1", "localhost.example.org", "fe80::1"])
-def test_what_is_not_this_machine_is_not_loopback(host):
+def test_other_machines_are_not_loopback(host):
     assert not is_loopback(host)
 
 
-def test_g1_28_a_path_in_the_address_is_kept_for_every_call():
+def test_a_path_in_the_address_is_kept_for_every_call():
+    """Case G1-28."""
     prefix = "/user/ana/proxy/4096"
     routes = {k.replace(" ", f" {prefix}", 1): v for k, v in v1_routes().items()}
     with FakeServer(routes) as fake, Client(f"{fake.url}{prefix}/") as client:
@@ -106,7 +108,8 @@ def test_g1_28_a_path_in_the_address_is_kept_for_every_call():
     assert "//" not in "".join(s.path for s in fake.seen)
 
 
-def test_g1_10_loopback_never_goes_through_a_proxy(monkeypatch):
+def test_loopback_never_goes_through_a_proxy(monkeypatch):
+    """Case G1-10."""
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.delenv("NO_PROXY", raising=False)
@@ -114,7 +117,8 @@ def test_g1_10_loopback_never_goes_through_a_proxy(monkeypatch):
         assert client.server.version == "1.18.33"
 
 
-def test_g1_10_a_remote_server_keeps_the_proxy(monkeypatch):
+def test_a_remote_server_keeps_the_proxy(monkeypatch):
+    """Case G1-10."""
     with FakeServer({"GET http://example.invalid/global/health": {"version": "1.0.0"}}) as proxy:
         monkeypatch.setenv("HTTP_PROXY", proxy.url)
         monkeypatch.delenv("NO_PROXY", raising=False)
@@ -125,7 +129,8 @@ def test_g1_10_a_remote_server_keeps_the_proxy(monkeypatch):
 
 
 @pytest.mark.parametrize("value", ["localhost,[::1]", "fd12::/64"])
-def test_g1_23_a_no_proxy_that_cannot_be_read_harms_only_remote_servers(monkeypatch, value):
+def test_an_invalid_no_proxy_affects_only_remote_servers(monkeypatch, value):
+    """Case G1-23."""
     monkeypatch.setenv("NO_PROXY", value)
     with FakeServer(v1_routes()) as fake, Client(fake.url) as client:
         client.check()
@@ -133,7 +138,7 @@ def test_g1_23_a_no_proxy_that_cannot_be_read_harms_only_remote_servers(monkeypa
 
 
 def remote_trouble() -> str:
-    """What a client for a remote server says; newer transports may say nothing."""
+    """The messages logged for a remote server; newer versions of httpx log none."""
     try:
         Client("http://example.org").close()
     except ServerConnectionError as error:
@@ -147,7 +152,8 @@ def test_localhost_reaches_a_server_that_listens_on_ipv4_only():
 
 
 @pytest.mark.parametrize("directory", ["/data/100% done/分析 é", "/a+b/#c?d e", "C:\\Work\\p"])
-def test_g1_11_directories_arrive_as_they_are_spelt(directory):
+def test_directories_are_sent_exactly_as_spelled(directory):
+    """Case G1-11."""
     with FakeServer(v1_routes()) as fake, Client(fake.url, directory=directory) as client:
         client.sessions()
         client.statuses()
@@ -155,19 +161,19 @@ def test_g1_11_directories_arrive_as_they_are_spelt(directory):
         stream = client.stream()
         stream.take(60)
         stream.close()
-    asked = [s.query["directory"] for s in fake.seen if "directory" in s.query]
-    assert len(asked) == 4
-    assert set(asked) == {directory}
+    directories = [s.query["directory"] for s in fake.seen if "directory" in s.query]
+    assert len(directories) == 4
+    assert set(directories) == {directory}
 
 
-def test_the_password_goes_with_every_request_and_shows_nowhere():
+def test_the_password_is_sent_with_every_request_and_never_shown():
     with FakeServer(v1_routes()) as fake, Client(fake.url, password="hunter2") as client:
         client.check()
         assert all(s.headers["authorization"].startswith("Basic ") for s in fake.seen)
         assert "hunter2" not in f"{client!r}{vars(client)!r}"
 
 
-def test_a_password_in_the_address_is_used_and_taken_out_of_it():
+def test_a_password_in_the_address_is_used_and_removed_from_it():
     with FakeServer(v1_routes()) as fake:
         with Client(fake.url.replace("://", "://ana:hunter2@")) as client:
             client.check()
@@ -176,7 +182,7 @@ def test_a_password_in_the_address_is_used_and_taken_out_of_it():
         assert "hunter2" not in f"{client!r}{client.url}"
 
 
-def test_a_user_in_the_address_goes_with_the_password():
+def test_a_user_in_the_address_is_sent_with_the_password():
     with FakeServer(v1_routes()) as fake:
         with Client(fake.url.replace("://", "://ana@"), password="hunter2") as client:
             client.check()
@@ -198,31 +204,31 @@ def test_a_redirect_is_not_followed_with_the_password():
 
 @pytest.mark.parametrize("password", ["hunter2", 'se"cr\\et9', "geh\teim-\u00fc"])
 def test_a_password_that_the_server_repeats_is_masked(password):
-    told = {**SESSION, "title": f"it is {password}!"}
+    stored = {**SESSION, "title": f"it is {password}!"}
     for escaped in (True, False):
-        body = (200, {}, json.dumps(told, ensure_ascii=escaped).encode())
+        body = (200, {}, json.dumps(stored, ensure_ascii=escaped).encode())
         routes = v1_routes(session=body)
         with FakeServer(routes) as fake, Client(fake.url, password=password) as client:
             assert client.session("ses_root01").title == "it is ********!"
 
 
 @pytest.mark.parametrize("password", ["opencode", "assistant", "Session", "abc"])
-def test_a_password_that_is_a_word_is_masked_only_where_it_is_called_one(password):
-    """A directory without it would be another one, where nothing is at work."""
-    told = (
+def test_a_password_that_is_a_word_is_masked_only_after_a_label(password):
+    """A masked directory would be another one, for which the server reports nothing busy."""
+    title = (
         f'OPENCODE_SERVER_PASSWORD={password}\n{{"password": "{password}"}} http://me:{password}@a'
     )
-    session = {**SESSION, "directory": f"/work/{password}-demo", "title": told}
+    session = {**SESSION, "directory": f"/work/{password}-demo", "title": title}
     with (
         FakeServer(v1_routes(session=session)) as fake,
         Client(fake.url, password=password) as client,
     ):
-        found = client.session("ses_root01")
-    assert found.directory == f"/work/{password}-demo"
-    assert found.title == told.replace(password, "********")
+        received = client.session("ses_root01")
+    assert received.directory == f"/work/{password}-demo"
+    assert received.title == title.replace(password, "********")
 
 
-def test_a_password_is_masked_as_it_stands_in_an_address():
+def test_a_url_encoded_password_is_masked():
     session = {**SESSION, "title": "http://me:p%40ss%2Fw0rd@a"}
     with (
         FakeServer(v1_routes(session=session)) as fake,
@@ -231,7 +237,7 @@ def test_a_password_is_masked_as_it_stands_in_an_address():
         assert c.session("ses_root01").title == "http://me:********@a"
 
 
-def test_a_wrong_password_is_one_sentence():
+def test_a_wrong_password_is_reported_in_one_sentence():
     routes = dict.fromkeys(v1_routes(), (401, {"www-authenticate": "Basic"}, b""))
     routes["GET /api/info"] = (401, {}, b"")
     with FakeServer(routes) as fake, Client(fake.url, password="hunter2") as client:
@@ -240,7 +246,7 @@ def test_a_wrong_password_is_one_sentence():
         assert "hunter2" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_nobody_there_says_how_to_start_a_server():
+def test_a_refused_connection_says_how_to_start_a_server():
     with Client("http://127.0.0.1:9") as client, pytest.raises(ServerConnectionError) as caught:
         client.check()
     assert "127.0.0.1:9" in caught.value.what
@@ -248,7 +254,7 @@ def test_nobody_there_says_how_to_start_a_server():
     assert not caught.value.sent
 
 
-def test_a_get_is_tried_again():
+def test_a_get_is_retried():
     answers = answers_in_turn(DISCONNECT, (503, {}, b""), {"ses_1": {"type": "busy"}})
     with FakeServer(v1_routes(status=answers)) as fake, Client(fake.url) as client:
         assert client.statuses()["ses_1"].name == "busy"
@@ -266,7 +272,8 @@ def test_a_get_is_tried_again():
 @pytest.mark.parametrize(
     "answer", [DISCONNECT, (503, {}, b""), (307, {"location": "/elsewhere"}, b"")]
 )
-def test_g1_05_a_post_is_sent_once_whatever_happens(route, act, answer):
+def test_a_post_is_sent_once_whatever_happens(route, act, answer):
+    """Case G1-05."""
     with FakeServer(v1_routes() | {route: answer}) as fake, Client(fake.url) as client:
         with pytest.raises(OpenCodeError) as caught:
             act(client)
@@ -275,7 +282,9 @@ def test_g1_05_a_post_is_sent_once_whatever_happens(route, act, answer):
             assert caught.value.sent
 
 
-def test_g1_04_a_slow_answer_to_a_prompt_is_waited_for():
+def test_a_slow_reply_to_a_prompt_does_not_time_out():
+    """Case G1-04."""
+
     def slowly(seen):
         time.sleep(6)  # httpx itself would give up after 5
         return ACCEPTED
@@ -291,7 +300,7 @@ def test_html_where_json_was_expected():
         Client(canned.url, transport=canned).statuses()
 
 
-def test_many_threads_may_ask_at_once():
+def test_many_threads_can_send_requests_at_once():
     with FakeServer(v1_routes()) as fake, Client(fake.url) as client:
         threads = [threading.Thread(target=client.sessions) for _ in range(8)]
         for thread in threads:
@@ -301,7 +310,7 @@ def test_many_threads_may_ask_at_once():
         assert len(fake.asked("GET /session")) == 8
 
 
-def test_a_flow_gets_errors_where_it_waits():
+def test_an_error_is_raised_inside_the_flow():
     def flow():
         try:
             yield Request("GET", "/missing")
@@ -316,15 +325,15 @@ def test_a_flow_gets_errors_where_it_waits():
 
 
 def take_until(stream, kind, seconds=120.0):
-    heard, end = [], time.monotonic() + seconds
+    items, end = [], time.monotonic() + seconds
     while time.monotonic() < end:
-        heard += stream.take(0.1)
-        if any(isinstance(h, kind) for h in heard):
-            return heard
-    raise AssertionError(f"no {kind.__name__} in {heard}")
+        items += stream.take(0.1)
+        if any(isinstance(h, kind) for h in items):
+            return items
+    raise AssertionError(f"no {kind.__name__} in {items}")
 
 
-def test_a_broken_stream_is_said_and_opened_again():
+def test_a_broken_stream_is_reported_and_reopened():
     idle = frame("session.idle", sessionID="ses_root01")
     with FakeServer(v1_routes(), [[idle, DISCONNECT], [idle]]) as fake, Client(fake.url) as client:
         stream = client.stream()
@@ -335,7 +344,8 @@ def test_a_broken_stream_is_said_and_opened_again():
         assert len(fake.asked("GET /event")) == 2
 
 
-def test_g1_06_silence_longer_than_heartbeats_is_a_break():
+def test_silence_longer_than_heartbeats_counts_as_a_broken_stream():
+    """Case G1-06."""
     with FakeServer(v1_routes(), [[], []]) as fake, Client(fake.url) as client:
         client.dialect.silence = 0.3
         stream = client.stream()
@@ -344,8 +354,8 @@ def test_g1_06_silence_longer_than_heartbeats_is_a_break():
         stream.close()
 
 
-def test_a_stream_whose_client_is_closed_ends_and_says_so():
-    """Its thread, too: pytest fails for one that raises."""
+def test_closing_the_client_ends_its_stream_with_a_message():
+    """Its thread ends, too: pytest fails if a thread raises."""
     with FakeServer(v1_routes(), [[DISCONNECT]] * 20) as fake:
         client = Client(fake.url)
         stream = client.stream()
@@ -356,24 +366,24 @@ def test_a_stream_whose_client_is_closed_ends_and_says_so():
         assert not stream._thread.is_alive()
 
 
-def test_a_stream_that_is_none_is_fatal_and_says_why():
+def test_a_reply_that_is_not_a_stream_is_fatal_and_says_why():
     with FakeServer(v1_routes()) as fake, Client(fake.url) as client:
         client.dialect.stream = lambda directory: Request("GET", "/a-page")
-        heard = take_until(client.stream(), StreamProblem)
-        assert heard[-1].fatal
-        assert "event stream was expected" in heard[-1].error.what
+        items = take_until(client.stream(), StreamProblem)
+        assert items[-1].fatal
+        assert "event stream was expected" in items[-1].error.what
 
 
-def test_a_frame_that_cannot_be_read_breaks_nothing():
+def test_an_unreadable_frame_does_not_break_the_stream():
     bad = [b"data: {nonsense\n\n", frame("message.updated"), frame("session.idle", sessionID="s")]
     canned = CannedTransport(v1_routes(), [bad])
     with Client(canned.url, transport=canned) as client:
         stream = client.stream()
-        heard = []
-        while len(heard) < 4:
-            heard += stream.take(60)
+        items = []
+        while len(items) < 4:
+            items += stream.take(60)
         stream.close()
-        assert [type(h).__name__ for h in heard] == [
+        assert [type(h).__name__ for h in items] == [
             "Connected",
             "StreamProblem",
             "StreamProblem",
@@ -382,7 +392,7 @@ def test_a_frame_that_cannot_be_read_breaks_nothing():
 
 
 @pytest.mark.parametrize("data", ["{nonsense", "[" * 100_000, ""], ids=lambda d: d[:9])
-def test_a_frame_that_is_no_json_is_said(data):
+def test_a_frame_that_is_not_json_is_reported(data):
     with pytest.raises(StreamError, match="not JSON"):
         jsonwire.decode_frame(data)
 
@@ -412,11 +422,11 @@ def test_closing_ends_the_reader_at_once():
         ("2.x", "", "outside the tested 2.0 to 2.2"),
     ],
 )
-def test_a_connection_says_which_version_answers_and_what_was_tested(
+def test_a_connection_reports_its_version_and_the_tested_ones(
     routes: str, version: str, doubt: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = {"healthy": True, "version": version, "pid": 1}
-    answers = v1_routes(health=told) if routes == "1.x" else v2_routes(info=told)
+    reply = {"healthy": True, "version": version, "pid": 1}
+    answers = v1_routes(health=reply) if routes == "1.x" else v2_routes(info=reply)
     canned = CannedTransport(answers)
     client = Client(canned.url, directory="/work/p", transport=canned)
     client.check()
@@ -449,14 +459,14 @@ def test_a_client_over_another_transport_has_the_same_server_and_directory():
 
 
 def test_a_recording_transport_hands_over_what_is_read_and_nothing_else():
-    kept = []
+    replies = []
     inner = CannedTransport(v1_routes())
-    recording = RecordingTransport(inner, lambda *reply: kept.append(reply))
+    recording = RecordingTransport(inner, lambda *reply: replies.append(reply))
     client = Client(inner.url, directory="/work/p", transport=recording)
     client.statuses()
     client.prompt(ROOT, Prompt("msg_1", "hi"))
-    assert ("GET /session/status?directory=/work/p", 200, b"{}") in kept
-    assert all(address.startswith("GET ") for address, _, _ in kept)
+    assert ("GET /session/status?directory=/work/p", 200, b"{}") in replies
+    assert all(address.startswith("GET ") for address, _, _ in replies)
 
 
 def test_an_operation_that_a_generation_lacks_names_the_one_that_has_it():

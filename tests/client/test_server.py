@@ -1,4 +1,4 @@
-"""A server of our own starts, tells of trouble in sentences, and never outlives us unasked."""
+"""Starting a server: errors are sentences, and it ends with this process unless it is kept."""
 
 import os
 import re
@@ -55,7 +55,7 @@ STUBBORN = (
 
 
 def program(folder: Path, source: str) -> Path:
-    """An `opencode` of a few lines of Python."""
+    """Write an `opencode` of a few lines of Python."""
     path = folder / "opencode"
     path.write_text(f"#!{sys.executable}\n{textwrap.dedent(source)}")
     path.chmod(0o755)
@@ -115,7 +115,7 @@ def test_a_server_listens_on_this_machine_only(tmp_path: Path) -> None:
     assert arguments[arguments.index("--hostname") + 1] == "127.0.0.1"
 
 
-def test_only_its_owner_can_read_the_password_of_a_server_that_is_left_running(
+def test_only_its_owner_can_read_the_stored_password_of_a_kept_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -139,7 +139,7 @@ def test_a_missing_directory_is_named(tmp_path: Path) -> None:
         start(directory=tmp_path / "nowhere", command=program(tmp_path, HEALTHY))
 
 
-def test_a_file_that_is_no_program_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_executable_is_named(tmp_path: Path) -> None:
     path = program(tmp_path, "")
     path.write_text("not a program\n")
     with pytest.raises(ServerStartError, match=f"{re.escape(str(path))} could not be run"):
@@ -168,7 +168,7 @@ def test_an_interrupt_while_waiting_leaves_no_server(tmp_path: Path) -> None:
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
-def test_an_interrupt_of_a_stop_leaves_what_would_end_the_server(tmp_path: Path) -> None:
+def test_an_interrupted_stop_keeps_the_exit_hook_and_the_guard(tmp_path: Path) -> None:
     server = start(command=program(tmp_path, STUBBORN))
     assert server._guard is not None
     interrupt = threading.Timer(
@@ -211,7 +211,7 @@ def test_a_kept_server_outlives_the_python_that_started_it(
         os.kill(pid, signal.SIGKILL)
 
 
-def test_a_server_ends_with_us_although_we_are_killed(tmp_path: Path) -> None:
+def test_a_server_ends_even_if_our_process_is_killed(tmp_path: Path) -> None:
     """No atexit runs after a SIGKILL."""
     command = program(tmp_path, HEALTHY)
     code = f"""
@@ -221,10 +221,10 @@ def test_a_server_ends_with_us_although_we_are_killed(tmp_path: Path) -> None:
         print(server.pid, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     """
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False
     )
-    pid = int(done.stdout)
+    pid = int(process.stdout)
     deadline = time.monotonic() + 120
     while alive(pid):
         assert time.monotonic() < deadline, "it still runs"
@@ -232,18 +232,18 @@ def test_a_server_ends_with_us_although_we_are_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("typed", ["127.0.0.1:5000", "http://127.0.0.1:5000/"])
-def test_an_address_is_known_however_it_is_typed(typed: str) -> None:
+def test_an_address_is_recognized_in_every_spelling(typed: str) -> None:
     assert is_same_server(typed, "http://127.0.0.1:5000")
     assert not is_same_server(None, "http://127.0.0.1:5000")
 
 
-def test_a_password_in_the_address_is_not_replaced_by_that_of_the_environment(
+def test_a_password_in_the_address_overrides_the_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It is meant for that server, and the other one is none of its business."""
+    """The password in the environment can belong to another server."""
     monkeypatch.setenv("OPENCODE_SERVER_PASSWORD", "of-another-server")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     with FakeServer(v1_routes()) as fake:
         connect_to(fake.url.replace("://", "://ana:hunter2@")).close()
-    told = {s.headers["authorization"] for s in fake.seen}
-    assert told == {httpx.BasicAuth("ana", "hunter2")._auth_header}
+    headers = {s.headers["authorization"] for s in fake.seen}
+    assert headers == {httpx.BasicAuth("ana", "hunter2")._auth_header}

@@ -1,4 +1,4 @@
-"""Figures as people read them, wherever they stand."""
+"""Formatting of numbers and texts for people."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ def test_money_is_readable_and_never_rounded_to_nothing(cost: float | None, text
         (1 + 1e-12, 1.0, "$1.00"),
     ],
 )
-def test_two_close_amounts_are_told_apart(cost: float, beside: float, text: str) -> None:
+def test_two_close_amounts_are_distinguishable(cost: float, beside: float, text: str) -> None:
     assert format_usd(cost, beside) == text
 
 
-def test_a_turn_of_a_tiny_cost_costs_something() -> None:
+def test_a_tiny_cost_is_shown() -> None:
     assert "$0.00004," in repr(turn(answer(usage=Usage(9, 1, 0, 0, 0, 0.00004))))
 
 
 def test_dollars_are_written_in_one_place() -> None:
-    """And along an axis, where all have the same digits."""
+    """The axes of plots are an exception: all their labels have the same digits."""
     package = Path(opencode_magics.__file__).parent
     places = [p for p in package.rglob("*.py") if re.search(r"\$\{", p.read_text("utf-8"))]
     assert {p.name for p in places} == {"formatting.py"}
@@ -73,7 +73,7 @@ def test_a_count_has_its_noun() -> None:
 @pytest.mark.parametrize(
     ("start", "end", "seconds"), [(0, 1500, 1.5), (None, 1, None), (1, None, None), (2, 1, None)]
 )
-def test_a_clock_that_ran_backwards_tells_nothing(
+def test_reversed_times_have_no_duration(
     start: int | None, end: int | None, seconds: float | None
 ) -> None:
     assert seconds_between(start, end) == seconds

@@ -1,4 +1,4 @@
-"""What is over, and how it ended, decided from plain values."""
+"""Outcomes of tool calls, answers, turns and sessions, decided from plain values."""
 
 from __future__ import annotations
 
@@ -194,11 +194,11 @@ def test_some_reasons_end_the_last_step(reason: str | None, last: bool) -> None:
         ("rejected", True, [tool("running")], [tool("error")], True),
     ],
 )
-def test_an_abort_stops_what_had_not_ended(
+def test_an_abort_stops_only_an_unfinished_turn(
     outcome: Outcome, answered: bool, before: list[ToolCall], after: list[ToolCall], stopped: bool
 ) -> None:
-    found = is_stopped_by_abort(outcome, answered=answered, before=before, after=after)
-    assert found is stopped
+    result = is_stopped_by_abort(outcome, answered=answered, before=before, after=after)
+    assert result is stopped
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,9 @@ def test_a_turn_is_over_when_a_later_prompt_was_answered() -> None:
         ([PROMPT, answer(), Message("n", "s", "system", 3)], True),
     ],
 )
-def test_a_session_is_at_rest_after_a_full_answer(newest: list[Message] | None, rest: bool) -> None:
+def test_a_session_is_at_rest_after_a_complete_answer(
+    newest: list[Message] | None, rest: bool
+) -> None:
     assert is_at_rest(newest) is rest
 
 

@@ -1,4 +1,4 @@
-"""Forms of 2.x: fields become questions, answers become values, and what is wrong is said."""
+"""Forms of 2.x: reading fields as questions, validating and encoding answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NAMED = [{"value": "a", "label": "A"}, {"value": "b", "label": "B", "description
 
 
 @pytest.mark.parametrize(
-    ("wire", "given", "value"),
+    ("wire", "answers", "value"),
     [
         (field("string"), ["my words"], "my words"),
         (field("string", options=NAMED), ["B"], "b"),
@@ -48,17 +48,17 @@ NAMED = [{"value": "a", "label": "A"}, {"value": "b", "label": "B", "description
         (field("string", format="email"), ["a@b.c"], "a@b.c"),
     ],
 )
-def test_an_answer_becomes_what_its_field_wants(
-    wire: dict[str, Any], given: list[str], value: Any
+def test_an_answer_is_converted_to_the_type_of_its_field(
+    wire: dict[str, Any], answers: list[str], value: Any
 ) -> None:
     question = Question("frm_1", "ses_1", (_field(wire),))
-    _, asked = run(V2().answer(question, "/w", [given]), lambda r: reply_of(r, None))
-    assert asked[0].path == "/api/session/ses_1/form/frm_1/reply"
-    assert asked[0].body == {"answer": {"k": value}}
+    _, requests = run(V2().answer(question, "/w", [answers]), lambda r: reply_of(r, None))
+    assert requests[0].path == "/api/session/ses_1/form/frm_1/reply"
+    assert requests[0].body == {"answer": {"k": value}}
 
 
 @pytest.mark.parametrize(
-    ("wire", "given", "words"),
+    ("wire", "answers", "words"),
     [
         (field("string", required=True), [], "an answer is needed"),
         (field("string", required=True), [" "], "an answer is needed"),
@@ -79,28 +79,28 @@ def test_an_answer_becomes_what_its_field_wants(
         (field("number", minimum=0.5), ["0.1"], "at least 0.5, not 0.1"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_sent(
-    wire: dict[str, Any], given: list[str], words: str
+def test_problems_are_reported_before_anything_is_sent(
+    wire: dict[str, Any], answers: list[str], words: str
 ) -> None:
     question = Question("frm_1", "ses_1", (_field(wire),))
     with pytest.raises(InvalidAnswer) as caught:
-        run(V2().answer(question, "/w", [given]), {})
+        run(V2().answer(question, "/w", [answers]), {})
     assert caught.value.what.startswith("Name: ")
     assert words in caught.value.what
 
 
 @pytest.mark.parametrize("pattern", ["(", "(?<name>x)", "\\p{L}"])
-def test_a_pattern_that_is_none_here_is_left_to_the_server(pattern: str) -> None:
+def test_a_pattern_that_python_cannot_compile_is_left_to_the_server(pattern: str) -> None:
     assert questions.answer_error(_field(field("string", pattern=pattern)), ["x"]) == ""
 
 
-def test_a_field_counts_only_when_its_condition_holds() -> None:
+def test_a_field_applies_only_if_its_condition_holds() -> None:
     first = _field({"key": "kind", "type": "string", "options": NAMED})
     when = [{"key": "kind", "op": "eq", "value": "b"}]
     second = _field({"key": "why", "type": "string", "required": True, "when": when})
     question = Question("frm_1", "ses_1", (first, second))
-    _, asked = run(V2().answer(question, "/w", [["A"], []]), lambda r: reply_of(r, None))
-    assert asked[0].body == {"answer": {"kind": "a"}}
+    _, requests = run(V2().answer(question, "/w", [["A"], []]), lambda r: reply_of(r, None))
+    assert requests[0].body == {"answer": {"kind": "a"}}
     with pytest.raises(InvalidAnswer, match="an answer is needed"):
         run(V2().answer(question, "/w", [["B"], []]), {})
 
@@ -114,7 +114,7 @@ def when(key: str, value: Any, op: str = "eq") -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("first", "condition", "given", "counts"),
+    ("first", "condition", "answers", "counts"),
     [
         (field("boolean"), when("k", True), ["Yes"], True),
         (field("boolean"), when("k", True), ["No"], False),
@@ -133,15 +133,15 @@ def when(key: str, value: Any, op: str = "eq") -> list[dict[str, Any]]:
         (field("string"), when("k", "x", "resembles"), ["y"], True),
     ],
 )
-def test_a_condition_is_judged_by_values(
-    first: dict[str, Any], condition: Any, given: list[str], counts: bool
+def test_a_condition_compares_values(
+    first: dict[str, Any], condition: Any, answers: list[str], counts: bool
 ) -> None:
     question = conditional(first, {"key": "more", "type": "string", "when": condition})
-    assert questions.applies(question, question.items[1], [given, ["x"]]) is counts
+    assert questions.applies(question, question.items[1], [answers, ["x"]]) is counts
 
 
-def test_what_depends_on_a_field_that_does_not_count_finds_no_answer() -> None:
-    """Also in a circle, and nothing of what is hidden is sent."""
+def test_a_field_that_does_not_apply_counts_as_unanswered() -> None:
+    """Conditions can be circular, and answers to hidden fields are not sent."""
     question = conditional(
         {"key": "sure", "type": "boolean"},
         {"key": "kind", "type": "string", "when": when("sure", True)},
@@ -149,14 +149,14 @@ def test_what_depends_on_a_field_that_does_not_count_finds_no_answer() -> None:
         {"key": "mine", "type": "string", "when": when("yours", "x")},
         {"key": "yours", "type": "string", "when": when("mine", "x")},
     )
-    given = [["No"], ["b"], ["many"], ["x"], ["x"]]
-    _, sent = run(V2().answer(question, "/w", given), lambda r: reply_of(r, None))
+    answers = [["No"], ["b"], ["many"], ["x"], ["x"]]
+    _, sent = run(V2().answer(question, "/w", answers), lambda r: reply_of(r, None))
     assert sent[0].body == {"answer": {"sure": False}}
     with pytest.raises(InvalidAnswer, match="'many' is not a number"):
-        run(V2().answer(question, "/w", [["Yes"], *given[1:]]), {})
+        run(V2().answer(question, "/w", [["Yes"], *answers[1:]]), {})
 
 
-def test_a_person_who_types_is_asked_only_what_counts() -> None:
+def test_a_person_is_asked_only_fields_that_apply() -> None:
     question = conditional(
         {"key": "sure", "type": "boolean", "title": "Sure?"},
         {"key": "why", "type": "string", "title": "Why not?", "when": when("sure", False)},
@@ -170,19 +170,20 @@ def test_a_person_who_types_is_asked_only_what_counts() -> None:
     assert "    https://example.org/a" in written
 
 
-def test_g1_17_a_question_of_2x_is_answered_on_the_route_of_forms() -> None:
+def test_a_question_of_2x_is_answered_on_the_form_route() -> None:
+    """Case G1-17."""
     import json
 
     from support.recorded_flows import DATA
 
     lines = (DATA / "cases" / "sse_question_and_form.sse").read_text().splitlines()
     frames = [json.loads(line.removeprefix("data: ")) for line in lines if line]
-    (asked,) = [e for f in frames for e in V2().events(f)]
-    assert isinstance(asked, QuestionAsked)
+    (event,) = [e for f in frames for e in V2().events(f)]
+    assert isinstance(event, QuestionAsked)
     expected = case("sse_question_and_form.expected.json")["v2_reply"]
-    _, requests = run(V2().answer(asked.question, "/w", [["a.py"]]), lambda r: reply_of(r, None))
+    _, requests = run(V2().answer(event.question, "/w", [["a.py"]]), lambda r: reply_of(r, None))
     assert (requests[0].path, requests[0].body) == (expected["path"], expected["body"])
-    assert asked.question.items[0].options == (Option("a.py", "", "a"),)
+    assert event.question.items[0].options == (Option("a.py", "", "a"),)
 
 
 EVERY: list[dict[str, Any]] = [
@@ -209,7 +210,9 @@ def test_a_form_with_every_kind_of_field_is_filled_in(client: Client, session: S
     assert [q for q in client.questions() if q.session == session.id] == []
 
 
-def test_what_only_the_server_finds_wrong_is_told(client: Client, session: Session) -> None:
+def test_an_error_that_only_the_server_detects_is_reported(
+    client: Client, session: Session
+) -> None:
     client.run(_posted(session, [{"key": "name", "type": "string", "pattern": "(?<a>x)"}]))
     (question,) = [q for q in client.questions() if q.session == session.id]
     client.run(client.dialect.dismiss(question, session.directory))
@@ -224,7 +227,7 @@ def _posted(session: Session, fields: list[dict[str, Any]]) -> Any:
     return (yield Request("POST", f"/api/session/{session.id}/form", {}, body))
 
 
-def test_the_simulator_judges_forms_itself(simulator: Simulator) -> None:
+def test_the_simulator_validates_forms(simulator: Simulator) -> None:
     from opencode_magics.practice.simulator.server import _form_errors
 
     assert list(_form_errors(EVERY, {"name": "Ada", "kinds": ["a"]})) == []

@@ -1,4 +1,4 @@
-"""Whether something can be sent again, and prompts that are not sent again at all."""
+"""Advice on sending requests again, and prompts whose answer is taken from history."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def tool(name: str, status: str = "completed") -> ToolCall:
     return ToolCall("prt_1", "call_1", name, status)
 
 
-# -- what is concluded -----------------------------------------------------------------------------
+# -- assessments -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -76,15 +76,15 @@ def tool(name: str, status: str = "completed") -> ToolCall:
         (turn_of(tool("edit"), outcome="unknown"), "unknown", "inspect"),
     ],
 )
-def test_what_a_turn_did_says_whether_it_can_be_sent_again(
+def test_the_effects_of_a_turn_decide_whether_it_can_be_sent_again(
     turn: Turn, state: str, safety: str
 ) -> None:
-    found = retry_safety.assess_turn(turn)
-    assert (found.execution_state, found.resend_safety) == (state, safety)
-    assert "the request was sent" in found.evidence
+    advice = retry_safety.assess_turn(turn)
+    assert (advice.execution_state, advice.resend_safety) == (state, safety)
+    assert "the request was sent" in advice.evidence
 
 
-def test_only_what_never_arrived_or_was_refused_is_safe() -> None:
+def test_only_requests_that_never_arrived_or_were_refused_are_safe() -> None:
     assert retry_safety.assess_turn(turn_of(), sent=False).resend_safety == "safe"
     assert retry_safety.assess_unanswered_request("POST /x", sent=False).resend_safety == "safe"
     assert retry_safety.assess_unanswered_request("POST /x", sent=True).resend_safety == "unknown"
@@ -95,13 +95,13 @@ def test_only_what_never_arrived_or_was_refused_is_safe() -> None:
 
 
 def test_evidence_names_the_tools_and_the_files() -> None:
-    told = retry_safety.assess_turn(turn_of(tool("bash"), diffs=(FileDiff("a.txt"),)))
-    assert "tools run: bash" in told.evidence
-    assert "files changed: a.txt" in told.evidence
-    assert str(told).startswith("Check its effects before")
+    advice = retry_safety.assess_turn(turn_of(tool("bash"), diffs=(FileDiff("a.txt"),)))
+    assert "tools run: bash" in advice.evidence
+    assert "files changed: a.txt" in advice.evidence
+    assert str(advice).startswith("Check its effects before")
 
 
-# -- what errors carry -----------------------------------------------------------------------------
+# -- advice in errors ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -112,15 +112,15 @@ def test_evidence_names_the_tools_and_the_files() -> None:
         ((500, {}, b""), "unknown", "unknown"),
     ],
 )
-def test_every_write_that_fails_says_how_it_stands(answer: Any, state: str, safety: str) -> None:
+def test_every_failed_write_has_resend_advice(answer: Any, state: str, safety: str) -> None:
     routes = v1_routes() | {"POST /session/ses_root01/fork": answer}
     with FakeServer(routes) as fake, Client(fake.url) as client:
         with pytest.raises((ServerConnectionError, StatusError)) as caught:
             client.run(client.dialect.fork(ROOT))
         assert len(fake.asked("POST /session/ses_root01/fork")) == 1
-    found = caught.value.resend
-    assert found is not None
-    assert (found.execution_state, found.resend_safety) == (state, safety)
+    advice = caught.value.resend
+    assert advice is not None
+    assert (advice.execution_state, advice.resend_safety) == (state, safety)
 
 
 @pytest.mark.parametrize("answer", [HTML_PAGE, {}, ["x"], 7, None], ids=repr)
@@ -131,17 +131,17 @@ def test_every_write_that_fails_says_how_it_stands(answer: Any, state: str, safe
         ("POST /session/ses_root01/fork", lambda c: c.run(c.dialect.fork(ROOT))),
     ],
 )
-def test_a_write_whose_answer_cannot_be_read_may_have_been_done(
+def test_a_write_with_an_unreadable_reply_may_have_been_done(
     route: str, write: Callable[[Client], object], answer: Any
 ) -> None:
     with FakeServer(v1_routes() | {route: answer}) as fake, Client(fake.url) as client:
         with pytest.raises(OpenCodeError) as caught:
             write(client)
         assert len(fake.asked(route)) == 1
-    found = caught.value.resend
-    assert found is not None
-    assert (found.execution_state, found.resend_safety) == ("unknown", "unknown")
-    assert f"{route} was answered" in found.evidence
+    advice = caught.value.resend
+    assert advice is not None
+    assert (advice.execution_state, advice.resend_safety) == ("unknown", "unknown")
+    assert f"{route} was answered" in advice.evidence
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_write_whose_answer_cannot_be_read_may_have_been_done(
         ("POST /permission/per_1/reply", "%oc_reply per_1 once"),
     ],
 )
-def test_a_write_that_is_interrupted_says_how_it_stands_in_a_line(
+def test_an_interrupted_write_shows_its_resend_advice_in_one_line(
     alone: Shell, route: str, line: str
 ) -> None:
     def interrupt(seen: Any) -> Any:
@@ -163,9 +163,9 @@ def test_a_write_that_is_interrupted_says_how_it_stands_in_a_line(
         fake.closing.wait(10.0)
         return DISCONNECT
 
-    asked = {"id": "per_1", "sessionID": "ses_root01", "permission": "bash", "patterns": ["ls"]}
+    request = {"id": "per_1", "sessionID": "ses_root01", "permission": "bash", "patterns": ["ls"]}
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
-    routes = v1_routes(message=stored, permission=[asked]) | {route: interrupt}
+    routes = v1_routes(message=stored, permission=[request]) | {route: interrupt}
     with FakeServer(routes) as fake:
         alone.run(f"%oc_connect {fake.url}\n%oc_session ses_root01")
         shown = alone.fails(line)
@@ -174,11 +174,11 @@ def test_a_write_that_is_interrupted_says_how_it_stands_in_a_line(
     assert isinstance(shown.error, TurnInterrupted)
     assert shown.error.resend is not None
     assert shown.error.resend.execution_state in ("unknown", "running")
-    (told,) = (text for text in shown.lines if "Stopped" in text)
-    assert "%oc_abort" in told or "It is unknown whether" in told
+    (message,) = (text for text in shown.lines if "Stopped" in text)
+    assert "%oc_abort" in message or "It is unknown whether" in message
 
 
-def test_a_failed_read_has_nothing_to_send_again() -> None:
+def test_a_failed_read_has_no_resend_advice() -> None:
     fake = FakeServer(v1_routes(session=(404, {}, b"")))
     with fake, Client(fake.url) as client, pytest.raises(StatusError) as caught:
         client.session("ses_root01")
@@ -187,13 +187,13 @@ def test_a_failed_read_has_nothing_to_send_again() -> None:
 
 @pytest.fixture
 def shell(shell: Shell) -> Shell:
-    """With a session of its own, where all is allowed."""
+    """Use a new session, and allow every permission."""
     shell.run("%config OpenCodeMagics.noninteractive = 'once'")
     shell.run("%oc_new once")
     return shell
 
 
-def test_a_turn_that_failed_tells_what_sending_it_again_would_mean(shell: Shell) -> None:
+def test_a_failed_turn_shows_its_resend_advice(shell: Shell) -> None:
     harmless = shell.fails("%oc_prompt #err400")
     assert isinstance(harmless.error, TurnError)
     assert harmless.error.resend is not None
@@ -215,14 +215,14 @@ FILES = st.lists(
 
 
 @given(first=st.tuples(TEXTS, NAMES, NAMES, FILES), second=st.tuples(TEXTS, NAMES, NAMES, FILES))
-def test_two_prompts_have_one_digest_only_if_they_are_one(first: Any, second: Any) -> None:
+def test_only_identical_prompts_have_the_same_digest(first: Any, second: Any) -> None:
     def digest(text: str, model: Any, agent: Any, files: Any) -> str:
         return answered.digest(text, files, model, agent, None)
 
     assert (digest(*first) == digest(*second)) == (first == second)
 
 
-def wanted(**changes: Any) -> PromptKey:
+def prompt_key(**changes: Any) -> PromptKey:
     fields = {"text": "hi", "files": (), "digest": "d1", "model": ModelRef("acme", "m-1")}
     return PromptKey(**(fields | {"agent": "build"} | changes))
 
@@ -230,44 +230,44 @@ def wanted(**changes: Any) -> PromptKey:
 MODEL = {"providerID": "acme", "modelID": "m-1"}
 
 
-def history(finish: str | None = "stop", **info: Any) -> list[dict[str, Any]]:
+def stored_messages(finish: str | None = "stop", **info: Any) -> list[dict[str, Any]]:
     from support.fake_server import assistant, user
 
-    asked = user("msg_1")
-    asked["info"] |= {"model": MODEL, "agent": "build"} | info
-    return [asked, assistant("msg_2", "msg_1", "hello", finish=finish)]
+    prompt = user("msg_1")
+    prompt["info"] |= {"model": MODEL, "agent": "build"} | info
+    return [prompt, assistant("msg_2", "msg_1", "hello", finish=finish)]
 
 
 @pytest.mark.parametrize(
-    ("messages", "prompt", "found"),
+    ("messages", "prompt", "cached"),
     [
-        (history(), wanted(), True),
-        (history(), wanted(text="hi "), False),
-        (history(), wanted(model=ModelRef("acme", "m-2")), False),
-        (history(), wanted(model=ModelRef("acme", "m-1", "high")), False),
-        (history(), wanted(agent="plan"), False),
-        (history(), wanted(files=(Attachment("", "text/plain", "a", "x"),)), False),
-        (history(finish=None), wanted(), False),
-        (history(finish="tool-calls"), wanted(), False),
-        ([], wanted(), False),
+        (stored_messages(), prompt_key(), True),
+        (stored_messages(), prompt_key(text="hi "), False),
+        (stored_messages(), prompt_key(model=ModelRef("acme", "m-2")), False),
+        (stored_messages(), prompt_key(model=ModelRef("acme", "m-1", "high")), False),
+        (stored_messages(), prompt_key(agent="plan"), False),
+        (stored_messages(), prompt_key(files=(Attachment("", "text/plain", "a", "x"),)), False),
+        (stored_messages(finish=None), prompt_key(), False),
+        (stored_messages(finish="tool-calls"), prompt_key(), False),
+        ([], prompt_key(), False),
     ],
 )
-def test_only_the_same_prompt_that_succeeded_is_an_answer(
-    messages: Any, prompt: PromptKey, found: bool
+def test_only_an_identical_prompt_that_succeeded_has_a_cached_answer(
+    messages: Any, prompt: PromptKey, cached: bool
 ) -> None:
     with FakeServer(v1_routes(message=messages)) as fake, Client(fake.url) as client:
-        assert (answered.find_in_session(client, ROOT, prompt) is not None) == found
+        assert (answered.find_in_session(client, ROOT, prompt) is not None) == cached
 
 
 @pytest.mark.parametrize(
     "metadata", [None, {"opencode_magics": 1}, {"opencode_magics": {"prompts": {"d1": 7}}}]
 )
-def test_metadata_of_others_is_no_note(metadata: Any) -> None:
+def test_metadata_of_other_clients_is_ignored(metadata: Any) -> None:
     from support.fake_server import SESSION
 
-    routes = v1_routes(sessions=[{**SESSION, "metadata": metadata}], message=history())
+    routes = v1_routes(sessions=[{**SESSION, "metadata": metadata}], message=stored_messages())
     with FakeServer(routes) as fake, Client(fake.url) as client:
-        assert answered.find_in_directory(client, "/work/p", wanted()) is None
+        assert answered.find_in_directory(client, "/work/p", prompt_key()) is None
 
 
 def test_the_second_run_of_a_prompt_costs_nothing_and_says_so(shell: Shell, client: Client) -> None:
@@ -282,13 +282,13 @@ def test_the_second_run_of_a_prompt_costs_nothing_and_says_so(shell: Shell, clie
     assert len(client.messages(session)) == 4
 
 
-def test_a_prompt_that_was_sent_without_once_counts_as_well(shell: Shell, client: Client) -> None:
+def test_a_prompt_that_was_sent_without_once_is_found_too(shell: Shell, client: Client) -> None:
     shell.run("%oc_prompt #text 3")
     assert "From history" in shell.run("%oc_prompt --once #text 3").text
 
 
 @both_generations
-def test_a_command_that_a_person_ran_since_changes_no_answer(
+def test_a_shell_command_run_since_does_not_change_the_answer(
     shell: Shell, client: Client, generation: str
 ) -> None:
     session = shell.run("%oc_session").value
@@ -306,14 +306,14 @@ def test_a_command_that_a_person_ran_since_changes_no_answer(
     assert "From history" in shell.run("%oc_prompt --once #text 3").text
 
 
-def test_a_failed_turn_is_no_answer(shell: Shell, client: Client) -> None:
+def test_a_failed_turn_is_not_a_cached_answer(shell: Shell, client: Client) -> None:
     session = shell.run("%oc_session").value
     for _ in range(2):
         assert "From history" not in shell.fails("%oc_prompt --once #err400").text
     assert len(client.messages(session)) == 4
 
 
-def test_what_was_taken_back_is_no_answer(shell: Shell) -> None:
+def test_a_reverted_turn_is_not_a_cached_answer(shell: Shell) -> None:
     shell.run("%oc_prompt --once #text 3")
     shell.run("%oc_revert")
     assert "From history" not in shell.run("%oc_prompt --once #text 3").text

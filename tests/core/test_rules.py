@@ -1,4 +1,4 @@
-"""Permission rules decide as OpenCode documents it."""
+"""Permission rules are evaluated as OpenCode documents."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from opencode_magics.core.rules import Rulebook, decide, matches
         ("[a]", "a", False),
     ],
 )
-def test_wildcards_fit_what_they_are_documented_to_fit(pattern: str, text: str, fits: bool) -> None:
+def test_wildcards_match_as_documented(pattern: str, text: str, fits: bool) -> None:
     assert matches(pattern, text) is fits
 
 
@@ -64,11 +64,11 @@ def test_the_last_rule_that_matches_decides(
     assert (verdict.effect, verdict.origin) == (effect, origin)
 
 
-def test_of_several_resources_the_one_that_decides_is_named() -> None:
+def test_the_deciding_one_of_several_resources_is_named() -> None:
     assert decide("shell", ["ls", "rm x"], [ALLOW, DENY]).resource == "rm x"
 
 
-def test_an_agent_that_nobody_knows_may_do_nothing() -> None:
+def test_an_unknown_agent_is_denied_everything() -> None:
     assert Rulebook(None).decide("read", ["a"]).effect == "deny"
     assert Rulebook(()).decide("read", ["a"]).effect == "ask"
 

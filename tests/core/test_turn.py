@@ -1,4 +1,4 @@
-"""The fold and its laws, on flows that a real 1.18.33 sent."""
+"""The fold and its invariants, on flows recorded from 1.18.33."""
 
 from __future__ import annotations
 
@@ -68,22 +68,22 @@ def test_every_recorded_flow_has_its_outcome(name):
 @pytest.mark.parametrize("name", V1_FLOWS)
 def test_a_stream_cut_at_any_frame_and_reread_ends_in_the_same_turn(name):
     recorded = flow(name)
-    whole = advance(advance_all(recorded.start, recorded.events), recorded.stored)
+    complete = advance(advance_all(recorded.start, recorded.events), recorded.stored)
     turn = recorded.start
     for event in recorded.events:
-        assert advance(turn, recorded.stored) == whole
+        assert advance(turn, recorded.stored) == complete
         turn = advance(turn, event)
 
 
 @pytest.mark.parametrize("name", V1_FLOWS)
-def test_a_whole_stream_tells_what_the_store_holds(name):
+def test_a_complete_stream_gives_the_same_messages_as_the_store(name):
     recorded = flow(name)
     turn = advance_all(recorded.start, recorded.events)
     assert turn.log == advance(turn, recorded.stored).log
 
 
 @pytest.mark.parametrize("name", V1_FLOWS)
-def test_a_stream_heard_twice_ends_in_the_same_turn(name):
+def test_a_stream_received_twice_ends_in_the_same_turn(name):
     recorded = flow(name)
     once = advance(advance_all(recorded.start, recorded.events), recorded.stored)
     assert advance(advance_all(once, recorded.events), recorded.stored) == once
@@ -92,7 +92,7 @@ def test_a_stream_heard_twice_ends_in_the_same_turn(name):
 
 @pytest.mark.parametrize("name", ["text", "edit", "subagent_permission"])
 @pytest.mark.parametrize("size", [1, 7, 4096])
-def test_bytes_may_come_in_any_pieces(name, size):
+def test_bytes_can_arrive_in_any_chunks(name, size):
     recorded = flow(name)
     pieces = [recorded.raw[i : i + size] for i in range(0, len(recorded.raw), size)]
     assert tuple(events_in(pieces)) == recorded.events
@@ -115,7 +115,7 @@ def test_events_outside_the_tree_change_nothing():
         assert advance(turn, stranger) is turn
 
 
-def test_a_subagent_is_known_by_its_parent_and_its_cost_counts():
+def test_a_subagent_is_recognized_by_its_parent_and_its_cost_counts():
     recorded = flow("subagent")
     turn = advance(advance_all(recorded.start, recorded.events), recorded.stored)
     (child,) = turn.subagents
@@ -129,7 +129,7 @@ def test_every_request_of_a_subagent_is_settled_by_the_stream():
     assert (settled.request.session, settled.reply) == (turn.subagents[0].id, "once")
 
 
-def test_an_aborted_turn_does_not_claim_that_it_was_free():
+def test_the_cost_of_an_aborted_turn_is_unknown_not_zero():
     recorded = flow("abort_streaming")
     turn = advance(advance_all(recorded.start, recorded.events), recorded.stored)
     assert (turn.usage, turn.cost, turn.usage_complete) == (None, None, False)
@@ -142,7 +142,7 @@ def test_a_retry_is_remembered_with_its_attempt_and_reason():
     assert "429" in turn.retries[0].message
 
 
-# -- small laws, on plain values -------------------------------------------------------------------
+# -- invariants on plain values --------------------------------------------------------------------
 
 
 def message(number: int, **fields: object) -> Message:
@@ -194,7 +194,7 @@ def test_a_new_attempt_discards_what_the_broken_one_streamed():
     assert turn.log[-1].text == ""
 
 
-def test_a_step_start_heard_late_keeps_the_text_after_it():
+def test_a_late_step_start_keeps_the_text_after_it():
     turn = turn_of(message(1, completed=None, parts=(Text("b", "text"),)))
     assert advance(turn, PartChanged("s", "m1", StepStart("a"))).log[-1].text == "text"
 
@@ -216,7 +216,7 @@ def test_busy_again_is_running_again():
     assert advance(turn, StatusChanged("s", Status("busy"))).outcome == "running"
 
 
-def test_idle_with_a_half_done_answer_is_no_end():
+def test_idle_with_an_unfinished_answer_does_not_end_a_turn():
     assert turn_of(message(1, completed=None)).outcome == "running"
 
 
@@ -228,7 +228,7 @@ def test_a_prompt_that_nobody_answered_failed():
     ("finish", "outcome"),
     [
         ("stop", "succeeded"),
-        ("length", "succeeded"),  # what came is cut off, and the view says so
+        ("length", "succeeded"),  # the answer is truncated, and the view says so
         ("error", "failed"),
         ("content-filter", "failed"),
         ("tool-calls", "interrupted"),
@@ -239,7 +239,7 @@ def test_only_a_real_finish_succeeds(finish, outcome):
     assert turn_of(message(1, finish=finish)).outcome == outcome
 
 
-def test_a_tool_that_still_seems_to_run_is_no_success():
+def test_a_turn_with_an_open_tool_call_did_not_succeed():
     at_work = ToolCall("x", "c", "bash", "running")
     assert turn_of(message(1, finish="stop", parts=(at_work,))).outcome == "interrupted"
 
@@ -249,13 +249,13 @@ def test_a_verdict_stays():
     assert advance(turn, reread(PROMPT, message(1, finish="stop"))).outcome == "aborted"
 
 
-def test_what_nobody_could_tell_the_store_may_tell_later():
+def test_the_store_can_decide_an_unknown_outcome_later():
     turn = advance(turn_of(), TurnEnded("unknown"))
     assert turn.outcome == "unknown"
     assert advance(turn, reread(PROMPT, message(1, finish="stop"))).outcome == "succeeded"
 
 
-def test_a_late_request_that_was_answered_stays_answered():
+def test_a_request_that_is_repeated_after_its_reply_stays_answered():
     asked = PermissionAsked(Permission("per", "s", "bash", ("ls",)))
     turn = advance(turn_of(), asked)
     assert len(turn.waiting) == 1
@@ -279,8 +279,8 @@ def test_tokens_are_the_sum_of_the_steps():
         StepEnd("a", usage=Usage(10, 1, 0, 5, 0, 0.1)),
         StepEnd("b", usage=Usage(20, 2, cost=0.2)),
     )
-    whole = message(1, reported=Usage(20, 2, cost=0.3), parts=steps)
-    assert whole.usage == Usage(30, 3, 0, 5, 0, 0.3)
+    answered = message(1, reported=Usage(20, 2, cost=0.3), parts=steps)
+    assert answered.usage == Usage(30, 3, 0, 5, 0, 0.3)
 
 
 def test_a_later_prompt_ends_the_turn():
@@ -290,7 +290,7 @@ def test_a_later_prompt_ends_the_turn():
     assert not turn.merged
 
 
-def test_a_command_that_a_person_runs_is_no_answer():
+def test_a_persons_shell_command_is_not_an_answer():
     recorded = flow("person_shell")
     turn = advance(advance_all(recorded.start, recorded.events), recorded.stored)
     assert [m.shell for m in turn.log if m.role == "assistant"] == [False, True, True]
@@ -298,7 +298,7 @@ def test_a_command_that_a_person_runs_is_no_answer():
     assert turn.usage_complete
 
 
-def test_the_task_of_a_command_is_the_turn_s_own_while_it_runs():
+def test_the_task_of_a_running_command_belongs_to_the_turn():
     recorded = flow("subtask_command")
     turns = [recorded.start]
     for event in recorded.events:
@@ -344,30 +344,34 @@ def reread(*messages: Message, **fields: object) -> StoreSnapshot:
 # -- from bug reports ------------------------------------------------------------------------------
 
 
-def test_g1_01_a_text_that_only_came_in_deltas_is_the_answer():
+def test_a_text_that_only_came_in_deltas_is_the_answer():
+    """Case G1-01."""
     turn = advance_all(Turn("ses_root01", "msg_u1"), case("sse_v1_final_text_only_in_deltas.sse"))
     assert turn.text == case("sse_v1_final_text_only_in_deltas.expected.json")["final_text"]
 
 
-def test_g1_03_separators_inside_a_string_are_text():
+def test_separators_inside_a_string_are_text():
+    """Case G1-03."""
     expected = case("sse_v1_unicode_separators.expected.json")
-    heard = case("sse_v1_unicode_separators.sse")
-    turn = advance_all(Turn("ses_root01", "msg_u1"), heard)
+    received = case("sse_v1_unicode_separators.sse")
+    turn = advance_all(Turn("ses_root01", "msg_u1"), received)
     assert turn.text == expected["text"]
-    assert len(heard) == expected["events"] - 1  # server.connected says nothing about a turn
+    assert len(received) == expected["events"] - 1  # server.connected says nothing about a turn
 
 
-def test_g1_07_a_stale_idle_closes_nothing():
-    heard = case("sse_v1_stale_and_double_idle.sse")
+def test_a_stale_idle_closes_nothing():
+    """Case G1-07."""
+    received = case("sse_v1_stale_and_double_idle.sse")
     turn = Turn("ses_root01", "msg_u2")
-    for event in heard:
+    for event in received:
         turn = advance(turn, event)
         assert turn.outcome == "running"  # the store has not been read
     answered = advance(turn, StoreSnapshot("ses_root01", Status("idle"), turn.log))
     assert (answered.outcome, answered.text) == ("succeeded", "real answer")
 
 
-def test_g1_09_old_and_new_names_of_permission_events():
+def test_old_and_new_names_of_permission_events():
+    """Case G1-09."""
     turn = Turn("ses_root01", "msg_u1")
     seen = []
     for event in case("sse_permission_event_shapes.sse"):
@@ -377,20 +381,23 @@ def test_g1_09_old_and_new_names_of_permission_events():
     assert turn.permissions == ()
 
 
-def test_g1_09_an_unknown_permission_event_is_logged_not_fatal(caplog):
+def test_an_unknown_permission_event_is_logged_not_fatal(caplog):
+    """Case G1-09."""
     frame = b'data: {"type":"permission.novel","properties":{}}\n\n'
     assert list(events(frame)) == []
     assert "permission.novel" in caplog.text
 
 
-def test_g3_03_an_abort_that_idles_twice_is_aborted_once():
+def test_an_abort_that_idles_twice_is_aborted_once():
+    """Case G3-03."""
     turn = advance(Turn("ses_root01", "msg_u1"), MessageChanged(_user("msg_u1")))
     turn = advance_all(turn, case("sse_v1_abort.sse"))
     turn = advance(turn, StoreSnapshot("ses_root01", Status("idle"), turn.log))
     assert turn.outcome == case("sse_v1_abort.expected.json")["state"]
 
 
-def test_g1_18_a_provider_error_is_a_failure_that_names_it():
+def test_a_provider_error_is_a_failure_that_names_it():
+    """Case G1-18."""
     turn = advance(Turn("ses_root01", "msg_u1"), MessageChanged(_user("msg_u1")))
     turn = advance_all(turn, case("sse_v1_auth_error.sse"))
     turn = advance(turn, StoreSnapshot("ses_root01", Status("idle"), turn.log))
@@ -400,7 +407,8 @@ def test_g1_18_a_provider_error_is_a_failure_that_names_it():
     assert all(word in str(turn.failure) for word in expected["shown"])
 
 
-def test_g1_19_the_answer_of_an_earlier_prompt_is_not_mine():
+def test_the_answer_to_an_earlier_prompt_does_not_belong_to_the_turn():
+    """Case G1-19."""
     stored = case("http_queued_prompt_answer.json")
     from opencode_magics.dialects.v1_shapes import message_with_parts
 
@@ -429,7 +437,7 @@ def test_a_prompt_has_its_text_while_it_waits_in_the_inbox() -> None:
     assert turn.question_text == "Why?"
 
 
-# -- a turn that no server ends --------------------------------------------------------------------
+# -- turns whose end no server reports -------------------------------------------------------------
 
 WAITED = Message("msg_1", "ses_1", "user", created=1)
 HALF = Message("msg_2", "ses_1", "assistant", created=2, parent="msg_1")
@@ -445,7 +453,9 @@ HALF = Message("msg_2", "ses_1", "assistant", created=2, parent="msg_1")
     ],
     ids=["half done", "parked", "failed", "missing"],
 )
-def test_a_turn_of_an_idle_session_won_t_go_on(turn: Turn, outcome: str, why: str) -> None:
+def test_a_running_turn_of_an_idle_session_gets_a_verdict(
+    turn: Turn, outcome: str, why: str
+) -> None:
     assert judge_idle_turn(turn, idle_for=2.9) is None
     ended = judge_idle_turn(turn, idle_for=3.0)
     assert ended is not None

@@ -1,4 +1,4 @@
-"""OpenCode 2.x: what 2.0.16 sent, what it is asked, and how servers in between differ."""
+"""The dialect of OpenCode 2.x: recordings of 2.0.16, requests, and misbehaving servers."""
 
 from __future__ import annotations
 
@@ -75,16 +75,16 @@ TURNS: dict[tuple[str, int], tuple[str, str, list[tuple[str, str]], int | None]]
 EVERY = [(name, n) for name in V2_FLOWS for n in range(len(transcript(name).prompts))]
 
 
-def whole(name: str, prompt: int) -> Turn:
-    """A turn as the stream and then the store tell it."""
+def final_turn(name: str, prompt: int) -> Turn:
+    """Return a turn after its stream and its store."""
     recorded = transcript(name)
     start = Turn(recorded.session, recorded.prompts[prompt])
-    return advance(advance_all(start, recorded.heard()), recorded.stored())
+    return advance(advance_all(start, recorded.events()), recorded.stored())
 
 
 @pytest.mark.parametrize(("name", "prompt"), EVERY)
 def test_every_transcript_has_its_outcome(name: str, prompt: int) -> None:
-    turn = whole(name, prompt)
+    turn = final_turn(name, prompt)
     tools = [(t.tool, t.status) for t in turn.tools]
     tokens = turn.usage.input if turn.usage else None
     assert (turn.outcome, turn.text, tools, tokens) == TURNS[name, prompt]
@@ -95,22 +95,22 @@ def test_a_stream_cut_at_any_frame_and_reread_ends_in_the_same_turn(name: str, p
     recorded = transcript(name)
     turn, end, stored = (
         Turn(recorded.session, recorded.prompts[prompt]),
-        whole(name, prompt),
+        final_turn(name, prompt),
         recorded.stored(),
     )
-    for event in recorded.heard():
+    for event in recorded.events():
         assert advance(turn, stored) == end
         turn = advance(turn, event)
 
 
 @pytest.mark.parametrize("name", V2_FLOWS)
-def test_a_whole_stream_tells_what_the_store_holds(name: str) -> None:
-    """Apart from what 2.0.16 doesn't store: the times of texts, why a turn failed.
+def test_a_complete_stream_gives_the_same_messages_as_the_store(name: str) -> None:
+    """Except for data that 2.0.16 doesn't store (times of texts, reasons of failures).
 
-    And from a step that was refused: only the store, with all of it, tells that from an abort.
+    Also except for a refused step, which only the store distinguishes from an abort.
     """
     recorded = transcript(name)
-    turn = advance_all(Turn(recorded.session, recorded.prompts[0]), recorded.heard())
+    turn = advance_all(Turn(recorded.session, recorded.prompts[0]), recorded.events())
     assert comparable(turn.log) == comparable(advance(turn, recorded.stored()).log)
 
 
@@ -118,38 +118,40 @@ def comparable(log: tuple[Message, ...]) -> list[Message]:
     def bare(part: Any) -> Any:
         return replace(part, start=None, end=0) if isinstance(part, Text) else part
 
-    def told(message: Message) -> Message:
+    def comparable_message(message: Message) -> Message:
         refused = any(t.declined for t in message.tools)
         failure = None if message.role == "system" or refused else message.error
         finish = "tool-calls" if refused else message.finish
         parts = [bare(p) for p in message.parts if not (refused and isinstance(p, StepEnd))]
         return replace(message, error=failure, finish=finish, parts=tuple(parts))
 
-    return [told(m) for m in log]
+    return [comparable_message(m) for m in log]
 
 
-def test_who_stopped_a_turn_stands_in_the_log_alone() -> None:
-    """Where there is none, nobody says that a person did it."""
-    told = transcript("interrupt")
-    start = Turn(told.session, told.prompts[0])
+def test_only_the_log_says_who_stopped_a_turn() -> None:
+    """Without the log, an interruption is not attributed to a person."""
+    recorded = transcript("interrupt")
+    start = Turn(recorded.session, recorded.prompts[0])
 
     def outcome(rows: Any, frames: Any) -> tuple[str, str]:
         read = shapes.messages(
-            told.session, rows, reasons=dict(shapes.interruption_reasons(frames))
+            recorded.session, rows, reasons=dict(shapes.interruption_reasons(frames))
         )
-        turn = advance(start, StoreSnapshot(told.session, Status("idle"), read))
+        turn = advance(start, StoreSnapshot(recorded.session, Status("idle"), read))
         return turn.outcome, str(turn.failure)
 
-    assert outcome(told.rows, told.frames) == ("aborted", "aborted: Step interrupted")
+    assert outcome(recorded.rows, recorded.frames) == ("aborted", "aborted: Step interrupted")
     nobody = "Interrupted: the server reports no reason"
-    assert outcome(told.rows, ()) == ("interrupted", nobody)
-    early = [r for r in told.rows if r["type"] != "assistant"]
-    assert outcome(early, told.frames) == ("aborted", "Aborted: a user stopped the turn")
+    assert outcome(recorded.rows, ()) == ("interrupted", nobody)
+    early = [r for r in recorded.rows if r["type"] != "assistant"]
+    assert outcome(early, recorded.frames) == ("aborted", "Aborted: a user stopped the turn")
     assert outcome(early, ()) == ("interrupted", nobody)
-    # What was heard stays, whatever the store can tell.
-    heard = advance_all(start, told.heard())
-    bare = StoreSnapshot(told.session, Status("idle"), shapes.messages(told.session, told.rows))
-    assert advance(heard, bare).outcome == "aborted"
+    # A reason from the stream is kept if the store has none.
+    live = advance_all(start, recorded.events())
+    bare = StoreSnapshot(
+        recorded.session, Status("idle"), shapes.messages(recorded.session, recorded.rows)
+    )
+    assert advance(live, bare).outcome == "aborted"
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -159,15 +161,17 @@ MISSING = (404, {"content-type": "application/json"}, b'{"_tag":"MessageNotFound
 
 
 def frames_of(name: str) -> list[Any]:
-    """The frames of a case."""
+    """Return the frames of a case."""
     lines = (DATA / "cases" / name).read_text(encoding="utf-8").splitlines()
     return [json.loads(line.removeprefix("data: ")) for line in lines if line]
 
 
-def test_a_turn_among_other_things() -> None:
-    """A child's text, a total of the session and an unknown kind are none of the turn's own."""
-    told = [f | {"created": n} for n, f in enumerate(frames_of("sse_v2_turn.sse"), 1)]
-    turn = advance_all(Turn("ses_root01", "msg_mine01"), [e for f in told for e in V2().events(f)])
+def test_a_turn_beside_other_events() -> None:
+    """A child's text, the session's usage and unknown kinds are not part of the turn."""
+    frames = [f | {"created": n} for n, f in enumerate(frames_of("sse_v2_turn.sse"), 1)]
+    turn = advance_all(
+        Turn("ses_root01", "msg_mine01"), [e for f in frames for e in V2().events(f)]
+    )
     turn = advance(turn, StoreSnapshot("ses_root01", Status("idle"), turn.log))
     expected = case("sse_v2_turn.expected.json")
     assert (turn.text, turn.outcome, turn.cost) == (
@@ -181,17 +185,19 @@ def test_a_turn_among_other_things() -> None:
 @pytest.mark.parametrize(
     ("mine", "text"), [("msg_cmd77", "review result"), ("msg_other01", "for the other")]
 )
-def test_g5_04_a_turn_says_nothing_of_another_clients(mine: str, text: str) -> None:
-    """Two clients at work in a session: each has its own answer, by the id of its prompt.
+def test_a_turn_does_not_include_another_clients_turn(mine: str, text: str) -> None:
+    """With two clients in a session each gets its own answer, by the id of its prompt.
 
-    That the other's prompt was enqueued nobody heard: the store tells whose an answer is.
+    The event of the other prompt's arrival was missed, so the store decides.
+
+    Case G5-04.
     """
-    told: list[Any] = []
+    frames: list[Any] = []
     rows: list[Any] = []
     for prompt, answer in (("msg_other01", "for the other"), ("msg_cmd77", "review result")):
         of, key = {"sessionID": "ses_1"}, f"{prompt}_a"
         step = of | {"assistantMessageID": key}
-        told += [
+        frames += [
             ("session.inbox.delivered", of | {"inboxID": prompt}),
             ("session.execution.started", of),
             ("session.step.started", step | {"agent": "build"}),
@@ -199,7 +205,7 @@ def test_g5_04_a_turn_says_nothing_of_another_clients(mine: str, text: str) -> N
             ("session.step.ended", step | {"finish": "stop"}),
             ("session.execution.succeeded", of),
         ]
-        at = {"time": {"created": len(told), "completed": len(told)}}
+        at = {"time": {"created": len(frames), "completed": len(frames)}}
         content = [{"type": "text", "text": answer}]
         rows += [
             {"id": prompt, "type": "user", "text": "do it"} | at,
@@ -207,7 +213,7 @@ def test_g5_04_a_turn_says_nothing_of_another_clients(mine: str, text: str) -> N
         ]
     events = [
         event
-        for at, (kind, data) in enumerate(told, 1)
+        for at, (kind, data) in enumerate(frames, 1)
         for event in V2().events({"type": kind, "id": f"evt_{at}", "created": at, "data": data})
     ]
     turn = advance_all(Turn("ses_1", mine), events)
@@ -216,12 +222,13 @@ def test_g5_04_a_turn_says_nothing_of_another_clients(mine: str, text: str) -> N
     assert turn.outcome == "succeeded"
 
 
-def test_g1_09_a_permission_of_2x_is_seen_and_an_unknown_kind_is_told(
+def test_a_permission_of_2x_is_decoded_and_an_unknown_kind_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    told = frames_of("sse_permission_event_shapes.sse")
-    asked = [e for f in told if "data" in f for e in V2().events(f)]
-    (permission,) = [e.permission for e in asked if isinstance(e, PermissionAsked)]
+    """Case G1-09."""
+    frames = frames_of("sse_permission_event_shapes.sse")
+    events = [e for f in frames if "data" in f for e in V2().events(f)]
+    (permission,) = [e.permission for e in events if isinstance(e, PermissionAsked)]
     assert (permission.id, permission.action, permission.subject) == (
         "per_v2",
         "shell",
@@ -231,7 +238,7 @@ def test_g1_09_a_permission_of_2x_is_seen_and_an_unknown_kind_is_told(
     assert "permission.v3.asked" in caplog.text
 
 
-def test_unknown_kinds_pass_and_malformed_known_ones_are_named() -> None:
+def test_unknown_kinds_are_ignored_and_malformed_known_ones_are_named() -> None:
     assert list(V2().events({"type": "session.future", "data": {}})) == []
     assert list(V2().events("nonsense")) == []
     for kind in ("session.step.started", "session.tool.called", "form.created"):
@@ -243,15 +250,15 @@ def test_unknown_kinds_pass_and_malformed_known_ones_are_named() -> None:
 
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where something stands in a wire value."""
-    held = dict(enumerate(value)) if isinstance(value, list) else value
-    for key, inner in held.items() if isinstance(held, dict) else ():
+    """Yield the paths of all values in a wire value."""
+    items = dict(enumerate(value)) if isinstance(value, list) else value
+    for key, inner in items.items() if isinstance(items, dict) else ():
         yield (*at, key)
         yield from places(inner, (*at, key))
 
 
 def spoilt(frame: Any) -> Iterator[Any]:
-    """A frame with one value after the other gone or replaced."""
+    """Yield copies of a frame in which one value is removed or replaced."""
     for place in places(frame):
         for other in (None, 7, "x", [7], {"a": 1}, True, math.inf, ...):
             changed = copy.deepcopy(frame)
@@ -263,18 +270,18 @@ def spoilt(frame: Any) -> Iterator[Any]:
             yield changed
 
 
-def test_no_frame_breaks_a_turn_whatever_is_wrong_with_it() -> None:
-    """It is named, or folded, twice as well as once; each shape of the transcripts is tried."""
+def test_no_malformed_frame_breaks_a_turn() -> None:
+    """It is reported or folded, once and twice; every kind of frame in a transcript is tried."""
     tried = set()
     for name in V2_FLOWS:
-        told = transcript(name)
-        turn = Turn(told.session, told.prompts[0])
-        for frame in told.frames:
+        recorded = transcript(name)
+        turn = Turn(recorded.session, recorded.prompts[0])
+        for frame in recorded.frames:
             shape = (frame["type"], *map(str, places(frame)))
             for wrong in spoilt(frame) if shape not in tried else ():
                 with suppress(StreamError):
-                    heard = list(V2().events(wrong))
-                    after = advance_all(turn, heard * 2)
+                    events = list(V2().events(wrong))
+                    after = advance_all(turn, events * 2)
                     assert after.outcome
                     assert isinstance(after.text, str)
             tried.add(shape)
@@ -282,33 +289,33 @@ def test_no_frame_breaks_a_turn_whatever_is_wrong_with_it() -> None:
     assert len(tried) > 20
 
 
-def test_no_row_breaks_a_turn_or_a_frame_whatever_is_wrong_with_it() -> None:
-    """A turn can be strict; a history keeps what can be read."""
+def test_no_malformed_row_breaks_a_turn_or_a_frame() -> None:
+    """Reading a turn can fail; a history includes every readable field."""
     tried = set()
-    kept: list[Message] = []
+    messages: list[Message] = []
     for name in V2_FLOWS:
-        told = transcript(name)
-        for at, row in enumerate(told.rows):
+        recorded = transcript(name)
+        for at, row in enumerate(recorded.rows):
             shape = (row["type"], *map(str, places(row)))
             for wrong in spoilt(row) if shape not in tried else ():
-                rows = [*told.rows[:at], wrong, *told.rows[at + 1 :]]
+                rows = [*recorded.rows[:at], wrong, *recorded.rows[at + 1 :]]
                 with suppress(StreamError):
-                    read = decode("messages", partial(shapes.messages, told.session), rows)
-                    stored = StoreSnapshot(told.session, Status("idle"), read)
-                    assert advance(Turn(told.session, told.prompts[0]), stored).outcome
-                kept += shapes.messages(told.session, [wrong], shapes.readable_message)
+                    read = decode("messages", partial(shapes.messages, recorded.session), rows)
+                    stored = StoreSnapshot(recorded.session, Status("idle"), read)
+                    assert advance(Turn(recorded.session, recorded.prompts[0]), stored).outcome
+                messages += shapes.messages(recorded.session, [wrong], shapes.readable_message)
             tried.add(shape)
     for kind in FRAME_KINDS.values():
-        columns.frame_from_rows(kind.columns, kind.rows(kept))
+        columns.frame_from_rows(kind.columns, kind.rows(messages))
     assert len(tried) > 5
 
 
-def test_values_that_nobody_knows_yet_pass() -> None:
-    told: list[Any] = [
+def test_unknown_values_are_accepted() -> None:
+    frames: list[Any] = [
         ("session.execution.interrupted", {"sessionID": "s", "reason": "eclipse"}),
         ("session.step.ended", {"sessionID": "s", "assistantMessageID": "m", "finish": "tired"}),
     ]
-    for kind, data in told:
+    for kind, data in frames:
         assert list(V2().events({"type": kind, "id": "evt_1", "created": 1, "data": data}))
 
 
@@ -320,49 +327,52 @@ def paged(request: Request) -> Reply:
     return reply_of(request, PAGES["pages"][cursors[request.query.get("cursor")]])
 
 
-def test_g1_20_pages_are_read_until_one_is_empty() -> None:
-    found, asked = run(V2().messages(Session("ses_1")), paged)
+def test_pages_are_read_until_one_is_empty() -> None:
+    """Case G1-20."""
+    messages, requests = run(V2().messages(Session("ses_1")), paged)
     expected = PAGES["expected"]
-    assert (len(found), len(asked)) == (expected["rows"], expected["requests"])
-    assert asked[0].query["order"] == "asc"
-    assert all("order" not in request.query for request in asked[1:])
+    assert (len(messages), len(requests)) == (expected["rows"], expected["requests"])
+    assert requests[0].query["order"] == "asc"
+    assert all("order" not in request.query for request in requests[1:])
 
 
-def test_g1_20_a_cursor_that_repeats_ends_the_list(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cursor_that_repeats_ends_the_list(caplog: pytest.LogCaptureFixture) -> None:
+    """Case G1-20."""
     page = {"data": PAGES["pages"][0]["data"], "cursor": {"next": "same"}}
-    _, asked = run(V2().messages(Session("ses_1")), lambda request: reply_of(request, page))
-    assert len(asked) == 2
+    _, requests = run(V2().messages(Session("ses_1")), lambda request: reply_of(request, page))
+    assert len(requests) == 2
     assert "repeats a cursor" in caplog.text
 
 
-def test_g2_13_every_row_is_kept_with_its_kind_model_and_cost() -> None:
-    found, _ = run(V2().messages(Session("ses_1")), paged)
+def test_every_row_is_kept_with_its_kind_model_and_cost() -> None:
+    """Case G2-13."""
+    messages, _ = run(V2().messages(Session("ses_1")), paged)
     expected = PAGES["expected"]
-    assert [m.kind or m.role for m in found] == expected["roles"]
-    assert str(found[1].model) == expected["model"]
-    assert found[1].text == expected["text_of_msg_2"]
-    costs = [m.usage.cost for m in found if m.usage and m.usage.cost is not None]
+    assert [m.kind or m.role for m in messages] == expected["roles"]
+    assert str(messages[1].model) == expected["model"]
+    assert messages[1].text == expected["text_of_msg_2"]
+    costs = [m.usage.cost for m in messages if m.usage and m.usage.cost is not None]
     assert sum(costs) == pytest.approx(expected["cost_sum"])
 
 
-def test_both_names_of_what_a_provider_adds_are_passed_over() -> None:
+def test_both_names_of_provider_metadata_are_ignored() -> None:
     for name in ("state", "native"):
         part = {"type": "reasoning", "text": "x", name: {"field": 1}}
         row = {"id": "m", "type": "assistant", "content": [part], "time": {"created": 1}}
         assert shapes.messages("s", [row])[0].parts[1].text == "x"  # type: ignore[union-attr]
 
 
-def test_a_row_that_cannot_be_read_is_named_and_loses_nothing_else() -> None:
+def test_an_unreadable_field_is_named_and_the_rest_of_its_row_is_kept() -> None:
     good = {"id": "m1", "type": "user", "text": "hi", "time": {"created": 1}}
     bad = {"id": "m2", "type": "assistant", "content": [{"no": "type"}], "time": {"created": 2}}
-    found = shapes.messages("s", [good, bad, {"type": "user"}], shapes.readable_message)
-    assert [m.unread for m in found] == [(), ("content",), ("id",)]
-    assert found[1].created == 2
+    messages = shapes.messages("s", [good, bad, {"type": "user"}], shapes.readable_message)
+    assert [m.unread for m in messages] == [(), ("content",), ("id",)]
+    assert messages[1].created == 2
     with pytest.raises(KeyError):
         shapes.messages("s", [good, bad])
 
 
-def test_zeros_that_hold_the_place_are_unknown() -> None:
+def test_placeholder_zeros_are_unknown() -> None:
     zeros = {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}
     row = {"id": "m", "type": "assistant", "time": {}, "cost": 0, "tokens": zeros}
     assert shapes.messages("s", [row])[0].usage is None
@@ -371,9 +381,9 @@ def test_zeros_that_hold_the_place_are_unknown() -> None:
     )
 
 
-def test_after_a_retry_something_that_comes_means_busy_again() -> None:
-    """No status says so."""
-    told = [
+def test_any_progress_after_a_retry_means_busy() -> None:
+    """No status event follows the retry."""
+    frames = [
         ("session.inbox.delivered", {"inboxID": "msg_1"}),
         ("session.step.started", {"assistantMessageID": "m", "agent": "build", "model": None}),
         ("session.retry.scheduled", {"attempt": 2, "at": 9, "error": {"message": "busy"}}),
@@ -381,7 +391,7 @@ def test_after_a_retry_something_that_comes_means_busy_again() -> None:
     ]
     turn = Turn("s", "msg_1")
     names = []
-    for n, (kind, data) in enumerate(told, 1):
+    for n, (kind, data) in enumerate(frames, 1):
         frame = {"type": kind, "id": f"evt_{n}", "created": n, "data": data | {"sessionID": "s"}}
         turn = advance_all(turn, V2().events(frame))
         names.append(turn.status.name if turn.status else "")
@@ -389,14 +399,14 @@ def test_after_a_retry_something_that_comes_means_busy_again() -> None:
     assert [(r.attempt, r.message, r.next) for r in turn.retries] == [(2, "busy", 9)]
 
 
-# -- what 2.x is sent ------------------------------------------------------------------------------
+# -- requests --------------------------------------------------------------------------------------
 
 
 def sent(flow: Any, answer: Any = None) -> list[Request]:
     return run(flow, lambda request: reply_of(request, {"data": answer}))[1]
 
 
-def test_a_prompt_carries_its_id_and_switches_what_the_session_has_not() -> None:
+def test_a_prompt_has_its_id_and_switches_agent_and_model_if_they_differ() -> None:
     prompt = Prompt(
         "msg_1",
         "do it",
@@ -429,12 +439,14 @@ def test_a_prompt_carries_its_id_and_switches_what_the_session_has_not() -> None
 @pytest.mark.parametrize(
     "flow", [V2().permissions, V2().questions, V2().agents, V2().commands, V2().skills, V2().mcp]
 )
-def test_g1_12_what_has_no_session_is_asked_for_its_location(flow: Any) -> None:
+def test_requests_without_a_session_have_a_location(flow: Any) -> None:
+    """Case G1-12."""
     requests = sent(flow(HERE_2.directory), [])
     assert {r.query["location[directory]"] for r in requests} == {HERE_2.directory}
 
 
-def test_g1_12_a_session_is_made_where_it_was_asked_for() -> None:
+def test_a_session_is_created_in_the_requested_directory() -> None:
+    """Case G1-12."""
     (request,) = sent(V2().create("/work/p", "a title"), {"id": "ses_1"})
     assert request.body == {"title": "a title", "location": {"directory": "/work/p"}}
     elsewhere = {"data": {"id": "ses_x", "location": {"directory": "/home/srv"}}}
@@ -478,10 +490,10 @@ def rows(*listed: Any) -> Any:
 
 
 @pytest.mark.parametrize("status", [400, 500])
-def test_that_archived_sessions_can_not_be_listed_is_said_where_the_server_could(
+def test_the_error_about_archived_sessions_names_the_generation_that_lists_them(
     status: int,
 ) -> None:
-    """Else they would be missing from every sum. One before 2.1 may not know the parameter."""
+    """Otherwise they would be missing from totals. Servers before 2.1 may ignore the parameter."""
 
     def listed(seen: Any) -> Any:
         refused = (status, {}, b'{"_tag": "UnknownError"}')
@@ -508,14 +520,16 @@ def played(fake: CannedTransport) -> Turn:
         return turn.turn
 
 
-def test_g1_05_a_prompt_that_arrived_before_the_connection_broke_is_followed() -> None:
+def test_a_prompt_that_arrived_before_the_connection_broke_is_followed() -> None:
+    """Case G1-05."""
     routes = v2_routes(prompt=DISCONNECT, message=rows(USER, ANSWER)) | {ONE: {"data": USER}}
     with CannedTransport(routes) as fake:
         assert played(fake).text == "done"
         assert len(fake.asked(POST)) == 1
 
 
-def test_g1_05_a_prompt_that_may_have_been_lost_is_not_sent_again() -> None:
+def test_a_prompt_that_may_have_been_lost_is_not_sent_again() -> None:
+    """Case G1-05."""
     inbox = {"GET /api/session/ses_root01/inbox": {"data": []}}
     with CannedTransport(v2_routes(prompt=DISCONNECT) | {ONE: MISSING} | inbox) as fake:
         with pytest.raises(TurnError, match="not known whether"):
@@ -523,7 +537,8 @@ def test_g1_05_a_prompt_that_may_have_been_lost_is_not_sent_again() -> None:
         assert len(fake.asked(POST)) == 1
 
 
-def test_g1_06_what_happened_in_a_gap_is_read_from_the_store() -> None:
+def test_what_happened_in_a_gap_is_read_from_the_store() -> None:
+    """Case G1-06."""
     with CannedTransport(
         v2_routes(message=rows(USER, ANSWER)), [[b": heartbeat\n\n", DISCONNECT], []]
     ) as fake:
@@ -532,7 +547,8 @@ def test_g1_06_what_happened_in_a_gap_is_read_from_the_store() -> None:
         assert time.monotonic() - began < QUIET
 
 
-def test_g1_36_a_list_of_the_active_that_lags_behind_the_end_is_waited_for() -> None:
+def test_a_list_of_active_sessions_that_lags_behind_is_polled() -> None:
+    """Case G1-36."""
     busy = {"data": {ROOT.id: {"type": "running"}}}
     active = answers_in_turn(busy, busy, busy, {"data": {}})
     over = b'data: {"type":"session.idle","data":{"sessionID":"ses_root01"}}\n\n'
@@ -550,13 +566,15 @@ def framed(*stored: Any, kind: str = "messages") -> Any:
     return columns.frame_from_rows(FRAME_KINDS[kind].columns, FRAME_KINDS[kind].rows(read))
 
 
-def test_g2_04_reasoning_is_beside_the_output_and_the_cost_is_the_servers() -> None:
+def test_reasoning_is_separate_from_output_and_the_cost_is_the_servers() -> None:
+    """Case G2-04."""
     row = framed(USER, ANSWER | {"tokens": DISJOINT, "cost": 0.25}).iloc[-1]
     assert (row["output"], row["reasoning"], row["total"]) == (15, 5, 122)
     assert row["cost"] == 0.25
 
 
-def test_g2_05_what_came_from_the_cache_is_no_input_and_has_its_own_price() -> None:
+def test_cached_tokens_are_not_input_and_have_their_own_price() -> None:
+    """Case G2-05."""
     row = framed(USER, ANSWER | {"tokens": DISJOINT, "cost": 0.25}).iloc[-1]
     assert (row["input"], row["cache_read"], row["cache_write"]) == (70, 30, 2)
     assert row["context"] == 70 + 30 + 2
@@ -567,7 +585,8 @@ def test_g2_05_what_came_from_the_cache_is_no_input_and_has_its_own_price() -> N
     assert prices.list_price(price, used, None).cost == pytest.approx(70 + 32e-6)
 
 
-def test_g2_21_a_message_that_is_being_written_is_no_final_one() -> None:
+def test_a_streaming_message_is_not_final() -> None:
+    """Case G2-21."""
     half = {k: v for k, v in ANSWER.items() if k != "finish"} | {"time": {"created": 2}}
     row = framed(USER, half).iloc[-1]
     assert (row["outcome"], row["completed"] is pd.NaT, row["duration"] is pd.NA) == (
@@ -580,7 +599,7 @@ def test_g2_21_a_message_that_is_being_written_is_no_final_one() -> None:
     assert is_finished(shapes.messages(ROOT.id, [USER, ANSWER]))
 
 
-def test_a_route_that_is_missing_is_no_empty_answer() -> None:
+def test_a_missing_route_is_not_an_empty_result() -> None:
     routes = v2_routes() | {"GET /api/model": (404, {}, b"")}
     with (
         CannedTransport(routes) as fake,
@@ -609,7 +628,7 @@ OF_A_SESSION = ["children", "inbox", "instructions", "diffs", "delete", "fork", 
 
 
 def operation(name: str, *args: Any) -> Any:
-    """A call of an operation that the client has no method for."""
+    """Call an operation that the client has no method for."""
     return lambda c: c.run(getattr(c.dialect, name)(*args))
 
 
@@ -634,7 +653,7 @@ CALLS |= {
 
 
 class Always(dict[str, Any]):
-    """Routes that all answer the same, but for the one that tells who answers."""
+    """Routes that all give the same reply, except for the one that identifies the server."""
 
     def __init__(self, answer: Any) -> None:
         super().__init__({"GET /api/info": {"version": "2.0.16", "pid": 1}})
@@ -645,7 +664,7 @@ class Always(dict[str, Any]):
 
 
 @pytest.mark.parametrize("answer", EVERYTHING)
-def test_whatever_a_server_answers_a_call_fails_with_a_sentence_or_not_at_all(answer: str) -> None:
+def test_a_call_succeeds_or_raises_our_error_whatever_the_reply(answer: str) -> None:
     fake = CannedTransport(Always(EVERYTHING[answer]))
     with fake, Client(fake.url, transport=fake, directory="/work/p") as client:
         for call in CALLS.values():
@@ -653,15 +672,17 @@ def test_whatever_a_server_answers_a_call_fails_with_a_sentence_or_not_at_all(an
                 call(client)
 
 
-# The answers that are no receipt, with status 200.
+# Replies with status 200 that are not receipts.
 NONSENSE = [True, [], {"data": True}, {"data": {"id": 7}}, {"data": {"payload": True}}, "<html>"]
 
 
 @pytest.mark.parametrize("nonsense", NONSENSE)
-def test_a_prompt_whose_receipt_is_nonsense_is_followed_if_it_is_there(nonsense: Any) -> None:
-    found = v2_routes(prompt=nonsense, message=rows(USER, ANSWER)) | {ONE: {"data": USER}}
-    over = b'data: {"type":"session.execution.succeeded","data":{"sessionID":"ses_root01"}}\n\n'
-    with CannedTransport(found, [[over]]) as fake:
+def test_a_prompt_with_an_unreadable_receipt_is_followed_if_it_arrived(nonsense: Any) -> None:
+    routes = v2_routes(prompt=nonsense, message=rows(USER, ANSWER)) | {ONE: {"data": USER}}
+    succeeded = (
+        b'data: {"type":"session.execution.succeeded","data":{"sessionID":"ses_root01"}}\n\n'
+    )
+    with CannedTransport(routes, [[succeeded]]) as fake:
         assert played(fake).text == "done"
         assert len(fake.asked(POST)) == 1
     inbox = {"GET /api/session/ses_root01/inbox": {"data": []}}
@@ -671,7 +692,7 @@ def test_a_prompt_whose_receipt_is_nonsense_is_followed_if_it_is_there(nonsense:
         assert len(fake.asked(POST)) == 1
 
 
-# -- what a result can do without ------------------------------------------------------------------
+# -- optional requests -----------------------------------------------------------------------------
 
 BAD: dict[str, Any] = {
     "no such route": (404, {}, b""),
@@ -711,7 +732,7 @@ def bad(request: pytest.FixtureRequest) -> Any:
 
 @contextmanager
 def spoilt_for(use: str, bad: Any, *stored: Any) -> Iterator[Client]:
-    """A client of a server with a session, of which all that a use can do without is bad."""
+    """A client of a server with a session, whose optional routes all fail."""
     done = v2_routes(sessions=rows(STORED), message=rows(*stored or (USER, ANSWER)))
     done |= {"GET /api/model": {"data": []}, "GET /api/agent": {"data": []}}
     done |= {route: bad for route, uses in ASIDE.items() if use in uses}
@@ -724,7 +745,7 @@ def spoilt_for(use: str, bad: Any, *stored: Any) -> Iterator[Client]:
         yield client
 
 
-def test_a_turn_ends_whatever_is_not_to_be_had_beside_it(bad: Any) -> None:
+def test_a_turn_ends_although_optional_requests_fail(bad: Any) -> None:
     with spoilt_for("a turn", bad, USER | {"id": "msg_here"}, ANSWER) as client:
         client.dialect.new_prompt_id = lambda now: "msg_here"  # type: ignore[method-assign]
         with prepare(client, ROOT, "hi") as run:
@@ -735,22 +756,22 @@ def test_a_turn_ends_whatever_is_not_to_be_had_beside_it(bad: Any) -> None:
         assert (run.turn.outcome, run.turn.text) == ("succeeded", "done")
 
 
-def test_usage_without_a_price_list_is_usage(bad: Any) -> None:
+def test_usage_is_available_without_a_price_list(bad: Any) -> None:
     with spoilt_for("usage", bad) as client:
-        found = history.usage(client, cache=False)
-    assert found["cost"].tolist() == [0.5]
-    assert found["cost_listed"].isna().all()
-    assert any("No list price is known" in w for w in found.attrs["warnings"])
+        frame = history.usage(client, cache=False)
+    assert frame["cost"].tolist() == [0.5]
+    assert frame["cost_listed"].isna().all()
+    assert any("No list price is known" in w for w in frame.attrs["warnings"])
 
 
 def test_sessions_are_listed_without_their_status_and_project(bad: Any) -> None:
     with spoilt_for("sessions", bad) as client:
-        found = history.sessions(client)
-    assert found["id"].tolist() == ["ses_root01"]
-    assert found["status"].isna().all()
+        frame = history.sessions(client)
+    assert frame["id"].tolist() == ["ses_root01"]
+    assert frame["status"].isna().all()
 
 
-def test_a_status_without_what_waits_is_one(bad: Any) -> None:
+def test_a_status_is_available_without_pending_requests(bad: Any) -> None:
     with spoilt_for("status", bad) as client:
         (idle,) = status.read_states(client, [ROOT])
         assert idle.state == "idle"

@@ -1,4 +1,4 @@
-"""Telling servers apart, reading their errors, and what 1.x is sent."""
+"""Detecting the generation, reading error replies, and the dialect of 1.x."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def status(code, value=None):
 # -- detection -------------------------------------------------------------------------------------
 
 
-def test_g1_08_servers_are_told_apart_by_what_they_say():
+def test_generations_are_distinguished_by_their_replies():
+    """Case G1-08."""
     probes = case("http_version_probe.json")
     for name, expected in probes["expected"].items():
         answers = {k.removeprefix("GET "): probe(v) for k, v in probes[name].items()}
@@ -56,11 +57,11 @@ def generation(answers):
     return server.generation
 
 
-def probe(told):
-    if "json" in told:
-        return told["json"]
-    kind = {"content-type": told.get("content_type", "")}
-    return Reply(Request("GET", "/"), told["status"], kind, told.get("body", "").encode())
+def probe(reply):
+    if "json" in reply:
+        return reply["json"]
+    kind = {"content-type": reply.get("content_type", "")}
+    return Reply(Request("GET", "/"), reply["status"], kind, reply.get("body", "").encode())
 
 
 def test_a_1x_server_that_serves_the_preview_is_1x():
@@ -69,12 +70,12 @@ def test_a_1x_server_that_serves_the_preview_is_1x():
 
 
 @pytest.mark.parametrize("info", [{"version": "2.0.3"}, {"version": 2, "pid": 1}, {"pid": 1}, []])
-def test_half_an_answer_is_no_2x(info):
+def test_a_partial_reply_is_not_taken_for_2x(info):
     with pytest.raises(UnsupportedServerError, match="No OpenCode server"):
         run(detect(), {"/api/info": info})
 
 
-def test_the_error_lists_what_was_tried_and_what_came():
+def test_the_error_lists_the_requests_and_their_replies():
     with pytest.raises(UnsupportedServerError) as caught:
         run(detect(), lambda request: PAGE)
     assert "GET /api/info -> 200 text/html" in caught.value.what
@@ -124,17 +125,18 @@ def test_all_error_shapes_become_exceptions_with_the_servers_reason(code, body, 
     assert error.status == code
 
 
-def test_g1_33_an_error_body_of_any_shape_is_text():
+def test_an_error_body_of_any_shape_is_text():
+    """Case G1-33."""
     for body in ([], "text", {"data": "text"}, {"data": {"message": None}}, {"name": None}):
         assert str(error_from_reply(reply_of(Request("GET", "/x"), body, 500)))
 
 
-def test_a_redirect_of_a_post_is_said_and_not_followed():
+def test_a_redirect_of_a_post_is_reported_and_not_followed():
     reply = Reply(Request("POST", "/session"), 307, {"location": "http://elsewhere/"}, b"")
     assert "http://elsewhere/" in str(error_from_reply(reply))
 
 
-def test_a_web_page_is_no_answer():
+def test_a_web_page_is_not_a_valid_reply():
     with pytest.raises(StatusError, match="text/html instead of JSON"):
         run(V1().session("ses_1"), {})
 
@@ -142,7 +144,8 @@ def test_a_web_page_is_no_answer():
 # -- text ------------------------------------------------------------------------------------------
 
 
-def test_g1_29_half_a_surrogate_pair_is_mended_both_ways():
+def test_a_lone_surrogate_is_replaced_in_both_directions():
+    """Case G1-29."""
     (wire,) = case("messages_lone_surrogate.json")
     text = v1_shapes.message_with_parts(wire).text
     assert text == "bad \ufffd half, good \U0001f600, nul \0"
@@ -151,18 +154,18 @@ def test_g1_29_half_a_surrogate_pair_is_mended_both_ways():
     assert clean_text("plain") == "plain"
 
 
-# -- what 1.x is sent ------------------------------------------------------------------------------
+# -- requests of 1.x -------------------------------------------------------------------------------
 
 
 def sent(flow, answer=None):
-    _, asked = run(flow, lambda request: reply_of(request, answer))
-    return asked[-1]
+    _, requests = run(flow, lambda request: reply_of(request, answer))
+    return requests[-1]
 
 
 HERE = Session("ses_1", directory="/data/100% done/分析 é")
 
 
-def test_a_prompt_carries_its_own_id_and_never_tools():
+def test_a_prompt_has_its_own_id_and_no_tools():
     prompt = Prompt(
         "msg_1",
         "do it",
@@ -184,11 +187,11 @@ def test_a_prompt_carries_its_own_id_and_never_tools():
     }
 
 
-def test_ids_rise_with_time_and_never_repeat():
+def test_ids_ascend_with_time_and_never_repeat():
     ids = [V1().new_prompt_id(1795964090797 + n) for n in range(50)]
     assert ids == sorted(ids)
     assert len(set(ids)) == 50
-    assert ids[0].startswith("msg_227cd39ad001")  # that is how 1.18.33 writes this millisecond
+    assert ids[0].startswith("msg_227cd39ad001")  # as 1.18.33 encodes this time
 
 
 @pytest.mark.parametrize(
@@ -204,17 +207,18 @@ def test_ids_rise_with_time_and_never_repeat():
         (V1().dismiss(Question("que_1", "ses_1", ()), "/w"), None),
     ],
 )
-def test_what_has_no_session_id_is_sent_with_its_directory(flow, body):
+def test_requests_without_a_session_id_have_a_directory(flow, body):
     assert sent(flow, body).query["directory"] == "/w"
 
 
-def test_g1_17_answers_are_nested_lists_on_the_route_of_questions():
+def test_answers_are_sent_as_nested_lists_to_the_question_route():
+    """Case G1-17."""
     request = sent(V1().answer(Question("que_1", "ses_1", ()), "/w", (("Red",), ("S", "my own"))))
     assert request.path == "/question/que_1/reply"
     assert request.body == {"answers": [["Red"], ["S", "my own"]]}
 
 
-def test_the_list_of_sessions_is_asked_whole():
+def test_the_complete_list_of_sessions_is_requested():
     assert sent(V1().sessions("/w", project=True), []).query["limit"] >= 100_000
 
 
@@ -225,35 +229,37 @@ def test_sessions_of_all_directories_are_paged_until_the_cursor_ends_or_repeats(
         name, cursor = pages[request.query["cursor"]]
         return reply_of(request, [{"id": name}], x_next_cursor=cursor)
 
-    found, asked = run(V1().sessions(None, project=False), answer)
-    assert [s.id for s in found] == ["a", "b", "c"]
-    assert len(asked) == 3
+    sessions, requests = run(V1().sessions(None, project=False), answer)
+    assert [s.id for s in sessions] == ["a", "b", "c"]
+    assert len(requests) == 3
 
 
-def test_g1_24_messages_of_another_directory_are_asked_again_there():
+def test_messages_of_another_directory_are_requested_again_there():
+    """Case G1-24."""
     messages = [user("msg_1"), assistant("msg_2", "msg_1", "hello")]
 
     def answer(request):
         if request.path == "/session/ses_1":
             return reply_of(request, {"id": "ses_1", "directory": "/b"})
-        found = request.query["directory"] == "/b"
-        return reply_of(request, messages if found else None, 200 if found else 404)
+        received = request.query["directory"] == "/b"
+        return reply_of(request, messages if received else None, 200 if received else 404)
 
-    found, _ = run(V1().messages(Session("ses_1", directory="/a")), answer)
-    assert [m.text for m in found] == ["hi", "hello"]
+    received, _ = run(V1().messages(Session("ses_1", directory="/a")), answer)
+    assert [m.text for m in received] == ["hi", "hello"]
 
 
-def test_g1_20_a_long_list_of_messages_is_whole():
+def test_a_long_list_of_messages_is_complete():
+    """Case G1-20."""
     messages = [user(f"msg_{n}", n) for n in range(250)]
-    found, asked = run(V1().messages(HERE), lambda request: reply_of(request, messages))
-    assert len(found) == 250
-    assert "limit" not in asked[0].query
+    received, requests = run(V1().messages(HERE), lambda request: reply_of(request, messages))
+    assert len(received) == 250
+    assert "limit" not in requests[0].query
 
 
-# -- what 1.x says ---------------------------------------------------------------------------------
+# -- replies of 1.x --------------------------------------------------------------------------------
 
 
-def test_unknown_kinds_pass_and_malformed_known_ones_are_named():
+def test_unknown_kinds_are_ignored_and_malformed_known_ones_are_named():
     assert list(V1().events({"type": "future.thing", "properties": {}})) == []
     assert list(V1().events("nonsense")) == []
     for properties in (None, {}, {"info": None}, {"info": {"role": "user"}}, {"info": []}):
@@ -262,18 +268,18 @@ def test_unknown_kinds_pass_and_malformed_known_ones_are_named():
 
 
 @pytest.mark.parametrize("answer", [{}, "", {"error": "no"}])
-def test_what_is_no_list_is_not_an_empty_one(answer):
-    """Nothing is known then: not that no permission waits, nor that a turn is over."""
+def test_a_reply_that_is_not_a_list_is_not_an_empty_list(answer):
+    """It must not be read as "no permission is pending" or "the turn is over"."""
     with pytest.raises(OpenCodeError, match="expected a list"):
         decode_list("a permission", dict, answer)
 
 
-def test_an_answer_in_another_shape_is_an_error_that_names_it():
+def test_an_unexpected_reply_is_an_error_that_names_it():
     with pytest.raises(OpenCodeError, match="a session that can't be decoded"):
         run(V1().session("ses_1"), lambda request: reply_of(request, {"no": "id"}))
 
 
-def test_zeros_that_hold_the_place_are_unknown():
+def test_placeholder_zeros_are_unknown():
     zeros = {
         "cost": 0,
         "tokens": {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}},

@@ -126,7 +126,7 @@ def test_warnings_about_unreadable_fields_are_cached(cache: Cache) -> None:
     messages = {"ses_A": [answer("m1", "ses_A", T0, cost="free")]}
     with serving([wire_session("ses_A")], messages) as (client, _):
         first, second = load(client, cache), load(client, cache)
-    assert first.attrs["warnings"] == ["cost could not be read in 1 place: NA there."]
+    assert first.attrs["warnings"] == ["cost could not be read in 1 place; the values are NA."]
     assert second.attrs["warnings"][0] == first.attrs["warnings"][0]
 
 

@@ -511,7 +511,7 @@ def test_the_magic_exports_a_real_servers_history(
         ("", "required: path"),
         ("/dev/null/out --all", "Can't write /dev/null/out"),
         ("out", "There is no current session"),
-        ("out --all ses_1", "Give either sessions, --all or --everywhere"),
+        ("out --all ses_1", "Use only one of: sessions, --all, --everywhere"),
     ],
 )
 def test_impossible_arguments_get_a_short_error(shell: Shell, line: str, text: str) -> None:

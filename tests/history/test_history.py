@@ -192,8 +192,8 @@ def test_unreadable_values_are_na_and_counted() -> None:
     warnings = "\n".join(frame.attrs["warnings"])
     for name in ("tokens.input", "tokens.output", "tokens.cache.read", "cost", "role", "agent"):
         assert f"{name} could not be read" in warnings
-    assert "cost could not be read in 2 places: NA there." in warnings
-    assert "part could not be read in 3 places: NA there." in warnings
+    assert "cost could not be read in 2 places; the values are NA." in warnings
+    assert "part could not be read in 3 places; the values are NA." in warnings
 
 
 ODD: list[Any] = [
@@ -971,12 +971,12 @@ def test_an_unreadable_session_has_the_cost_from_the_list(tmp_path: Path) -> Non
     messages["ses_00"], messages["ses_01"] = http_reply(400, NO), http_reply(404, GONE)
     with serving(sessions, messages) as (client, _):
         frame = history.messages(client, cache=Cache(tmp_path / "h.db"))
-        found = usage(client, ["session", "model"])
+        by_model = usage(client, ["session", "model"])
         by_session = usage(client, "session")
     assert [*frame["session"].unique()] == ["ses_02"]
     assert any("HTTP 400: Expected string" in w for w in frame.attrs["warnings"])
     assert any("1 session could not be read: deleted" in w for w in frame.attrs["warnings"])
-    assert any("These sessions cost $0.02 more" in w for w in found.attrs["warnings"])
+    assert any("These sessions cost $0.02 more" in w for w in by_model.attrs["warnings"])
     assert by_session.attrs["total"]["cost"] == 0.03
 
 

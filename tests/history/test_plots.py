@@ -597,7 +597,7 @@ def test_without_matplotlib_the_error_says_what_to_install(
     assert isinstance(failed.error, MissingPackageError)
     assert is_short_error(failed)
     assert failed.lines == [
-        "MissingPackageError: Pictures need matplotlib, which is not installed.",
+        "MissingPackageError: Charts need matplotlib, which is not installed.",
         "Install it with: pip install 'opencode-magics[plots]'",
     ]
 

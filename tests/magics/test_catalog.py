@@ -1,4 +1,4 @@
-"""What a session has besides messages, what a directory offers, and the rules: as magics."""
+"""Magics for commands, skills, MCP servers, rules, inbox, environment and instructions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def shell(
         yield shell
 
 
-# -- on both ---------------------------------------------------------------------------------------
+# -- on both generations ---------------------------------------------------------------------------
 
 
 def test_commands_and_skills_are_frames(shell: Shell) -> None:
@@ -108,11 +108,11 @@ def test_the_inbox_lists_waiting_prompts(shell: Shell) -> None:
     shell.run("%oc_prompt --no-wait #slow 400 .1")
     shell.run("%oc_prompt --no-wait --queue #text 2")
     shell.run("%oc_prompt --no-wait --queue #text 3")
-    waiting = shell.run("%oc_inbox").value
-    assert list(waiting["text"]) == ["#text 2", "#text 3"]
-    assert list(waiting["delivery"]) == ["queue", "queue"]
-    assert str(waiting["created"].dtype) == "datetime64[ms, UTC]"
-    first, second = waiting["id"]
+    inbox = shell.run("%oc_inbox").value
+    assert list(inbox["text"]) == ["#text 2", "#text 3"]
+    assert list(inbox["delivery"]) == ["queue", "queue"]
+    assert str(inbox["created"].dtype) == "datetime64[ms, UTC]"
+    first, second = inbox["id"]
     with pytest.raises(UnknownNameError, match="could be any of"):
         shell.run("%oc_inbox --cancel msg_")
     assert list(shell.run(f"%oc_inbox --cancel {first}").value["id"]) == [second]
@@ -131,10 +131,10 @@ def test_a_prompt_steers_the_running_turn(shell: Shell) -> None:
 
 @second_only
 def test_variables_reach_the_shell_commands_of_the_session(shell: Shell) -> None:
-    assert "PARTY, TZ" in shell.run("%oc_env PARTY=tonight TZ=UTC").text
+    assert "commands: PARTY, TZ." in shell.run("%oc_env PARTY=tonight TZ=UTC").text
     shell.run("%oc_prompt --permission once -o turn #bash echo $PARTY")
     assert shell.user_ns["turn"].tools[0].output == "tonight\n"
-    assert "no variables" in shell.run("%oc_env --clear").text
+    assert "commands: none." in shell.run("%oc_env --clear").text
     for line in ("", "PARTY", "--clear A=1", "=x"):
         with pytest.raises(UsageError):
             shell.run(f"%oc_env {line}")
@@ -143,8 +143,8 @@ def test_variables_reach_the_shell_commands_of_the_session(shell: Shell) -> None
 @second_only
 def test_instructions_are_added_and_removed(shell: Shell) -> None:
     assert shell.run('%oc_instructions tone "Be kind."').value == {"tone": "Be kind."}
-    told = shell.run('%oc_instructions limits {"words": 9}').value
-    assert told == {"tone": "Be kind.", "limits": {"words": 9}}
+    instructions = shell.run('%oc_instructions limits {"words": 9}').value
+    assert instructions == {"tone": "Be kind.", "limits": {"words": 9}}
     assert shell.run("%oc_instructions --delete tone").value == {"limits": {"words": 9}}
     with pytest.raises(UsageError):
         shell.run("%oc_instructions tone")
@@ -152,9 +152,9 @@ def test_instructions_are_added_and_removed(shell: Shell) -> None:
 
 @second_only
 def test_integrations_are_a_frame_and_mcp_servers_are_removed(shell: Shell) -> None:
-    found = shell.run("%oc_integrations").value
-    assert isinstance(found, pd.DataFrame)
-    assert list(found["connections"]) == ["PRACTICE_KEY"]
+    frame = shell.run("%oc_integrations").value
+    assert isinstance(frame, pd.DataFrame)
+    assert list(frame["connections"]) == ["PRACTICE_KEY"]
     shell.run("%oc_mcp --add far --url http://127.0.0.1:9/mcp")
     assert "far" not in set(shell.run("%oc_mcp --remove far").value["server"])
 

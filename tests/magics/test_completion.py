@@ -1,4 +1,4 @@
-"""The Tab key in a line of our magics: in a shell, in kernels, and where it must stay still."""
+"""Tab completion in lines of our magics: in a shell, in kernels, and where nothing is offered."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from opencode_magics.practice.world import Practice
 
 
 def tab(shell: Shell, cell: str) -> list[str]:
-    """The cell as it would be with each of the completions at its | (or its end)."""
+    """Return the cell with each of the completions at its | (or its end) applied."""
     before, _, after = cell.partition("|")
     with provisionalcompleter():
-        found = shell.Completer.completions(before + after, len(before))
-        every = list(rectify_completions(before + after, found))
-    return [f"{before[: c.start]}{c.text}{(before + after)[c.end :]}" for c in every]
+        raw = shell.Completer.completions(before + after, len(before))
+        completions = list(rectify_completions(before + after, raw))
+    return [f"{before[: c.start]}{c.text}{(before + after)[c.end :]}" for c in completions]
 
 
-def until(true: Callable[[], bool]) -> bool:
-    """Whether something comes true within some Tabs."""
-    return any(true() for _ in range(100))
+def becomes_true(condition: Callable[[], bool]) -> bool:
+    """Check a condition up to 100 times; each check presses Tab once."""
+    return any(condition() for _ in range(100))
 
 
 # -- where the cursor is ---------------------------------------------------------------------------
@@ -64,8 +64,8 @@ def until(true: Callable[[], bool]) -> bool:
 def test_a_line_is_read_up_to_the_cursor(
     alone: Shell, magic: str, text: str, dest: str | None, typed: str, words: str
 ) -> None:
-    found = cursor_context(alone.find_line_magic(magic), text)
-    assert (found.dest, found.typed, found.words) == (dest, typed, words)
+    context = cursor_context(alone.find_line_magic(magic), text)
+    assert (context.dest, context.typed, context.words) == (dest, typed, words)
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,9 @@ def test_a_line_is_read_up_to_the_cursor(
 def test_free_text_has_no_options(
     alone: Shell, magic: str, text: str, dest: str | None, typed: str
 ) -> None:
-    found = cursor_context(alone.find_line_magic(magic), text, verbatim=True)
-    assert (found.dest, found.typed) == (dest, typed)
-    assert found.options == (dest == "name")
+    context = cursor_context(alone.find_line_magic(magic), text, verbatim=True)
+    assert (context.dest, context.typed) == (dest, typed)
+    assert context.options == (dest == "name")
 
 
 # -- in a shell ------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def test_free_text_has_no_options(
 
 @pytest.fixture
 def titled(shell: Shell, client: Client) -> Iterator[Shell]:
-    """A shell whose notebook has made three sessions, with titles that no others have."""
+    """A shell that created three sessions with unique titles."""
     for title in ("Paint the fence white", 'Say "don\'t" twice', "Rather say don't"):
         shell.run(f"%oc_new {title}")
     yield shell
@@ -103,9 +103,9 @@ def test_options_are_completed(shell: Shell) -> None:
     assert tab(shell, "%%oc_prompt --per") == ["%%oc_prompt --permission"]
     assert tab(shell, "%%oc_prompt --per|\nWhy?") == ["%%oc_prompt --permission\nWhy?"]
     assert tab(shell, "df = %oc_sessions --ro") == ["df = %oc_sessions --roots"]
-    every = tab(shell, "%oc_sessions ")
-    assert "%oc_sessions --since" in every
-    assert tab(shell, "%oc_sessions --") == every
+    completions = tab(shell, "%oc_sessions ")
+    assert "%oc_sessions --since" in completions
+    assert tab(shell, "%oc_sessions --") == completions
 
 
 def test_an_option_is_offered_again_only_if_it_may_be_repeated(shell: Shell) -> None:
@@ -126,7 +126,7 @@ def test_sessions_are_completed_by_title_and_by_id(titled: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "whole"),
+    ("line", "completed"),
     [
         ("%%oc_prompt --session paint", '%%oc_prompt --session "Paint the fence white"'),
         ("%%oc_prompt --session 'paint the", "%%oc_prompt --session 'Paint the fence white'"),
@@ -136,8 +136,8 @@ def test_sessions_are_completed_by_title_and_by_id(titled: Shell) -> None:
         ("%oc_usage --session rather", '%oc_usage --session "Rather say don\'t"'),
     ],
 )
-def test_a_completed_title_is_one_value(titled: Shell, line: str, whole: str) -> None:
-    assert whole in tab(titled, line)
+def test_a_completed_title_is_one_value(titled: Shell, line: str, completed: str) -> None:
+    assert completed in tab(titled, line)
 
 
 def test_a_title_that_cannot_be_quoted_is_offered_by_its_id(titled: Shell, client: Client) -> None:
@@ -171,7 +171,7 @@ def test_a_completed_line_runs(titled: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "whole"),
+    ("line", "completed"),
     [
         ("%%oc_prompt --model prac", "%%oc_prompt --model practice/scripted"),
         ("%%oc_prompt --agent pl", "%%oc_prompt --agent plan"),
@@ -189,8 +189,8 @@ def test_a_completed_line_runs(titled: Shell) -> None:
         ("%%time\n%oc_status --ti", "%%time\n%oc_status --timeout"),
     ],
 )
-def test_values_are_completed(shell: Shell, line: str, whole: str) -> None:
-    assert until(lambda: whole in tab(shell, line))
+def test_values_are_completed(shell: Shell, line: str, completed: str) -> None:
+    assert becomes_true(lambda: completed in tab(shell, line))
 
 
 def test_files_with_blanks_and_folders_are_completed(shell: Shell, workspace: Path) -> None:
@@ -201,8 +201,8 @@ def test_files_with_blanks_and_folders_are_completed(shell: Shell, workspace: Pa
         '%%oc_prompt --file "a folder/notes two.txt"'
     ]
     assert tab(shell, "%oc_connect --directory a") == ['%oc_connect --directory "a folder/']
-    gre = "%oc_connect --directory gre"
-    assert completer(shell).suggestions(gre, 0, len(gre))[1] == []
+    line = "%oc_connect --directory gre"
+    assert completer(shell).suggestions(line, 0, len(line))[1] == []
 
 
 @pytest.mark.parametrize(
@@ -230,19 +230,19 @@ def test_names_that_cannot_be_typed_are_not_offered(
     ],
 )
 def test_nothing_is_offered_elsewhere(shell: Shell, cell: str) -> None:
-    where = len(cell.split("\n")) - 1, len(cell.split("\n")[-1])
-    assert completer(shell).suggestions(cell, *where)[1] == []
+    row, column = len(cell.split("\n")) - 1, len(cell.split("\n")[-1])
+    assert completer(shell).suggestions(cell, row, column)[1] == []
 
 
 def completer(shell: Shell) -> Completer:
     return Completer(shell, shell.find_line_magic("oc_turn").__self__.state)
 
 
-# -- what it must not do ---------------------------------------------------------------------------
+# -- servers and errors ----------------------------------------------------------------------------
 
 
 def test_completion_never_connects(alone: Shell) -> None:
-    """None is connected yet, and completing connects none."""
+    """The shell has no connection yet, and completing doesn't create one."""
     for line in ("%oc_session ", "%%oc_prompt --model "):
         assert completer(alone).suggestions(line, 0, len(line))[1] == []
         tab(alone, line)
@@ -250,29 +250,29 @@ def test_completion_never_connects(alone: Shell) -> None:
 
 
 def test_a_late_answer_is_used_at_the_next_tab(shell: Shell) -> None:
-    ours, come = completer(shell), threading.Event()
+    tested, may_answer = completer(shell), threading.Event()
 
     def slow(client: Client) -> tuple[Suggestion, ...]:
-        come.wait()
+        may_answer.wait()
         return (Suggestion("late", "word"),)
 
-    assert ours.asked("x", slow) == ()  # although nothing has come
-    come.set()
-    assert until(lambda: ours.asked("x", slow) == (Suggestion("late", "word"),))
+    assert tested.from_server("x", slow) == ()  # returns before the answer
+    may_answer.set()
+    assert becomes_true(lambda: tested.from_server("x", slow) == (Suggestion("late", "word"),))
 
 
 def test_a_server_that_is_down_is_asked_once_without_an_error(
     shell: Shell, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ours = completer(shell)
-    asked = []
+    tested = completer(shell)
+    requests = []
 
-    def gone(client: Client) -> tuple[Suggestion, ...]:
-        asked.append(client)
+    def fail(client: Client) -> tuple[Suggestion, ...]:
+        requests.append(client)
         raise ConnectionError
 
-    assert [ours.asked("x", gone) for _ in range(3)] == [()] * 3
-    assert len(asked) == 1
+    assert [tested.from_server("x", fail) for _ in range(3)] == [()] * 3
+    assert len(requests) == 1
     assert capsys.readouterr() == ("", "")
 
 
@@ -288,39 +288,39 @@ def test_an_internal_error_is_not_shown(
 
 
 def test_answers_of_another_server_are_not_reused(shell: Shell) -> None:
-    ours = completer(shell)
-    count: list[Client] = []
+    tested = completer(shell)
+    requests: list[Client] = []
 
-    def ask(client: Client) -> tuple[Suggestion, ...]:
-        return (Suggestion(str(count.append(client)), "x"),)
+    def fetch(client: Client) -> tuple[Suggestion, ...]:
+        return (Suggestion(str(requests.append(client)), "x"),)
 
-    ours.asked("x", ask)
-    ours.asked("x", ask)
+    tested.from_server("x", fetch)
+    tested.from_server("x", fetch)
     shell.run("%oc_connect;")
-    ours.asked("x", ask)
-    assert len(count) == 2
+    tested.from_server("x", fetch)
+    assert len(requests) == 2
 
 
 # -- loading and unloading -------------------------------------------------------------------------
 
 
-def ours_in(shell: Shell) -> list[Any]:
+def our_matchers(shell: Shell) -> list[Any]:
     matchers = shell.Completer.custom_matchers
     return [m for m in matchers if m.matcher_identifier == completion._ID]
 
 
 def test_reloading_keeps_one_matcher_and_unloading_none(alone: Shell) -> None:
     alone.run("%reload_ext opencode_magics\n%reload_ext opencode_magics")
-    assert len(ours_in(alone)) == 1
+    assert len(our_matchers(alone)) == 1
     alone.run("%unload_ext opencode_magics")
-    assert ours_in(alone) == []
+    assert our_matchers(alone) == []
 
 
 # -- in kernels ------------------------------------------------------------------------------------
 
 
 def completed(front: kernels.KernelClient, cell: str, column: int) -> list[str]:
-    """The cell as it would be with each of the completions."""
+    """Return the cell with each of the completions applied."""
     reply = front.complete(cell, column)
     start, end = reply["cursor_start"], reply["cursor_end"]
     return [cell[:start] + match + cell[end:] for match in reply["matches"]]
@@ -328,13 +328,13 @@ def completed(front: kernels.KernelClient, cell: str, column: int) -> list[str]:
 
 @pytest.mark.parametrize("version", ["6.31.0", kernels.OURS])
 def test_a_kernel_completes(version: str, practice: Practice, workspace: Path) -> None:
-    """By a `complete_request`, as a notebook sends it; names of Python don't come between."""
+    """The reply to a `complete_request` of a notebook has no Python names in it."""
     with kernels.running(version) as front:
         front.run(f"import os; os.environ.update({json.dumps(practice.access)})")
         front.run(f"os.chdir({str(workspace)!r})")
         front.run("%load_ext opencode_magics")
         front.run("%oc_connect;\n%oc_new Import the data;")
-        for cell, column, whole in (
+        for cell, column, expected in (
             ("%%oc_prompt --age\nWhy?", 17, ["%%oc_prompt --agent\nWhy?"]),
             ("%oc_session imp", 15, ["%oc_session Import the data"]),
             ("%oc_session import the d", 24, ["%oc_session Import the data"]),
@@ -342,5 +342,5 @@ def test_a_kernel_completes(version: str, practice: Practice, workspace: Path) -
             ("%%oc_prompt --file gr", 21, ["%%oc_prompt --file greet.py"]),
             ("%oc_prompt --model practice/scr", 31, ["%oc_prompt --model practice/scripted"]),
         ):
-            assert until(lambda c=cell, at=column, w=whole: completed(front, c, at) == w)
+            assert becomes_true(lambda c=cell, at=column, e=expected: completed(front, c, at) == e)
         front.run("%oc_end --delete;")

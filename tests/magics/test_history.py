@@ -22,6 +22,7 @@ from opencode_magics.client.client import Client
 from opencode_magics.client.password import DEFAULT_USER
 from opencode_magics.core.turn import Turn
 from opencode_magics.history.sums import exact_sum
+from opencode_magics.magics.history import _summary
 from opencode_magics.practice.world import Practice
 from opencode_magics.sessions.transcript import Transcript
 
@@ -333,3 +334,12 @@ def test_a_period_splits_sessions_exactly(filled: tuple[Client, Path]) -> None:
         assert round(after.attrs["total"]["cost"], 6) == round(later, 6)
         whole = round(float(sum(cost for _, cost in calls)), 6)
         assert round(before.attrs["total"]["cost"] + after.attrs["total"]["cost"], 6) == whole
+
+
+def test_the_summary_of_usage_leaves_out_unknown_counts() -> None:
+    """On 2.x nobody may know how many calls a fork copied."""
+    frame = pd.DataFrame()
+    frame.attrs["total"] = {"sessions": 1, "cost": 0.5, "duplicates": None, "unknown": None}
+    assert _summary(frame, ["total"], period=False) == (
+        "1 session, $0.50 as stored, without deleted sessions."
+    )

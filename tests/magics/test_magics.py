@@ -22,7 +22,7 @@ from support.generations import tool_names
 from support.ipython_shell import Shell, is_short_error, until, wait_until_busy
 
 from opencode_magics.client.client import Client
-from opencode_magics.client.server import _kept
+from opencode_magics.client.server import _passwords
 from opencode_magics.core.model import Attachment, Message, Session
 from opencode_magics.core.turn import Turn
 from opencode_magics.errors import (
@@ -253,9 +253,9 @@ def test_the_record_of_a_server_that_died_is_removed(on_path: Shell) -> None:
     first._signal(signal.SIGKILL)
     first._process.wait()
     on_path.run("%oc_start")
-    kept = _kept()
+    passwords = _passwords()
     on_path.run("%oc_stop")
-    assert first.url not in kept
+    assert first.url not in passwords
 
 
 def test_a_server_that_is_kept_outlives_the_extension(on_path: Shell) -> None:
@@ -696,24 +696,24 @@ def test_unknown_names_fail_before_anything_is_sent(
         ("%oc_prompt -n --title x", "For example: %oc_prompt"),
         ("%%oc_prompt\n\n  \t\n", "For example: %oc_prompt"),
         ("%%oc_prompt", "cell body is empty"),
-        ("%oc_prompt %%oc_prompt\n", "has to be the first line"),
+        ("%oc_prompt %%oc_prompt\n", "must be the first line"),
         ("# a comment\n%%oc_prompt\nhello", "first line of its cell"),
-        ("%oc_turn", "Send one: %oc_prompt"),
+        ("%oc_turn", "Try: %oc_prompt"),
         ("%oc_session", "%oc_new"),
         ("%oc_stop", "%oc_start"),
         ("%%oc_prompt --permission maybe\nhi", "ask, once or reject, not 'maybe'"),
-        ("%%oc_prompt -o 2x\nhi", "-o takes the name of a variable, not '2x'"),
-        ("%%oc_prompt -o class\nhi", "-o takes the name of a variable, not 'class'"),
+        ("%%oc_prompt -o 2x\nhi", "-o takes a variable name, not '2x'"),
+        ("%%oc_prompt -o class\nhi", "-o takes a variable name, not 'class'"),
         ("%%oc_prompt -o\nhi", "-o needs a value"),
-        ("%%oc_prompt -s x -n\nhi", "--session names an old session"),
+        ("%%oc_prompt -s x -n\nhi", "Use either --session"),
         ("%%oc_prompt --timeout soon\nhi", "invalid float value: 'soon'"),
         ("%%oc_prompt hello\nhi", "unrecognized arguments: hello"),
         ("%oc_prompt --nope hi", "has no option --nope"),
         ("%oc_sessions --nope", "has no option --nope"),
         ("%oc_sessions --limit ten", "invalid int value: 'ten'"),
-        ("%oc_sessions --limit 0", "--limit takes a number of at least 1"),
+        ("%oc_sessions --limit 0", "--limit must be at least 1"),
         ("%oc_sessions --limit", "--limit needs a value"),
-        ("%oc_sessions --all --directory /x", "Give either --all or --directory"),
+        ("%oc_sessions --all --directory /x", "Use either --all or --directory"),
         ("%oc_sessions x", "unrecognized arguments: x"),
         ("%oc_connect one two", "unrecognized arguments: two"),
         ("%oc_models x", "unrecognized arguments: x"),

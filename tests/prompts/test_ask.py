@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import signal
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
+import numpy
 import pytest
 from support.fake_server import FakeServer, v1_routes
 from support.generations import both_generations
@@ -81,7 +84,11 @@ def test_a_function_decides_a_permission(given: Any, decided: PermissionAnswer) 
 
 
 @pytest.mark.parametrize(
-    "given", [True, None, "yes", "", "ONCE", ("once", "please"), ("reject",), ("reject", 1), 1]
+    "given",
+    [
+        *(True, None, "yes", "", "ONCE", ("once", "please"), ("reject",), ("reject", 1), 1),
+        *(ANY, (ANY, ""), ("once", ANY), numpy.array(["once"])),
+    ],
 )
 def test_anything_else_is_no_decision(given: Any) -> None:
     with pytest.raises(InvalidAnswer, match=r"on_permission returned .* for bash 'touch made'"):
@@ -296,6 +303,18 @@ def test_an_error_in_a_function_stops_the_turn(
 
 
 @both_generations
+def test_an_exit_in_a_function_stops_the_turn(
+    client: Client, session: Session, workspace: Path
+) -> None:
+    leave: Any = lambda permission: sys.exit(3)  # noqa: E731
+    with pytest.raises(SystemExit):
+        opencode_magics.ask(client, "#bash touch made", session=session, on_permission=leave)
+    assert not (workspace / "made").exists()
+    assert client.permissions(session.directory) == ()
+    assert session.id not in client.statuses(session.directory)
+
+
+@both_generations
 def test_the_policy_error_stops_the_turn(client: Client, session: Session) -> None:
     with pytest.raises(AnswerNeeded, match="touch made") as failed:
         opencode_magics.ask(client, "#bash touch made", session=session, on_permission="error")
@@ -382,6 +401,17 @@ def test_after_a_timeout_the_turn_goes_on_and_can_be_followed(
     assert (turn.outcome, turn.prompt) == ("succeeded", left.prompt)
     assert len(states) > 1
     assert states[-1] == turn
+
+
+@both_generations
+def test_a_timeout_returns_the_running_turn_of_a_schema_without_a_value(
+    client: Client, session: Session
+) -> None:
+    left = opencode_magics.ask(
+        client, "#slow 20 .1", session=session, schema={"city": "Rome"}, timeout=0.5
+    )
+    assert (left.outcome, left.value) == ("running", None)
+    assert opencode_magics.follow(client, session).prompt == left.prompt
 
 
 @both_generations

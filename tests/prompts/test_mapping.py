@@ -113,8 +113,8 @@ def test_no_two_fields_become_one_column() -> None:
         [RowResult("one", (), "succeeded", value), RowResult("two")],
         schemas.schema_from(value),
     )
-    told = ["answer_answer_prompt", "answer_prompt", "answer_answer"]
-    assert frame[told].iloc[0].tolist() == [1, 2, 3]
+    columns = ["answer_answer_prompt", "answer_prompt", "answer_answer"]
+    assert frame[columns].iloc[0].tolist() == [1, 2, 3]
 
 
 def test_values_that_are_not_objects_are_one_column() -> None:
@@ -201,7 +201,7 @@ def test_a_row_with_unknown_costs_has_a_lower_bound(shell: Shell) -> None:
 
 @both_generations
 def test_every_finished_row_is_counted_at_once(shell: Shell, trips: pd.DataFrame) -> None:
-    """However quick it was: the next one may take minutes."""
+    """However quick it was, since the next one may take minutes."""
     shell.run("%%oc_map trips --once\n#text {n}")
     shown = shell.run("%%oc_map trips --once\n#text {n}")
     assert all(f"{done}/3 [" in shown.text for done in range(4))
@@ -276,7 +276,7 @@ def test_an_interrupt_keeps_what_is_done(
     monkeypatch.setattr("opencode_magics.sessions.run.prepare", second_time_interrupted)
     shown = shell.fails("%%oc_map trips -o out\n#text {n}")
     assert isinstance(shown.error, TurnInterrupted)
-    assert "what is done is in out" in shown.text
+    assert "the results so far are in out" in shown.text
     assert shell.user_ns["out"]["outcome"].tolist() == ["succeeded", "not_sent", "not_sent"]
     assert shell.run("%oc_map").value is shell.user_ns["out"]
 
@@ -302,18 +302,18 @@ def test_an_error_in_a_class_keeps_the_costs(shell: Shell, trips: pd.DataFrame) 
 @pytest.mark.parametrize(
     ("cell", "why"),
     [
-        ("%%oc_map\n{n}", "none is named"),
-        ("%%oc_map nowhere\n{n}", "'nowhere' is none"),
+        ("%%oc_map\n{n}", "there is no name"),
+        ("%%oc_map nowhere\n{n}", "'nowhere' is not one"),
         ("%%oc_map trips\n{m}", "no column 'm'"),
         ("%%oc_map trips\nsame", "the same prompt"),
         ("%%oc_map trips --as n\n{n}", "Choose another"),
         ("%%oc_map trips -s abc\n{n}", "--same-session"),
-        ("%%oc_map trips --max-cost nan\n{n}", "a number from 0 on"),
-        ("%%oc_map trips --max-cost=-1\n{n}", "a number from 0 on"),
+        ("%%oc_map trips --max-cost nan\n{n}", "0 or more"),
+        ("%%oc_map trips --max-cost=-1\n{n}", "0 or more"),
         ("%%oc_map trips\n{n:zz}", "can't be filled in for row"),
         ("%%oc_map trips --schema nowhere\n{n}", "no variable 'nowhere'"),
-        ("%oc_map trips", "stands below"),
-        ("%oc_map", "No %%oc_map ran yet"),
+        ("%oc_map trips", "with the prompt below it"),
+        ("%oc_map", "No %%oc_map has run yet"),
         ("# mine\n%%oc_map trips\n{n}", "the first line of its cell"),
     ],
 )

@@ -338,7 +338,7 @@ def test_retries_count_against_the_ceiling(shell: Shell) -> None:
         ("--schema none.json", "none.json: No such file"),
         ("--schema five", "type int is not a schema"),
         ("--schema point --no-wait", "--no-wait doesn't wait"),
-        ("--schema point --retries -1", "a number from 0 on"),
+        ("--schema point --retries -1", "must be 0 or more"),
     ],
 )
 def test_an_invalid_schema_is_reported_and_nothing_is_sent(

@@ -1,4 +1,4 @@
-"""What can go wrong is told in a line and what to do, and what was received is kept."""
+"""Errors say in short what failed and what to do, and partial turns are kept."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from opencode_magics.errors import (
 from opencode_magics.practice.world import Practice
 
 
-def fails(shell: Shell, cell: str, error: type[BaseException], *said: str) -> None:
-    """Run a cell that fails in one line and what to do, with some words in it."""
+def fails(shell: Shell, cell: str, error: type[BaseException], *phrases: str) -> None:
+    """Run a cell that fails with a short error that contains some phrases."""
     shown = shell.fails(cell)
     assert isinstance(shown.error, error)
     assert is_short_error(shown), shown.text
-    assert all(words in shown.text for words in said), shown.text
+    assert all(phrase in shown.text for phrase in phrases), shown.text
 
 
 # -- servers ---------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def test_a_web_page_in_place_of_json_is_reported(alone: Shell) -> None:
     ],
 )
 def test_a_response_of_the_wrong_shape_is_reported(alone: Shell, route: str, options: str) -> None:
-    """Where it is needed: what nobody named need not be looked up."""
+    """Only if the response is needed: names that aren't given aren't looked up."""
     with FakeServer(v1_routes(**{route: ["something", "else"]})) as fake:
         alone.run(f"%oc_connect {fake.url};")
         prompt = f"%%oc_prompt -s ses_root01 {options}\nhello"
@@ -97,7 +97,7 @@ def test_a_response_of_the_wrong_shape_is_reported(alone: Shell, route: str, opt
 def test_a_removed_directory_is_reported(
     alone: Shell, practice: Practice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With `%xmode Verbose` the password must not stand beside it."""
+    """Even `%xmode Verbose` must not show the password."""
     for name, value in practice.access.items():
         monkeypatch.setenv(name, value)
     alone.run("%xmode Verbose")
@@ -186,7 +186,7 @@ def test_a_model_that_fails_is_quoted_and_the_turn_is_kept(
 
 
 @pytest.mark.parametrize(
-    ("script", "patience", "said"),
+    ("script", "timeout", "phrase"),
     [
         ("#err500", 8, "Retry 1: scripted failure 500"),
         ("#page", 3, "Still running on the server"),
@@ -194,14 +194,14 @@ def test_a_model_that_fails_is_quoted_and_the_turn_is_kept(
     ],
 )
 def test_a_model_that_never_finishes_does_not_block_the_cell(
-    shell: Shell, client: Client, script: str, patience: int, said: str
+    shell: Shell, client: Client, script: str, timeout: int, phrase: str
 ) -> None:
-    """1.18.33 tries again for ever; what is waited for is seen. The guard would stop the pages."""
+    """1.18.33 retries forever; the cell shows that. The loop guard would stop `#page`."""
     shell.run("%config OpenCodeMagics.loop_guard = False")
-    shown = shell.run(f"%%oc_prompt --timeout {patience} -o turn\n{script}")
+    shown = shell.run(f"%%oc_prompt --timeout {timeout} -o turn\n{script}")
     turn: Turn = shell.user_ns["turn"]
     client.abort(client.session(turn.session))
-    assert said in shown.text
+    assert phrase in shown.text
     assert turn.outcome == "running"
 
 
@@ -213,7 +213,7 @@ def test_a_model_that_recovers_ends_in_success(shell: Shell, script: str) -> Non
 
 
 def test_an_invalid_image_is_reported_with_the_servers_reason(shell: Shell, tmp_path: Path) -> None:
-    """1.18.33 answers 204 and then tells it on the stream alone."""
+    """1.18.33 answers 204, and reports the error only on the stream."""
     (tmp_path / "page.png").write_text("<!doctype html>", encoding="utf-8")
     shown = shell.fails(f"%%oc_prompt --file {tmp_path}/page.png -o turn\nhello")
     assert "ImageDecodeError" in shown.lines[-2]
@@ -251,8 +251,8 @@ def kill_when_it_writes(world: Practice) -> None:
         stream = client.stream()
         words = 0
         while words < 5:
-            heard: list[Any] = stream.take(1.0)
-            words += sum("slow" in getattr(event, "text", "") for event in heard)
+            events: list[Any] = stream.take(1.0)
+            words += sum("slow" in getattr(event, "text", "") for event in events)
         os.killpg(world.server.pid, signal.SIGKILL)
         stream.close()
 
@@ -271,7 +271,7 @@ class Accepting:
 
 
 def test_an_answer_that_the_server_refuses_is_reported_and_the_turn_is_kept(alone: Shell) -> None:
-    """It is given a few times while the request still waits."""
+    """The answer is sent four times while the request is pending."""
     asked = {
         "id": "per_1",
         "sessionID": "ses_root01",

@@ -1,4 +1,4 @@
-"""Commands of 2.x, which names nothing: what is the command's is found out, or not claimed."""
+"""Commands on 2.x, which returns no ids: their effects are correlated, or not claimed."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def generation() -> str:
     return "2.x"
 
 
-# -- concluding, from plain values -----------------------------------------------------------------
+# -- correlating plain values ----------------------------------------------------------------------
 
-ASKED = Invocation("cmd_1", "explain", "greet.py", description="Explain a file")
+COMMAND = Invocation("cmd_1", "explain", "greet.py", description="Explain a file")
 MARKED = Invocation("cmd_1", "explain", "greet.py", marked=True)
 OWN = AdmittedInput("msg_own", "Explain greet.py", delivery="queue")
 OTHER = AdmittedInput("msg_other", "Fix the tests")
@@ -57,27 +57,27 @@ BELOW = ChildSession("ses_below", "Explain a file", "msg_first", "Explain x")
 
 
 def concluded(
-    asked: Invocation, *seen: AdmittedInput | ChildSession, answered: bool = True
+    invocation: Invocation, *seen: AdmittedInput | ChildSession, answered: bool = True
 ) -> tuple[Any, ...]:
     inputs = [s for s in seen if isinstance(s, AdmittedInput)]
     children = [s for s in seen if isinstance(s, ChildSession)]
-    found = correlate(asked, inputs, children, answered=answered)
+    found = correlate(invocation, inputs, children, answered=answered)
     return found.status, *(i.id for i in (*found.inputs, *found.children))
 
 
 def test_without_any_effect_the_status_is_none() -> None:
-    assert concluded(ASKED) == ("none",)
+    assert concluded(COMMAND) == ("none",)
     subagent_session = AdmittedInput(
         "msg_l", "<subagent>greet.py</subagent>", "synthetic", subagent_session="ses_other"
     )
-    assert concluded(ASKED, subagent_session) == ("none",)
+    assert concluded(COMMAND, subagent_session) == ("none",)
 
 
 @pytest.mark.parametrize("alone", [OWN, BELOW])
 def test_a_single_effect_with_a_trace_is_matched(
     alone: AdmittedInput | ChildSession,
 ) -> None:
-    assert concluded(ASKED, alone) == ("matched", alone.id)
+    assert concluded(COMMAND, alone) == ("matched", alone.id)
 
 
 @pytest.mark.parametrize(
@@ -92,17 +92,19 @@ def test_a_single_effect_with_a_trace_is_matched(
     ],
 )
 def test_a_single_effect_without_a_trace_is_ambiguous(alone: AdmittedInput | ChildSession) -> None:
-    assert concluded(ASKED, alone) == ("ambiguous",)
+    assert concluded(COMMAND, alone) == ("ambiguous",)
 
 
 def test_short_arguments_are_not_a_trace() -> None:
-    asked = Invocation("cmd_1", "explain", "x")
-    assert concluded(asked, AdmittedInput("msg_a", "Explain x", delivery="queue")) == ("ambiguous",)
+    invocation = Invocation("cmd_1", "explain", "x")
+    assert concluded(invocation, AdmittedInput("msg_a", "Explain x", delivery="queue")) == (
+        "ambiguous",
+    )
 
 
 def test_several_effects_are_ambiguous_whatever_their_text() -> None:
-    assert concluded(ASKED, OWN, OTHER) == ("ambiguous",)
-    assert concluded(ASKED, OWN, BELOW) == ("ambiguous",)
+    assert concluded(COMMAND, OWN, OTHER) == ("ambiguous",)
+    assert concluded(COMMAND, OWN, BELOW) == ("ambiguous",)
 
 
 def test_the_mark_picks_one_of_several() -> None:
@@ -115,14 +117,14 @@ def test_the_mark_picks_one_of_several() -> None:
 
 def test_a_subagent_that_got_the_mark_from_an_agent_is_not_matched() -> None:
     own = AdmittedInput("msg_own", "Explain greet.py cmd_1")
-    told = ChildSession("ses_x", "Explain", "msg_x", "Explain greet.py cmd_1")
-    assert concluded(MARKED, own, told) == ("matched", "msg_own")
-    assert concluded(MARKED, told) == ("matched", "ses_x")
+    child = ChildSession("ses_x", "Explain", "msg_x", "Explain greet.py cmd_1")
+    assert concluded(MARKED, own, child) == ("matched", "msg_own")
+    assert concluded(MARKED, child) == ("matched", "ses_x")
 
 
 def test_an_effect_is_not_matched_while_another_command_competes() -> None:
     for seen in ([OWN], []), ([], [BELOW]):
-        found = correlate(ASKED, *seen, answered=True, competing=["cmd_2"])
+        found = correlate(COMMAND, *seen, answered=True, competing=["cmd_2"])
         assert found.status == "ambiguous"
         assert "cmd_2" in found.evidence[-1]
     own = AdmittedInput("msg_own", "Explain greet.py cmd_1")
@@ -130,26 +132,26 @@ def test_an_effect_is_not_matched_while_another_command_competes() -> None:
 
 
 def test_a_child_session_that_an_agent_may_have_opened_is_ambiguous() -> None:
-    assert correlate(ASKED, [], [BELOW], answered=True, agent_busy=True).status == "ambiguous"
-    assert correlate(ASKED, [OWN], [], answered=True, agent_busy=True).status == "matched"
+    assert correlate(COMMAND, [], [BELOW], answered=True, agent_busy=True).status == "ambiguous"
+    assert correlate(COMMAND, [OWN], [], answered=True, agent_busy=True).status == "matched"
 
 
 def test_without_a_response_only_the_mark_counts() -> None:
-    assert concluded(ASKED, OWN, answered=False) == ("ambiguous",)
-    assert concluded(ASKED, BELOW, answered=False) == ("ambiguous",)
+    assert concluded(COMMAND, OWN, answered=False) == ("ambiguous",)
+    assert concluded(COMMAND, BELOW, answered=False) == ("ambiguous",)
 
 
 def test_in_an_isolated_session_every_effect_is_matched() -> None:
-    asked = Invocation("ses_1", "explain", isolated=True)
-    assert concluded(asked, OTHER, answered=False) == ("matched", "msg_other")
-    assert concluded(asked, BELOW) == ("matched", "ses_below")
-    assert concluded(asked) == ("none",)
+    invocation = Invocation("ses_1", "explain", isolated=True)
+    assert concluded(invocation, OTHER, answered=False) == ("matched", "msg_other")
+    assert concluded(invocation, BELOW) == ("matched", "ses_below")
+    assert concluded(invocation) == ("none",)
 
 
 def test_the_evidence_names_the_effects() -> None:
-    told = "; ".join(correlate(ASKED, [OWN, OTHER], [], answered=True).evidence)
-    assert "msg_own" in told
-    assert "Fix the tests" in told
+    evidence = "; ".join(correlate(COMMAND, [OWN, OTHER], [], answered=True).evidence)
+    assert "msg_own" in evidence
+    assert "Fix the tests" in evidence
 
 
 @pytest.mark.parametrize(
@@ -176,15 +178,15 @@ ROUNDS = 2_000
 
 
 def race(seed: int) -> tuple[Invocation, list[AdmittedInput], list[ChildSession], bool, set[str]]:
-    """A command, what shows in its session, whether it was answered, and what truly is its own.
+    """A command, the effects seen, whether the server responded, and the ids of its own effects.
 
-    Others prompt before, between and after, with the very words of the command among them. One
-    thing alone they don't do, which nobody could tell apart: queue the arguments of an unmarked
-    command in the moment in which it admits nothing.
+    Other clients prompt before, in between and after, sometimes with the command's own words. They
+    never do the one thing that can't be recognized: queue the arguments of an unmarked command
+    just when it has no effect.
     """
     chance = random.Random(seed)
     shape = chance.choice(SHAPES)
-    asked = Invocation(
+    invocation = Invocation(
         "cmd_mark",
         "explain",
         chance.choice(["", "x", "greet.py", "the whole of greet.py"]),
@@ -195,14 +197,16 @@ def race(seed: int) -> tuple[Invocation, list[AdmittedInput], list[ChildSession]
     answered = chance.random() < 0.8
     arrived = answered or chance.random() < 0.5
     admits = arrived and shape in ("echo", "silent", "subtask")
-    fair = admits or asked.marked or not answered
+    fair = admits or invocation.marked or not answered
     seen: list[AdmittedInput | ChildSession] = [
-        strange(chance, asked, n, fair) for n in range(_few(chance))
+        stranger(chance, invocation, n, fair) for n in range(_few(chance))
     ]
     own: set[str] = set()
     if admits:
-        text = {"echo": f"Explain {asked.sent}", "silent": "Tidy up."}.get(shape, asked.sent)
-        title = asked.description or asked.name
+        text = {"echo": f"Explain {invocation.sent}", "silent": "Tidy up."}.get(
+            shape, invocation.sent
+        )
+        title = invocation.description or invocation.name
         made = (
             ChildSession("ses_own", title, "msg_o", text)
             if shape == "subtask"
@@ -211,20 +215,20 @@ def race(seed: int) -> tuple[Invocation, list[AdmittedInput], list[ChildSession]
         own = {made.id}
         seen.insert(chance.randint(0, len(seen)), made)
     inputs = [s for s in seen if isinstance(s, AdmittedInput)]
-    return asked, inputs, [s for s in seen if isinstance(s, ChildSession)], answered, own
+    return invocation, inputs, [s for s in seen if isinstance(s, ChildSession)], answered, own
 
 
 def _few(chance: random.Random) -> int:
     return chance.choice([0, 0, 0, 1, 1, 2, 3])
 
 
-def strange(
-    chance: random.Random, asked: Invocation, number: int, alike: bool
+def stranger(
+    chance: random.Random, invocation: Invocation, number: int, alike: bool
 ) -> AdmittedInput | ChildSession:
-    """Something that another client does."""
+    """An effect of another client."""
     delivery = chance.choice(["steer", "queue"])
     texts = ["Fix the tests", "Tidy up.", "Explain notes.txt"]
-    texts += [f"Explain {asked.text}"] * 2 if alike or delivery == "steer" else []
+    texts += [f"Explain {invocation.text}"] * 2 if alike or delivery == "steer" else []
     titles = ["Fix the tests", *(["explain", "Explain a file"] if alike else [])]
     text = chance.choice(texts)
     match chance.randrange(5):
@@ -245,10 +249,10 @@ def test_no_interleaving_leads_to_a_wrong_attribution() -> None:
     results = dict.fromkeys(("matched", "none", "ambiguous"), 0)
     could = 0
     for seed in range(ROUNDS):
-        asked, inputs, children, answered, own = race(seed)
-        found = correlate(asked, inputs, children, answered=answered)
+        invocation, inputs, children, answered, own = race(seed)
+        found = correlate(invocation, inputs, children, answered=answered)
         claimed = {x.id for x in (*found.inputs, *found.children)}
-        assert claimed <= own, f"seed {seed}: {asked} {inputs} {children}"
+        assert claimed <= own, f"seed {seed}: {invocation} {inputs} {children}"
         assert bool(claimed) == (found.status == "matched")
         assert (found.status == "none") <= (not own), f"seed {seed}: it was there"
         results[found.status] += 1
@@ -258,7 +262,7 @@ def test_no_interleaving_leads_to_a_wrong_attribution() -> None:
 
 
 def test_a_rule_that_takes_the_only_candidate_would_be_caught() -> None:
-    """The races do hold what a simpler rule gets wrong."""
+    """The races include cases that a simpler rule gets wrong."""
     wrong = 0
     for seed in range(ROUNDS):
         _, inputs, children, _, own = race(seed)
@@ -280,44 +284,44 @@ COMMANDS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def simulator() -> Iterator[Simulator]:
-    """A world of its own, whose commands are those above."""
+    """A separate world with the commands above."""
     with Simulator() as world:
         world.commands = dict(COMMANDS)
         yield world
 
 
 @pytest.fixture(autouse=True)
-def _nobody_else(simulator: Simulator) -> Iterator[None]:
+def _no_interference(simulator: Simulator) -> Iterator[None]:
     yield
     simulator.cuts.clear()
     simulator.meanwhile = lambda session, when: None
 
 
 def other(client: Client, session: str, text: str) -> str:
-    """Another client prompts the session; the id that its prompt has."""
+    """Prompt the session as another client; return the prompt's id."""
     key = client.dialect.new_prompt_id(random.randrange(2**36))
     client.prompt(Session(session), Prompt(key, text))
     return key
 
 
-def played(given: Dispatched) -> Turn:
-    assert given.run is not None, given.receipt
-    with given.run as run:
+def played(dispatched: Dispatched) -> Turn:
+    assert dispatched.run is not None, dispatched.receipt
+    with dispatched.run as run:
         run.start()
         for turn in run:
             for permission in turn.permissions:
                 run.decide(permission, "once")
-    return given.run.turn
+    return dispatched.run.turn
 
 
 def receipt_of(
     client: Client, session: Session, name: str, text: str, **how: Any
 ) -> CommandReceipt:
-    """The receipt of a command whose turn nobody follows."""
-    given = commands.send_command(client, session, name, text, **how)
-    if given.run is not None:
-        given.run.close()
-    return given.receipt
+    """Send a command without following its turn; return the receipt."""
+    dispatched = commands.send_command(client, session, name, text, **how)
+    if dispatched.run is not None:
+        dispatched.run.close()
+    return dispatched.receipt
 
 
 def posts(world: Simulator, session: str) -> int:
@@ -327,35 +331,35 @@ def posts(world: Simulator, session: str) -> int:
 def test_the_matched_prompt_is_followed_as_the_commands_turn(
     client: Client, session: Session
 ) -> None:
-    given = commands.send_command(client, session, "/explain", "greet.py #text 3")
-    assert given.receipt.status == "matched"
-    turn = played(given)
-    assert given.receipt.inputs == (turn.prompt,)
+    dispatched = commands.send_command(client, session, "/explain", "greet.py #text 3")
+    assert dispatched.receipt.status == "matched"
+    turn = played(dispatched)
+    assert dispatched.receipt.inputs == (turn.prompt,)
     assert (turn.outcome, turn.text) == ("succeeded", "word0 word1 word2")
     assert turn.question_text == "Explain greet.py #text 3"
 
 
 def test_the_turn_of_a_subtask_is_in_the_child_session(client: Client, session: Session) -> None:
-    given = commands.send_command(client, session, "review", "greet.py")
-    turn = played(given)
-    assert given.receipt.children == (turn.session,)
+    dispatched = commands.send_command(client, session, "review", "greet.py")
+    turn = played(dispatched)
+    assert dispatched.receipt.children == (turn.session,)
     assert client.session(turn.session).parent == session.id
     assert turn.outcome == "succeeded"
     client.run(client.dialect.wait(session))
-    told = [m for m in client.messages(session) if m.kind == "synthetic"]
-    assert turn.session in told[0].text
+    results = [m for m in client.messages(session) if m.kind == "synthetic"]
+    assert turn.session in results[0].text
 
 
 def test_a_command_without_arguments_is_ambiguous(client: Client, session: Session) -> None:
-    given = commands.send_command(client, session, "tidy", "")
-    assert (given.receipt.status, given.run) == ("ambiguous", None)
-    assert given.receipt.resend_safety == "inspect"
-    assert "Tidy up." in " ".join(given.receipt.evidence)
+    dispatched = commands.send_command(client, session, "tidy", "")
+    assert (dispatched.receipt.status, dispatched.run) == ("ambiguous", None)
+    assert dispatched.receipt.resend_safety == "inspect"
+    assert "Tidy up." in " ".join(dispatched.receipt.evidence)
 
 
 def test_a_command_that_admits_nothing_is_none(client: Client, session: Session) -> None:
-    given = commands.send_command(client, session, "ponder", "")
-    assert (given.receipt.status, given.receipt.resend_safety) == ("none", "unknown")
+    dispatched = commands.send_command(client, session, "ponder", "")
+    assert (dispatched.receipt.status, dispatched.receipt.resend_safety) == ("none", "unknown")
 
 
 def test_the_mark_is_sent_after_the_arguments(client: Client, session: Session) -> None:
@@ -375,8 +379,8 @@ def test_a_busy_session_is_not_disturbed(client: Client, session: Session) -> No
     other(client, session.id, "#slow 30 .1")
     with pytest.raises(SessionBusyError):
         commands.send_command(client, session, "explain", "greet.py")
-    given = commands.send_command(client, session, "explain", "greet.py #text 2", queue=True)
-    assert played(given).text == "word0 word1"
+    dispatched = commands.send_command(client, session, "explain", "greet.py #text 2", queue=True)
+    assert played(dispatched).text == "word0 word1"
 
 
 def test_an_unknown_command_is_not_posted(
@@ -396,7 +400,7 @@ def test_a_refusal_is_reported_in_the_servers_words(client: Client, session: Ses
 
 
 def interrupt_once(target: str, when: Cut) -> None:
-    """Press stop while the answer to a command is waited for; a second time might be too late."""
+    """Interrupt while a command's response is pending; only once, since a second may be late."""
     if when == "after":
         _thread.interrupt_main()
 
@@ -411,7 +415,7 @@ def test_an_interrupt_says_how_to_recover_the_command(
     assert caught.value.resend.resend_safety == "unknown"
     invocation = str(caught.value).partition("--recover ")[2].split()[0]
     client.run(client.dialect.wait(session))
-    assert again(simulator, invocation).receipt.status == "matched"
+    assert recovered(simulator, invocation).receipt.status == "matched"
 
 
 def test_a_second_interrupt_does_not_say_that_nothing_was_sent(
@@ -469,39 +473,39 @@ def test_a_fork_forbids_what_its_session_forbids(client: Client, session: Sessio
 def test_the_mark_is_sent_if_the_server_reports_a_template_with_arguments(
     client: Client, session: Session
 ) -> None:
-    told = (Command("explain", template="Explain $ARGUMENTS"),)
-    client.commands = lambda directory=None: told  # type: ignore[method-assign]
+    reported = (Command("explain", template="Explain $ARGUMENTS"),)
+    client.commands = lambda directory=None: reported  # type: ignore[method-assign]
     receipt = receipt_of(client, session, "explain", "x")
     assert receipt.status == "matched"
 
 
 def test_agent_and_model_are_switched_before_the_command(client: Client, session: Session) -> None:
-    given = commands.send_command(
+    dispatched = commands.send_command(
         client, session, "explain", "greet.py #text 2", agent="plan", model="practice/frugal"
     )
-    turn = played(given)
+    turn = played(dispatched)
     assert (turn.agent, str(turn.model)) == ("plan", "practice/frugal")
 
 
 def test_two_commands_at_once_take_turns(client: Client, session: Session) -> None:
-    """Each of both is still the only one in its own span of the log."""
-    found: list[CommandReceipt] = []
+    """Each is the only command in its range of the log."""
+    receipts: list[CommandReceipt] = []
 
-    def one(text: str) -> None:
-        found.append(receipt_of(client, session, "explain", text, queue=True))
+    def send(text: str) -> None:
+        receipts.append(receipt_of(client, session, "explain", text, queue=True))
 
-    threads = [threading.Thread(target=one, args=(f"greet.py #text {n}",)) for n in range(2, 6)]
+    threads = [threading.Thread(target=send, args=(f"greet.py #text {n}",)) for n in range(2, 6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [r.status for r in found] == ["matched"] * 4
-    assert len({r.inputs for r in found}) == 4
+    assert [r.status for r in receipts] == ["matched"] * 4
+    assert len({r.inputs for r in receipts}) == 4
 
 
 @contextmanager
 def notebook(world: Simulator) -> Iterator[Client]:
-    """A client that shares no lock with that of the tests, as another kernel's doesn't."""
+    """A client that doesn't share the lock of the test's client, as in another kernel."""
     url = world.url.replace("127.0.0.1", "localhost")
     with Client(url, directory=str(world.directory), password=world.password) as client:
         yield client
@@ -511,23 +515,23 @@ def notebook(world: Simulator) -> Iterator[Client]:
 def test_two_notebooks_at_once_never_claim_each_others_effects(
     client: Client, simulator: Simulator, session: Session, seed: int
 ) -> None:
-    """Also where the command of one admits nothing, and the arguments are the same."""
+    """Even if one command has no effect and the arguments are the same."""
     names = random.Random(seed).choice(
         [("ponder", "explain"), ("ponder", "review"), ("explain", "review"), ("ponder", "ponder")]
     )
-    found: dict[str, CommandReceipt] = {}
+    receipts: dict[str, CommandReceipt] = {}
 
-    def one(by: Client, name: str) -> None:
-        found[name] = receipt_of(by, session, name, "greet.py", queue=True)
+    def send(sender: Client, name: str) -> None:
+        receipts[name] = receipt_of(sender, session, name, "greet.py", queue=True)
 
     with notebook(simulator) as second:
         both = (client, second)
-        threads = [threading.Thread(target=one, args=a) for a in zip(both, names, strict=True)]
+        threads = [threading.Thread(target=send, args=a) for a in zip(both, names, strict=True)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    for name, receipt in found.items():
+    for name, receipt in receipts.items():
         if receipt.status == "matched":
             assert name != "ponder", receipt
             assert bool(receipt.children) == (name == "review"), receipt
@@ -557,7 +561,7 @@ def test_a_command_without_a_response_may_still_arrive(
 def test_a_session_that_an_agent_opens_meanwhile_is_not_matched(
     client: Client, simulator: Simulator, session: Session
 ) -> None:
-    """With the very title that the command's would have."""
+    """Even with the title that the command's own session would have."""
     other(client, session.id, "#slow 400 .1")
     simulator.meanwhile = lambda target, when: opens(client, target) if when == "after" else None
     assert receipt_of(client, session, "ponder", "", queue=True).status == "ambiguous"
@@ -565,7 +569,7 @@ def test_a_session_that_an_agent_opens_meanwhile_is_not_matched(
 
 
 def opens(client: Client, session: str) -> None:
-    """A session below another, as an agent opens one."""
+    """Create a child session, as an agent does."""
     client.create(COMMANDS["ponder"]["description"], options=SessionOptions(parent=session))
 
 
@@ -577,22 +581,22 @@ WORDS = ("#text 1", "Fix the tests #text 1", "Explain greet.py #text 1", "Tidy u
 def crowded(
     client: Client, simulator: Simulator, session: Session, seed: int
 ) -> tuple[Dispatched, set[str], bool]:
-    """A command among others' prompts; what came of it, theirs, and whether it was marked."""
+    """Send a command among others' prompts; return it, their ids, and whether it was marked."""
     chance = random.Random(seed)
     name = chance.choice(["explain", "explain", "review", "tidy"])
     mark = name == "explain" and chance.random() < 0.6
     strangers: set[str] = set()
 
-    def come(how_many: list[int]) -> None:
-        for _ in range(chance.choice(how_many)):
+    def interfere(counts: list[int]) -> None:
+        for _ in range(chance.choice(counts)):
             strangers.add(other(client, session.id, chance.choice(WORDS)))
 
-    come([0, 0, 1, 2])
-    simulator.meanwhile = lambda target, when: come([0, 0, 0, 1])
-    given = commands.send_command(client, session, name, "greet.py", mark=mark, queue=True)
+    interfere([0, 0, 1, 2])
+    simulator.meanwhile = lambda target, when: interfere([0, 0, 0, 1])
+    dispatched = commands.send_command(client, session, name, "greet.py", mark=mark, queue=True)
     simulator.meanwhile = lambda target, when: None
-    come([0, 0, 1, 2])
-    return given, strangers, mark
+    interfere([0, 0, 1, 2])
+    return dispatched, strangers, mark
 
 
 def test_the_prompts_of_other_clients_are_never_attributed_to_a_command(
@@ -601,16 +605,16 @@ def test_the_prompts_of_other_clients_are_never_attributed_to_a_command(
     results = dict.fromkeys(("matched", "ambiguous", "none"), 0)
     for seed in range(150):
         session = client.create(f"race {seed}")
-        given, strangers, mark = crowded(client, simulator, session, seed)
-        claimed = {*given.receipt.inputs, *given.receipt.children}
+        dispatched, strangers, mark = crowded(client, simulator, session, seed)
+        claimed = {*dispatched.receipt.inputs, *dispatched.receipt.children}
         assert not claimed & strangers, seed
-        assert bool(claimed) == (given.receipt.status == "matched")
-        assert (given.receipt.status == "matched") >= mark, seed
+        assert bool(claimed) == (dispatched.receipt.status == "matched")
+        assert (dispatched.receipt.status == "matched") >= mark, seed
         assert posts(simulator, session.id) == 1
-        if given.run:
-            given.run.close()
-        results[given.receipt.status] += 1
-    assert results["none"] == 0  # each of them admits something
+        if dispatched.run:
+            dispatched.run.close()
+        results[dispatched.receipt.status] += 1
+    assert results["none"] == 0  # every command has an effect
     assert results["matched"] > 60
     assert results["ambiguous"] > 20
 
@@ -619,11 +623,11 @@ def test_the_prompts_of_other_clients_are_never_attributed_to_a_command(
 def test_the_turn_followed_among_others_is_the_commands_own(
     client: Client, simulator: Simulator, session: Session, seed: int
 ) -> None:
-    given, strangers, _ = crowded(client, simulator, session, seed)
-    if given.run is None:
-        assert given.receipt.status == "ambiguous"
+    dispatched, strangers, _ = crowded(client, simulator, session, seed)
+    if dispatched.run is None:
+        assert dispatched.receipt.status == "ambiguous"
         return
-    turn = played(given)
+    turn = played(dispatched)
     assert turn.prompt not in strangers
     assert turn.outcome == "succeeded"
     assert "greet.py" in turn.question_text
@@ -634,8 +638,8 @@ def test_another_clients_prompt_is_never_the_commands_turn(
 ) -> None:
     """Case G5-04."""
     simulator.meanwhile = lambda target, when: other(client, target, "for the other #text 4")
-    given = commands.send_command(client, session, "explain", "#text 2", mark=True)
-    turn = played(given)
+    dispatched = commands.send_command(client, session, "explain", "#text 2", mark=True)
+    turn = played(dispatched)
     assert "for the other" not in turn.question_text
     unmarked = commands.send_command(client, session, "explain", "greet.py", queue=True)
     assert unmarked.receipt.status == "ambiguous"
@@ -651,7 +655,7 @@ SYNCED = (200, {"content-type": "text/event-stream"}, b'data: {"type":"log.synce
 
 
 def offering(**changes: Any) -> dict[str, Any]:
-    """A server with one command and an empty log."""
+    """The routes of a server with one command and an empty log."""
     names = [{"name": "explain", "description": "Explain"}]
     scripted = {"id": "scripted", "providerID": "practice"}
     return v2_routes(
@@ -669,7 +673,7 @@ def offering(**changes: Any) -> dict[str, Any]:
 
 
 def test_no_command_is_sent_to_a_server_without_a_log() -> None:
-    """What would come of it could not be told."""
+    """Its effects could not be correlated."""
     routes = offering(**{LOG: (404, {}, b"")})
     with FakeServer(routes) as fake, Client(fake.url, directory="/work/p") as client:
         with pytest.raises(StatusError):
@@ -716,7 +720,7 @@ def test_the_error_of_a_failed_command_says_how_to_look_at_it() -> None:
         assert "--recover cmd_" in caught.value.todo
 
 
-# -- lost answers, and finding again ---------------------------------------------------------------
+# -- lost responses, and recovery ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cut", ["before", "after"])
@@ -725,21 +729,21 @@ def test_a_command_whose_response_is_lost_is_never_posted_again(
     client: Client, simulator: Simulator, session: Session, cut: Cut, mark: bool
 ) -> None:
     simulator.cuts.append(cut)
-    given = commands.send_command(client, session, "explain", "greet.py #text 2", mark=mark)
+    dispatched = commands.send_command(client, session, "explain", "greet.py #text 2", mark=mark)
     assert posts(simulator, session.id) == 1
     expected = "none" if cut == "before" else "matched" if mark else "ambiguous"
-    assert given.receipt.status == expected
-    if given.run:
-        assert played(given).text == "word0 word1"
+    assert dispatched.receipt.status == expected
+    if dispatched.run:
+        assert played(dispatched).text == "word0 word1"
 
 
-def again(world: Simulator, invocation: str) -> Dispatched:
-    """Another notebook: another client, which knows the id and nothing else."""
+def recovered(world: Simulator, invocation: str) -> Dispatched:
+    """Recover a command in another notebook, which only knows its id."""
     with Client(world.url, directory="/", password=world.password) as client:
-        given = commands.recover(client, invocation)
-        if given.run is not None:
-            played(given)
-        return given
+        dispatched = commands.recover(client, invocation)
+        if dispatched.run is not None:
+            played(dispatched)
+        return dispatched
 
 
 def test_another_notebook_recovers_the_command(
@@ -747,7 +751,7 @@ def test_another_notebook_recovers_the_command(
 ) -> None:
     receipt = receipt_of(client, session, "explain", "greet.py #text 2")
     other(client, session.id, "Explain greet.py #text 5")
-    found = again(simulator, receipt.invocation)
+    found = recovered(simulator, receipt.invocation)
     assert found.receipt.inputs == receipt.inputs
     assert found.run
     assert found.run.turn.text == "word0 word1"
@@ -760,7 +764,7 @@ def test_a_lost_command_is_recovered_after_a_server_restart(
     receipt = receipt_of(client, session, "explain", "greet.py #text 2", mark=True)
     client.run(client.dialect.wait(session))
     simulator.restart()
-    found = again(simulator, receipt.invocation)
+    found = recovered(simulator, receipt.invocation)
     assert (found.receipt.status, found.receipt.inputs) == ("matched", receipt.inputs)
     assert found.run
     assert found.run.turn.outcome == "succeeded"
@@ -768,14 +772,14 @@ def test_a_lost_command_is_recovered_after_a_server_restart(
 
 def test_a_subtask_is_recovered(client: Client, simulator: Simulator, session: Session) -> None:
     receipt = receipt_of(client, session, "review", "greet.py")
-    assert again(simulator, receipt.invocation).receipt.children == receipt.children
+    assert recovered(simulator, receipt.invocation).receipt.children == receipt.children
 
 
 def test_an_ambiguous_command_stays_ambiguous(
     client: Client, simulator: Simulator, session: Session
 ) -> None:
     receipt = receipt_of(client, session, "tidy", "")
-    assert again(simulator, receipt.invocation).receipt.status == "ambiguous"
+    assert recovered(simulator, receipt.invocation).receipt.status == "ambiguous"
 
 
 def test_a_late_effect_is_recovered_by_its_mark(
@@ -785,7 +789,7 @@ def test_a_late_effect_is_recovered_by_its_mark(
     assert receipt.status == "none"
     other(client, session.id, "Linger over x #slow 50 .1")
     client.run(client.dialect.wait(session))
-    assert again(simulator, receipt.invocation).receipt.status == "matched"
+    assert recovered(simulator, receipt.invocation).receipt.status == "matched"
 
 
 def test_metadata_that_another_client_replaced_is_found_in_the_log(
@@ -809,9 +813,9 @@ def test_a_command_is_not_recovered_from_a_fork_of_its_session(
     copy = client.run(client.dialect.fork(session))
     client.run(
         client.dialect.set_metadata(copy, client.session(session.id).metadata)
-    )  # some servers copy it
+    )  # some servers copy the metadata
     other(client, copy.id, "Fix the tests")
-    found = again(simulator, receipt.invocation)
+    found = recovered(simulator, receipt.invocation)
     assert (found.receipt.session, found.receipt.status) == (session.id, "none")
 
 
@@ -821,7 +825,7 @@ def test_an_unknown_invocation_is_an_error(client: Client) -> None:
             commands.recover(client, unknown)
 
 
-# -- in a session of its own -----------------------------------------------------------------------
+# -- isolated commands -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["explain", "review", "tidy"])
@@ -831,14 +835,14 @@ def test_an_isolated_command_is_always_matched(
 ) -> None:
     other(client, session.id, "#text 1")
     client.run(client.dialect.wait(session))
-    given = commands.send_command(client, session, name, "x #text 2", isolated=True, fork=fork)
-    assert given.receipt.status == "matched"
-    assert given.session.id != session.id
-    assert (given.session.id == given.receipt.invocation) == (not fork)
-    assert given.session.forked_from == (session.id if fork else None)
-    turn = played(given)
+    dispatched = commands.send_command(client, session, name, "x #text 2", isolated=True, fork=fork)
+    assert dispatched.receipt.status == "matched"
+    assert dispatched.session.id != session.id
+    assert (dispatched.session.id == dispatched.receipt.invocation) == (not fork)
+    assert dispatched.session.forked_from == (session.id if fork else None)
+    turn = played(dispatched)
     assert turn.outcome == "succeeded"
-    assert turn.prompt in given.receipt.inputs or turn.session in given.receipt.children
+    assert turn.prompt in dispatched.receipt.inputs or turn.session in dispatched.receipt.children
     assert posts(simulator, session.id) == 0
 
 
@@ -846,14 +850,14 @@ def test_an_isolated_command_is_always_matched(
 def test_the_record_is_saved_before_the_command_is_posted(
     client: Client, simulator: Simulator, session: Session, fork: bool
 ) -> None:
-    kept: list[str] = []
+    recorded: list[str] = []
 
     def look(target: str, when: str) -> None:
-        kept.extend(i.id for i, s, _ in commands.list_sent_commands(client) if s.id == target)
+        recorded.extend(i.id for i, s, _ in commands.list_sent_commands(client) if s.id == target)
 
     simulator.meanwhile = look
     receipt = receipt_of(client, session, "tidy", "", isolated=True, fork=fork)
-    assert kept[0] == receipt.invocation
+    assert recorded[0] == receipt.invocation
 
 
 @pytest.mark.parametrize("fork", [False, True])
@@ -864,7 +868,7 @@ def test_an_isolated_command_whose_response_was_lost_is_recovered(
     simulator.cuts.append(cut)
     receipt = receipt_of(client, session, "tidy", "", isolated=True, fork=fork)
     assert receipt.status == ("none" if cut == "before" else "matched")
-    assert again(simulator, receipt.invocation).receipt.inputs == receipt.inputs
+    assert recovered(simulator, receipt.invocation).receipt.inputs == receipt.inputs
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -887,19 +891,19 @@ def test_a_session_deleted_while_its_command_runs_is_an_error_that_says_so(
 def test_a_session_deleted_while_its_command_is_followed_has_not_succeeded(
     client: Client, session: Session
 ) -> None:
-    given = commands.send_command(client, session, "explain", "greet.py #slow 50 .1")
+    dispatched = commands.send_command(client, session, "explain", "greet.py #slow 50 .1")
     client.run(client.dialect.delete(session))
-    outcome = played(given).outcome
+    outcome = played(dispatched).outcome
     assert outcome in ("aborted", "interrupted", "unknown"), outcome
 
 
 def test_a_deleted_session_receives_no_result_of_the_commands_subagent(
     client: Client, session: Session
 ) -> None:
-    given = commands.send_command(client, session, "review", "greet.py")
-    played(given)
+    dispatched = commands.send_command(client, session, "review", "greet.py")
+    played(dispatched)
     client.run(client.dialect.delete(session))
-    assert commands.follow_subagent_result(client, given) is None
+    assert commands.follow_subagent_result(client, dispatched) is None
 
 
 def test_a_command_whose_session_was_deleted_is_unknown(
@@ -920,7 +924,7 @@ def test_a_command_whose_session_was_deleted_is_unknown(
 
 @pytest.fixture
 def shell(shell: Shell) -> Shell:
-    """With a session of its own, where all is allowed."""
+    """A shell with a new session in which everything is allowed."""
     shell.run("%config OpenCodeMagics.noninteractive = 'once'")
     shell.run("%oc_new commands")
     return shell
@@ -973,8 +977,8 @@ def test_a_restarted_kernel_lists_and_recovers_sent_commands(shell: Shell) -> No
     receipt = shell.run("%oc_command --no-wait explain greet.py #text 3").value
     assert (receipt.status, receipt.turn) == ("matched", None)
     shell.run("%reload_ext opencode_magics")
-    kept = shell.run("%oc_command --given").value.iloc[0]
-    assert (kept["invocation"], kept["arguments"]) == (receipt.invocation, "greet.py #text 3")
+    row = shell.run("%oc_command --given").value.iloc[0]
+    assert (row["invocation"], row["arguments"]) == (receipt.invocation, "greet.py #text 3")
     found = shell.run(f"%oc_command --recover {receipt.invocation}").value
     assert (found.inputs, found.text) == (receipt.inputs, "word0 word1 word2")
 
@@ -995,7 +999,7 @@ def test_invalid_options_are_an_error(shell: Shell, line: str) -> None:
         shell.run(f"%oc_command {line}")
 
 
-# -- how the simulator makes prompts ---------------------------------------------------------------
+# -- the simulator's templates ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

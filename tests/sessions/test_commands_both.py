@@ -1,4 +1,4 @@
-"""Commands: turns like any other, of a prompt that the server makes of a name and arguments."""
+"""Commands on 1.x: normal turns, whose prompt the server makes from a name and arguments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROOT = Session("ses_root01", "root", "/work/p")
 
 @pytest.fixture
 def shell(shell: Shell) -> Shell:
-    """With a session of its own, where all is allowed."""
+    """A shell with a new session in which everything is allowed."""
     shell.run("%config OpenCodeMagics.noninteractive = 'once'")
     shell.run("%oc_new commands")
     return shell
@@ -35,8 +35,8 @@ def shell(shell: Shell) -> Shell:
 
 def turn(shell: Shell, cell: str) -> Turn:
     shell.run(cell)
-    made: Turn = shell.run("%oc_turn").value
-    return made
+    last: Turn = shell.run("%oc_turn").value
+    return last
 
 
 def test_a_command_is_a_normal_turn(shell: Shell) -> None:

@@ -1,4 +1,4 @@
-"""Fork, revert, compact, rename, archive: done once on a real server, and read back."""
+"""Fork, revert, compact, rename, archive: sent once to a real server, and read back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TALK = [user("msg_1"), assistant("msg_2", "msg_1", "hi"), user("msg_3"), user("m
 
 @pytest.fixture
 def shell(shell: Shell) -> Shell:
-    """With a session of its own, where all is allowed."""
+    """A shell with a new session in which everything is allowed."""
     shell.run("%config OpenCodeMagics.noninteractive = 'once'")
     shell.run("%oc_new a session")
     return shell
@@ -195,17 +195,17 @@ def test_a_user_must_confirm_what_can_not_be_undone(
 
 
 class Sharing(Practice):
-    """A practice world whose OpenCode publishes sessions, at a place of ours."""
+    """A practice world whose OpenCode publishes sessions at an address of ours."""
 
-    def __init__(self, place: str, command: Path) -> None:
+    def __init__(self, address: str, command: Path) -> None:
         super().__init__(command=command)
-        self._place = place
+        self._address = address
 
     @property
     def env(self) -> dict[str, str]:
-        told = {"share": "manual", "enterprise": {"url": self._place}}
-        kept = {k: v for k, v in super().env.items() if k != "OPENCODE_DISABLE_SHARE"}
-        return kept | {"OPENCODE_CONFIG_CONTENT": json.dumps(told)}
+        config = {"share": "manual", "enterprise": {"url": self._address}}
+        env = {k: v for k, v in super().env.items() if k != "OPENCODE_DISABLE_SHARE"}
+        return env | {"OPENCODE_CONFIG_CONTENT": json.dumps(config)}
 
 
 def test_a_session_is_public_at_its_address_and_its_undo_is_never_confirmed(
@@ -217,26 +217,26 @@ def test_a_session_is_public_at_its_address_and_its_undo_is_never_confirmed(
         "POST /api/share/shr_1/sync": {},
         "DELETE /api/share/shr_1": {},
     }
-    with FakeServer(routes) as place, Sharing(place.url, opencode) as world:
+    with FakeServer(routes) as publisher, Sharing(publisher.url, opencode) as world:
         connect_to_practice(bare, world, monkeypatch)
         session = value(bare, "%oc_new to be read by all")
         shared = value(bare, "%oc_share --yes")
         assert (shared.confirmed, shared.what) == (True, f"public at {address}")
-        assert place.asked("POST /api/share")[0].body == {"sessionID": session.id}
+        assert publisher.asked("POST /api/share")[0].body == {"sessionID": session.id}
         back = value(bare, "%oc_share --undo")
-        assert place.asked("DELETE /api/share/shr_1")
-        # Nothing that this server tells shows it.
+        assert publisher.asked("DELETE /api/share/shr_1")
+        # The session still shows the address.
         assert not back.confirmed
-        told = world_says(world, session)
-        assert told["share"]["url"] == address
+        stored = stored_session(world, session)
+        assert stored["share"]["url"] == address
 
 
-def world_says(world: Practice, session: Session) -> dict[str, Any]:
+def stored_session(world: Practice, session: Session) -> dict[str, Any]:
     with Client(world.url, directory=str(world.directory), password=world.password) as client:
-        found: dict[str, Any] = client.transport.send(
+        stored: dict[str, Any] = client.transport.send(
             Request("GET", f"/session/{session.id}")
         ).json()
-        return found
+        return stored
 
 
 @pytest.mark.parametrize("answer", [True, {"id": "ses_root01", "share": {"url": "http://x"}}])

@@ -1,4 +1,4 @@
-"""Stopping and ending sessions: what is done is seen, and what isn't seen isn't told as done."""
+"""Stopping and ending sessions: each step is confirmed, and nothing else is reported as done."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ ABORT = "POST /session/ses_root01/abort"
 
 
 class Store:
-    """A fake server with one session that can be deleted."""
+    """The routes of a fake server with one session, which can be deleted."""
 
     def __init__(self, **changes: Any) -> None:
         self.deleted = False
-        found = changes.pop("message", [user("msg_1"), assistant("msg_2", "msg_1", "hi")])
+        messages = changes.pop("message", [user("msg_1"), assistant("msg_2", "msg_1", "hi")])
         self.routes = v1_routes(**changes) | {DELETE: self.delete}
-        for path, answer in (("", SESSION), ("/message", found), ("/children", [])):
+        for path, answer in (("", SESSION), ("/message", messages), ("/children", [])):
             self.routes[f"GET /session/ses_root01{path}"] = self.unless_deleted(answer)
 
     def delete(self, seen: Any) -> Any:
@@ -126,7 +126,7 @@ def test_a_session_with_a_request_pending_after_its_rejection_is_not_deleted() -
 
 
 def test_a_session_prompted_again_by_another_client_is_stopped_again() -> None:
-    """It is busy when it was just seen idle: it isn't deleted like that."""
+    """It becomes busy right after it was seen idle, and isn't deleted while busy."""
     statuses = answers_in_turn({}, BUSY, BUSY, {}, {}, {}, {})
     with FakeServer(Store(status=statuses).routes) as fake:
         result = ended(fake)
@@ -188,15 +188,15 @@ def test_without_a_server_a_stop_is_unconfirmed() -> None:
 
 @pytest.fixture
 def shell(shell: Shell) -> Iterator[Shell]:
-    """With a new session that is gone when the test is over."""
+    """A shell with a new session that is ended after the test."""
     shell.run("%oc_new to be ended")
     yield shell
     shell.see("%oc_end")
 
 
 def current(shell: Shell) -> Session:
-    found: Session = shell.run("%oc_session").value
-    return found
+    session: Session = shell.run("%oc_session").value
+    return session
 
 
 def until(shell: Shell, state: str) -> None:
@@ -275,11 +275,11 @@ def test_several_are_ended_in_one_frame_and_archived_as_configured(
 def test_an_unconfirmed_session_stays_tracked_and_says_so(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unproved(client: Client, session: Session, *args: Any, **options: Any) -> EndResult:
+    def unconfirmed(client: Client, session: Session, *args: Any, **options: Any) -> EndResult:
         return EndResult(session.id, session.title, "unconfirmed", todo="Again.")
 
     session = current(shell)
-    monkeypatch.setattr(ending, "end", unproved)
+    monkeypatch.setattr(ending, "end", unconfirmed)
     assert shell.run("%oc_end").value.todo == "The session stays `ending`. Again."
     (row,) = shell.run(f"%oc_status {session.id}").value.to_dict("records")
     assert row["state"] == "ending"
@@ -306,7 +306,7 @@ def test_a_shared_title_is_ambiguous_even_if_the_other_session_is_ended(shell: S
 
 
 def test_a_session_is_ended_by_its_current_title(shell: Shell, client: Client) -> None:
-    """Another kernel may have renamed it, and called another one so; %oc_status tells."""
+    """Another kernel may have renamed it; %oc_status updates the title."""
     session = current(shell)
     client.run(client.dialect.rename(session, "still needed"))
     assert shell.run(f"%oc_end {session.title}").value.status == "not_found"
@@ -361,13 +361,15 @@ def test_an_interrupted_end_reports_its_progress_and_is_finished_later(
     second = shell.run("%oc_new second").value
     end = ending.end
 
-    def stopped_at_the_second(by: Client, session: Session, *how: Any, **options: Any) -> EndResult:
+    def interrupted_at_second(
+        client: Client, session: Session, *args: Any, **options: Any
+    ) -> EndResult:
         if session.id == second.id:
             raise KeyboardInterrupt
-        return end(by, session, *how, **options)
+        return end(client, session, *args, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(ending, "end", stopped_at_the_second)
+        patched.setattr(ending, "end", interrupted_at_second)
         shown = shell.fails(f"%oc_end {first.id} {second.id}")
     assert isinstance(shown.error, TurnInterrupted)
     assert f"{first.id}: ended" in shown.text
@@ -419,7 +421,7 @@ def test_a_timeout_of_zero_is_an_error(alone: Shell) -> None:
 
 @pytest.mark.parametrize("route", ["permission", "question"])
 def test_an_unreadable_list_of_requests_is_not_taken_as_empty(route: str) -> None:
-    """Neither that a stop left nothing waiting, nor that there is nothing to answer."""
+    """A stop is unconfirmed, and `pending_requests` raises an error."""
     broken = {f"GET /{route}": (500, {}, b"{}")}
     with FakeServer(v1_routes() | broken) as fake, Client(fake.url) as client:
         session = client.session("ses_root01")

@@ -1,4 +1,4 @@
-"""The live feed: recorded traffic as rows, a stream that breaks, a real server."""
+"""The live feed: recorded traffic as rows, a broken stream, a real server."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def test_every_recorded_frame_is_a_row_that_names_its_session(scenario: str) -> 
 
 
 def test_rows_say_what_happened() -> None:
-    told = [f"{r.type}: {r.summary}" for r in rows("bash_once")]
-    assert "session.status: busy" in told
-    assert "permission.asked: asks for bash: echo hi" in told
-    assert any(t.startswith("message.part.updated: bash completed") for t in told)
-    assert any(t.startswith("message.updated: answer: stop") for t in told)
-    assert "session.status: idle" in told
+    lines = [f"{r.type}: {r.summary}" for r in rows("bash_once")]
+    assert "session.status: busy" in lines
+    assert "permission.asked: asks for bash: echo hi" in lines
+    assert any(t.startswith("message.part.updated: bash completed") for t in lines)
+    assert any(t.startswith("message.updated: answer: stop") for t in lines)
+    assert "session.status: idle" in lines
 
 
 def rows_of_2_x(scenario: str) -> list[FeedRow]:
@@ -61,30 +61,30 @@ def test_every_frame_of_a_2_x_transcript_has_a_session_and_a_summary(scenario: s
         assert not (row.type.startswith("session.tool.") and row.summary.startswith((" ", "a ")))
 
 
-def told_in(scenario: str, kind: str) -> list[str]:
+def summaries(scenario: str, kind: str) -> list[str]:
     return [r.summary for r in rows_of_2_x(scenario) if r.type == kind]
 
 
 def test_rows_of_2_x_say_what_happened() -> None:
-    (called,) = told_in("interrupt", "session.tool.called")
-    (failed,) = told_in("interrupt", "session.tool.failed")
+    (called,) = summaries("interrupt", "session.tool.called")
+    (failed,) = summaries("interrupt", "session.tool.failed")
     assert (called, failed) == ("shell running", "shell error: Tool execution interrupted")
-    (ended,) = told_in("interrupt", "session.execution.interrupted")
+    (ended,) = summaries("interrupt", "session.execution.interrupted")
     assert ended == "idle interrupted: Aborted: a user stopped the turn"
-    assert told_in("turn", "session.execution.succeeded") == ["idle succeeded"]
-    assert told_in("turn", "session.step.ended")[0].startswith("step ends: tool-calls, ")
-    assert all("tokens, $" in s for s in told_in("turn", "session.usage.updated"))
-    assert told_in("turn", "session.inbox.delivered")[0].endswith("delivered to the agent")
-    assert "{" in told_in("turn", "session.tool.input.ended")[0]
+    assert summaries("turn", "session.execution.succeeded") == ["idle succeeded"]
+    assert summaries("turn", "session.step.ended")[0].startswith("step ends: tool-calls, ")
+    assert all("tokens, $" in s for s in summaries("turn", "session.usage.updated"))
+    assert summaries("turn", "session.inbox.delivered")[0].endswith("delivered to the agent")
+    assert "{" in summaries("turn", "session.tool.input.ended")[0]
 
 
 def test_every_event_of_a_2_x_shell_names_its_session() -> None:
-    """Only its beginning names the session."""
+    """Only its first event names the session."""
     shells = [r for r in rows_of_2_x("interrupt") if r.type.startswith("shell.")]
     assert {r.session for r in shells} == {transcript("interrupt").session}
-    told = [r.summary.partition(" ")[2] for r in shells]
-    assert told == ["running: sleep 50", "deleted", "exited"]
-    assert any("exited with 0" in s for s in told_in("permission", "shell.exited"))
+    states = [r.summary.partition(" ")[2] for r in shells]
+    assert states == ["running: sleep 50", "deleted", "exited"]
+    assert any("exited with 0" in s for s in summaries("permission", "shell.exited"))
 
 
 def test_a_call_whose_start_was_missed_is_an_unnamed_tool() -> None:
@@ -104,13 +104,13 @@ def test_an_unreadable_frame_is_a_row_too(odd: Any) -> None:
 def rows_until(
     client: Client, last: Callable[[FeedRow], bool], sessions: Sequence[str] = ()
 ) -> list[FeedRow]:
-    """What a feed tells up to a row."""
+    """The rows of a feed up to the first that matches."""
     heard: list[FeedRow] = []
     for new in watch(client, "/work/p", 60.0, sessions):
         heard += new
         if any(map(last, new)):
             return heard
-    raise AssertionError(f"it never came: {heard}")
+    raise AssertionError(f"the row never came: {heard}")
 
 
 def test_a_gap_in_the_feed_is_a_row() -> None:

@@ -1,6 +1,6 @@
-"""The same scenario on the real 1.18.33 and on the simulated 2.x gives the same turn and frames.
+"""A scenario gives the same turn and frames on the real 1.18.33 and on the simulated 2.x.
 
-Apart from ids, times, and the names of tools and of their arguments.
+Ids, times, and the names of tools and their arguments may differ.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 
 
 def played(client: Client, text: str, answers: dict[str, Any]) -> Turn:
-    """A scenario in a session of its own, to its end."""
+    """Run a scenario to its end in a new session."""
     session = create_session(client, text)
     with prepare(client, session, text.strip()) as run:
         run.start()
@@ -97,20 +97,20 @@ def played(client: Client, text: str, answers: dict[str, Any]) -> Turn:
     return run.turn
 
 
-# What the reviewer does is asked by delegating; the rest are words of OpenCode's own.
+# Scenarios within others: the reviewer's, and those for OpenCode's own prompts.
 WITHIN = {"review", "check", "continue_"}
 
 
 def test_every_scenario_of_the_practice_model_is_compared() -> None:
-    # A web page in place of an answer: 1.18.33 takes it for a step and goes on for ever.
+    # Without `#page`, a web page instead of an answer: 1.18.33 takes it for a step, forever.
     assert set(KEYWORDS) - {"page"} == set(re.findall(r"#(\w+)", " ".join(SCENARIOS)))
     plain = [text for text in SCENARIOS if not text.startswith("#")]
-    found = {next((s.__name__ for p, s in REPERTOIRE if re.search(p, t, re.I)), "") for t in plain}
-    assert found == {s.__name__ for _, s in REPERTOIRE} - WITHIN | {""}
+    names = {next((s.__name__ for p, s in REPERTOIRE if re.search(p, t, re.I)), "") for t in plain}
+    assert names == {s.__name__ for _, s in REPERTOIRE} - WITHIN | {""}
 
 
 def shape(turn: Turn) -> dict[str, Any]:
-    """A turn without ids, times and names of tools."""
+    """The comparable values of a turn, without ids, times and names of tools."""
     return {
         "outcome": turn.outcome,
         "prompt": turn.question_text,
@@ -139,7 +139,7 @@ def _tool(tool: ToolCall) -> tuple[Any, ...]:
 
 @pytest.fixture
 def servers(practice: Practice, simulator: Simulator) -> Iterator[list[Client]]:
-    """Clients of both, each in a fresh workspace."""
+    """Clients of both servers, each in a fresh workspace."""
     clients = []
     for world in (practice, simulator):
         reset_workspace(world.directory)
@@ -149,14 +149,14 @@ def servers(practice: Practice, simulator: Simulator) -> Iterator[list[Client]]:
         client.close()
 
 
-# What 2.x tells otherwise, by outcome: what was cut short has a finish.
+# Values that differ on 2.x, by outcome: an incomplete answer has a finish.
 CUT_SHORT: dict[str, Any] = {"finishes": ([], ["error"])}
 DIFFERENT = {"failed": CUT_SHORT, "aborted": CUT_SHORT}
-# 1.18.33 answers its own follow-up after it has summed a conversation up, 2.x the prompt again.
+# After summarizing a session, 1.18.33 answers a follow-up of its own, 2.x the prompt again.
 SUMMED_UP = ("text", "usage", "cost", "steps")
-# What came of an answer before it broke off stays in the message on 1.18.33.
+# The beginning of a broken answer stays in the message on 1.18.33.
 BROKEN_OFF = ("#drop 1",)
-# 2.x has no list of todos, so that its agents have no tool for one.
+# 2.x has no todo lists, so its agents have no tool for them.
 TODOS = ("#todo", "Make a plan.")
 
 
@@ -168,22 +168,22 @@ def test_a_scenario_gives_the_same_turn_and_frame_on_both(servers: list[Client],
         for key in SUMMED_UP:
             assert one.pop(key) != two.pop(key)
     if text in TODOS:
-        ends = [[t[1] for t in told.pop("tools") if t[0] == "todowrite"] for told in (one, two)]
+        ends = [[t[1] for t in turn.pop("tools") if t[0] == "todowrite"] for turn in (one, two)]
         assert ends == [["completed"] * 2, ["error"] * 2]
-    how_far = ["text"] if one["outcome"] == "aborted" else []  # another thing every time
-    for key in how_far:
+    partial = ["text"] if one["outcome"] == "aborted" else []  # its length varies
+    for key in partial:
         shorter, longer = sorted((one.pop(key), two.pop(key)), key=len)
         assert longer.startswith(shorter)
     for key, values in DIFFERENT.get(one["outcome"], {}).items():
         assert (one.pop(key), two.pop(key)) == values
     assert two == one
     if text == "#overflow":
-        return  # that follow-up is a row, too
+        return  # the follow-up is also a row
     ran = [(c, [c.session(t.session)]) for c, t in zip(servers, turns, strict=True)]
     assert_same([history.frames.sessions(found) for _, found in ran], OWN)
-    said = [history.messages(client, found) for client, found in ran]
-    lines = [m[m["role"].isin(["user", "assistant"])].reset_index(drop=True) for m in said]
-    assert_same(lines, [*MESSAGE, *how_far])
+    messages = [history.messages(client, found) for client, found in ran]
+    lines = [m[m["role"].isin(["user", "assistant"])].reset_index(drop=True) for m in messages]
+    assert_same(lines, [*MESSAGE, *partial])
     apart = [*TOOL, "status"] if text in TODOS else TOOL
     assert_same([history.tools(client, found) for client, found in ran], apart)
     cut_short = one["outcome"] in DIFFERENT
@@ -199,9 +199,9 @@ def test_a_scenario_gives_the_same_turn_and_frame_on_both(servers: list[Client],
 
 
 def _parts(frame: pd.DataFrame) -> pd.DataFrame:
-    """Which parts there are; that files changed is one of its own on 1.x only."""
-    told = frame[frame["role"].isin(["user", "assistant"]) & (frame["type"] != "patch")]
-    return told[["role", "type"]].astype(object).reset_index(drop=True)
+    """The roles and types of parts, without the part for changed files that only 1.x has."""
+    parts = frame[frame["role"].isin(["user", "assistant"]) & (frame["type"] != "patch")]
+    return parts[["role", "type"]].astype(object).reset_index(drop=True)
 
 
 def assert_same(frames: list[pd.DataFrame], apart_from: list[str]) -> None:
@@ -209,11 +209,11 @@ def assert_same(frames: list[pd.DataFrame], apart_from: list[str]) -> None:
     assert_frame_equal(one, two, check_exact=False, check_categorical=False)
 
 
-# A 2.x session has the agent and the model that it was given, 1.x those of its last prompt.
+# A 2.x session has the agent and model it was created with, 1.x those of its last prompt.
 OWN = ["id", "root", "created", "updated", "directory", "project"]
 OWN += ["agent", "provider", "model", "variant"]
-# A 2.x prompt names no agent or model, a text has no times, and a tool call no title. What a tool
-# is called, gets and gives, and what an error is called, is each one's own.
+# On 2.x a prompt has no agent or model, a text no times, and a tool call no title. The names,
+# inputs and outputs of tools and the names of errors differ.
 MESSAGE = ["session", "message", "parent", "created", "completed", "duration", "parts", "key"]
 MESSAGE += ["agent", "provider", "model", "variant", "first_token", "tokens_per_second"]
 MESSAGE += ["rate_note", "finish", "error", "error_message"]

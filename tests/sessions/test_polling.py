@@ -1,4 +1,4 @@
-"""When the store is looked at and when a turn is given up, by plain numbers."""
+"""When the store is polled and when contact is given up, in plain numbers."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import pytest
 from opencode_magics.sessions.polling import QUIET, SOON, PollingSchedule
 
 
-def looks(lookout: PollingSchedule, until: float, again: bool = False) -> list[float]:
-    """When a follower that never sleeps looks, if looks find nothing."""
-    found, step = [], 0.25  # a power of two, so that sums are exact
+def polls(schedule: PollingSchedule, until: float, again: bool = False) -> list[float]:
+    """The times at which a follower polls that never sleeps and sees no change."""
+    times, step = [], 0.25  # a power of two, so that sums are exact
     for n in range(int(until / step) + 1):
         now = n * step
-        lookout = lookout.tick(now)
-        if lookout.is_due(now):
-            found.append(now)
-            lookout = lookout.store_read().polled(now, again)
-    return found
+        schedule = schedule.tick(now)
+        if schedule.is_due(now):
+            times.append(now)
+            schedule = schedule.store_read().polled(now, again)
+    return times
 
 
 def test_no_poll_is_due_while_the_turn_changes() -> None:
@@ -25,9 +25,9 @@ def test_no_poll_is_due_while_the_turn_changes() -> None:
 
 def test_a_long_silence_makes_a_poll_due_and_starts_again() -> None:
     silent = 100.5 + QUIET
-    lookout = PollingSchedule(100.0).tick(silent)
-    assert lookout.is_due(silent)
-    assert lookout.changed == silent
+    schedule = PollingSchedule(100.0).tick(silent)
+    assert schedule.is_due(silent)
+    assert schedule.changed == silent
 
 
 def test_a_change_of_the_turn_ends_the_silence() -> None:
@@ -35,55 +35,56 @@ def test_a_change_of_the_turn_ends_the_silence() -> None:
 
 
 def test_a_reason_is_followed_by_a_few_polls_at_growing_intervals() -> None:
-    assert looks(PollingSchedule(0.0).due_now(0.0), until=QUIET) == [0.0, 0.25, 0.75, 1.75]
+    assert polls(PollingSchedule(0.0).due_now(0.0), until=QUIET) == [0.0, 0.25, 0.75, 1.75]
 
 
 def test_polls_repeat_while_their_result_calls_for_another() -> None:
-    found = looks(PollingSchedule(0.0).due_now(0.0), until=16.0, again=True)
-    assert found == [0.0, 0.25, 0.75, 1.75, 3.75, 7.75, 11.75, 15.75]
+    times = polls(PollingSchedule(0.0).due_now(0.0), until=16.0, again=True)
+    assert times == [0.0, 0.25, 0.75, 1.75, 3.75, 7.75, 11.75, 15.75]
 
 
 def test_a_new_reason_makes_polls_frequent_again() -> None:
-    tired = PollingSchedule(0.0, interval=4.0)
-    assert tired.due_now(9.0).polled(9.0, again=False).due == 9.0 + SOON
+    slow = PollingSchedule(0.0, interval=4.0)
+    assert slow.due_now(9.0).polled(9.0, again=False).due == 9.0 + SOON
 
 
 def test_a_busy_session_needs_no_poll_and_is_not_idle() -> None:
-    lookout = PollingSchedule(0.0).due_now(1.0).idle_observed(1.0, idle=True).session_busy()
-    assert not lookout.is_due(2.0)
-    assert lookout.idle_for(2.0) == 0.0
+    schedule = PollingSchedule(0.0).due_now(1.0).idle_observed(1.0, idle=True).session_busy()
+    assert not schedule.is_due(2.0)
+    assert schedule.idle_for(2.0) == 0.0
 
 
 def test_after_a_gap_the_store_is_read_although_the_session_is_busy() -> None:
-    lookout = PollingSchedule(0.0).stream_opened(1.0).session_busy()
-    assert lookout.is_due(1.0)
-    assert lookout.store_read().session_busy().due is None
+    schedule = PollingSchedule(0.0).stream_opened(1.0).session_busy()
+    assert schedule.is_due(1.0)
+    assert schedule.store_read().session_busy().due is None
 
 
 def test_idle_time_is_counted_from_the_first_observation() -> None:
-    lookout = PollingSchedule(0.0).idle_observed(10.0, idle=True).idle_observed(12.0, idle=True)
-    assert lookout.idle_for(14.0) == 4.0
+    schedule = PollingSchedule(0.0).idle_observed(10.0, idle=True).idle_observed(12.0, idle=True)
+    assert schedule.idle_for(14.0) == 4.0
     assert (
-        lookout.idle_observed(14.0, idle=False).idle_observed(15.0, idle=True).idle_for(16.0) == 1.0
+        schedule.idle_observed(14.0, idle=False).idle_observed(15.0, idle=True).idle_for(16.0)
+        == 1.0
     )
 
 
 @pytest.mark.parametrize("began", [0.0, 50.0])
 def test_a_lost_contact_times_out_from_its_first_report(began: float) -> None:
-    lookout = PollingSchedule(began).contact_lost(began).contact_lost(began + 10)
-    assert not lookout.has_timed_out(began + 20, patience=20.0)
-    assert lookout.has_timed_out(began + 20.5, patience=20.0)
+    schedule = PollingSchedule(began).contact_lost(began).contact_lost(began + 10)
+    assert not schedule.has_timed_out(began + 20, patience=20.0)
+    assert schedule.has_timed_out(began + 20.5, patience=20.0)
 
 
 def test_contact_by_either_way_prevents_the_timeout() -> None:
-    missed = PollingSchedule(0.0).contact_lost(1.0)
-    assert not missed.event_received().has_timed_out(1_000.0, patience=20.0)
-    assert not missed.store_read().has_timed_out(1_000.0, patience=20.0)
+    lost = PollingSchedule(0.0).contact_lost(1.0)
+    assert not lost.event_received().has_timed_out(1_000.0, patience=20.0)
+    assert not lost.store_read().has_timed_out(1_000.0, patience=20.0)
 
 
 def test_a_lost_contact_is_polled_until_it_is_back() -> None:
-    lookout = PollingSchedule(0.0, interval=4.0).contact_lost(1.0)
-    assert lookout.due == 5.0
-    assert lookout.contact_lost(3.0).due == 5.0
-    assert lookout.polled(5.0, again=False).due == 9.0
-    assert lookout.store_read().polled(5.0, again=False).due is None
+    schedule = PollingSchedule(0.0, interval=4.0).contact_lost(1.0)
+    assert schedule.due == 5.0
+    assert schedule.contact_lost(3.0).due == 5.0
+    assert schedule.polled(5.0, again=False).due == 9.0
+    assert schedule.store_read().polled(5.0, again=False).due is None

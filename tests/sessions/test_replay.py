@@ -1,4 +1,4 @@
-"""Recorded turns, played again: the same fold, the same view, and nobody is asked anything."""
+"""Replays of recorded turns: the same fold and the same view, without a server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RECORDINGS = DATA / "recordings"
 
 @pytest.fixture
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever opens a connection fails."""
+    """Make every attempt to open a connection fail."""
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a connection was opened")
@@ -57,21 +57,21 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", V1_FLOWS)
 def test_a_recording_of_1x_is_played_to_the_turn_that_its_frames_fold_to(name: str) -> None:
     frames = flow(name)
-    wanted = advance(advance_all(frames.start, frames.events), frames.stored)
-    found = played(recording(f"v1/{name}"))
-    assert found.replayed
-    # Tests keep what still waited after an abort beside the fold.
-    assert replace(found, verdict=None, permissions=(), questions=()) == wanted
+    expected = advance(advance_all(frames.start, frames.events), frames.stored)
+    turn = played(recording(f"v1/{name}"))
+    assert turn.replayed
+    # The tests' fold leaves out requests that were still pending after an abort.
+    assert replace(turn, verdict=None, permissions=(), questions=()) == expected
 
 
 @pytest.mark.usefixtures("no_network")
 @pytest.mark.parametrize("name", V2_FLOWS)
 def test_a_recording_of_2x_is_played_to_the_turn_that_its_frames_fold_to(name: str) -> None:
-    told = transcript(name)
-    wanted = advance_all(Turn(told.session, told.prompts[0]), told.heard())
-    found = played(recording(f"v2/{name}"))
-    assert found.log == wanted.log
-    assert found.settled_requests == wanted.settled_requests
+    source = transcript(name)
+    expected = advance_all(Turn(source.session, source.prompts[0]), source.events())
+    turn = played(recording(f"v2/{name}"))
+    assert turn.log == expected.log
+    assert turn.settled_requests == expected.settled_requests
 
 
 PROMPTS = [
@@ -93,11 +93,11 @@ def test_a_saved_turn_is_replayed_as_it_was(
 ) -> None:
     turn = live(client, session, prompt)
     (saved,) = load(save(turn, tmp_path / "turn.jsonl", raw=True))
-    found = played(saved)
-    assert found == turn, dumps(saved)
-    assert found.settled_requests == turn.settled_requests
-    assert found.failures == turn.failures
-    assert html.turn(replace(found, local=turn.local)) == html.turn(turn)
+    replayed = played(saved)
+    assert replayed == turn, dumps(saved)
+    assert replayed.settled_requests == turn.settled_requests
+    assert replayed.failures == turn.failures
+    assert html.turn(replace(replayed, local=turn.local)) == html.turn(turn)
     assert not saved.cut
     assert saved.text == prompt
 
@@ -189,21 +189,21 @@ def test_a_turn_that_nobody_followed_can_not_be_saved(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-# -- its time --------------------------------------------------------------------------------------
+# -- timing ----------------------------------------------------------------------------------------
 
 
 def test_a_replay_takes_the_time_of_the_turn_by_its_speed() -> None:
-    told = recording("v1/subagent_permission")
+    source = recording("v1/subagent_permission")
     began = time.monotonic()
-    states = [t.outcome for t in Replay(told, 2.0)]
-    assert time.monotonic() - began >= told.duration / 2
+    states = [t.outcome for t in Replay(source, 2.0)]
+    assert time.monotonic() - began >= source.duration / 2
     assert states.count("running") > 3
 
 
 def test_a_replay_shows_events_at_their_times() -> None:
     run = Replay(answered_after(1.0), 4.0)
-    asked = [r.subject for turn in run for r in turn.permissions]
-    assert set(asked) == {"echo hi"}
+    subjects = [r.subject for turn in run for r in turn.permissions]
+    assert set(subjects) == {"echo hi"}
 
 
 def test_a_long_wait_for_a_person_is_cut_to_five_seconds() -> None:
@@ -215,23 +215,23 @@ def test_a_long_wait_for_a_person_is_cut_to_five_seconds() -> None:
 
 
 def answered_after(seconds: float) -> Recording:
-    """A recording in which a permission waits for so much longer."""
-    told = recording("v1/bash_once")
-    asks = next(n for n, x in enumerate(told.lines) if "permission.asked" in str(x))
-    late = (x | {"t": x["t"] + seconds} if n > asks else x for n, x in enumerate(told.lines))
-    return replace(told, lines=tuple(late))
+    """A recording in which a permission waits that much longer."""
+    source = recording("v1/bash_once")
+    asked = next(n for n, x in enumerate(source.lines) if "permission.asked" in str(x))
+    late = (x | {"t": x["t"] + seconds} if n > asked else x for n, x in enumerate(source.lines))
+    return replace(source, lines=tuple(late))
 
 
-# -- a person answers ------------------------------------------------------------------------------
+# -- answering -------------------------------------------------------------------------------------
 
 
 def test_an_interactive_replay_waits_for_the_answer() -> None:
     run = Replay(answered("v1/bash_once", "once"), math.inf, interactive=True)
     states = iter(run)
     assert [next(states).waiting[0].id for _ in range(5)]
-    (asked,) = run.waiting
-    assert isinstance(asked, Permission)
-    assert run.decide(asked, "once")
+    (request,) = run.waiting
+    assert isinstance(request, Permission)
+    assert run.decide(request, "once")
     assert run.waiting == ()
     assert [t.outcome for t in states][-1] == "succeeded"
     assert run.differences == []
@@ -240,57 +240,57 @@ def test_an_interactive_replay_waits_for_the_answer() -> None:
 def test_a_different_decision_is_reported_and_changes_nothing() -> None:
     run = Replay(answered("v1/bash_once", "once"), math.inf, interactive=True)
     for _ in run:
-        for asked in run.waiting:
-            assert isinstance(asked, Permission)
-            run.decide(asked, "reject", "Use a branch")
+        for request in run.waiting:
+            assert isinstance(request, Permission)
+            run.decide(request, "reject", "Use a branch")
     assert run.turn.outcome == "succeeded"
     assert run.turn.settled_requests[0].reply == "once"
-    (told,) = run.differences
-    assert "You answered reject (Use a branch); in the recording it was once" in told
+    (difference,) = run.differences
+    assert "You answered reject (Use a branch); in the recording it was once" in difference
 
 
 def test_a_different_answer_to_a_question_is_reported() -> None:
     run = Replay(answered("v1/question_answered", "answered", "Red; S"), 99, interactive=True)
     for _ in run:
-        for asked in run.waiting:
-            assert isinstance(asked, Question)
-            run.answer(asked, [["Blue"], ["S"]])
+        for request in run.waiting:
+            assert isinstance(request, Question)
+            run.answer(request, [["Blue"], ["S"]])
     assert run.turn.outcome == "succeeded"
     assert 'You answered "Blue; S"; in the recording it was "Red; S"' in run.differences[0]
 
 
-@pytest.mark.parametrize(("said", "outcome"), [("aborted", "aborted"), ("exploded", "unknown")])
-def test_an_unrecognized_outcome_is_unknown(said: str, outcome: str) -> None:
-    told = recording("v1/abort_hang")
-    frames = tuple(line for line in told.lines if "frame" in line)
-    end = {"t": told.duration, "end": said, "failure": None}
-    assert played(replace(told, lines=(*frames, end))).outcome == outcome
+@pytest.mark.parametrize(("word", "outcome"), [("aborted", "aborted"), ("exploded", "unknown")])
+def test_an_unrecognized_outcome_is_unknown(word: str, outcome: str) -> None:
+    source = recording("v1/abort_hang")
+    frames = tuple(line for line in source.lines if "frame" in line)
+    end = {"t": source.duration, "end": word, "failure": None}
+    assert played(replace(source, lines=(*frames, end))).outcome == outcome
 
 
 def test_requests_without_a_recorded_answer_are_not_asked() -> None:
-    """The recordings of the tests have no answers of their own: they came from elsewhere."""
+    """The tests' recordings have no answers in them, as if given elsewhere."""
     run = Replay(recording("v1/bash_once"), math.inf, interactive=True)
     assert all(run.waiting == () for _ in run)
     assert run.turn.outcome == "succeeded"
 
 
-def answered(name: str, given: str, message: str = "") -> Recording:
-    """A recording of the tests as a notebook would have recorded it: with the answer."""
-    told = recording(name)
+def answered(name: str, reply: str, message: str = "") -> Recording:
+    """A recording of the tests with an answer, as a notebook would have recorded it."""
+    source = recording(name)
     asked = next(
         x["frame"]["properties"]
-        for x in told.lines
+        for x in source.lines
         if x.get("frame", {}).get("type") in ("permission.asked", "question.asked")
     )
-    replied = next(n for n, x in enumerate(told.lines) if ".replied" in str(x))
+    replied = next(n for n, x in enumerate(source.lines) if ".replied" in str(x))
     line = {
-        "t": told.lines[replied]["t"],
+        "t": source.lines[replied]["t"],
         "answer": asked["id"],
         "session": asked["sessionID"],
-        "given": given,
+        "given": reply,
         "message": message,
     }
-    return replace(told, lines=(*told.lines[: replied + 1], line, *told.lines[replied + 1 :]))
+    return replace(source, lines=(*source.lines[: replied + 1], line, *source.lines[replied + 1 :]))
 
 
 # -- in a cell -------------------------------------------------------------------------------------
@@ -372,7 +372,7 @@ def test_an_invalid_speed_is_an_error(alone: Shell, speed: str) -> None:
 
 
 class Kernel:
-    """What makes a shell one that shows outputs."""
+    """The attribute of a kernel that makes a shell show outputs."""
 
     _allow_stdin = True
 
@@ -385,17 +385,17 @@ def page(alone: Shell, front: FrontEnd, monkeypatch: pytest.MonkeyPatch) -> Fron
 
 
 def cell(shell: Shell, code: str) -> None:
-    """Run a cell that shows its outputs on the page, and has to work."""
+    """Run a cell that shows its outputs on the page; raise if it fails."""
     shell.run_cell(code).raise_error()
 
 
 def read(page: FrontEnd) -> str:
-    """What can be read on the page."""
+    """The text on the page."""
     return "\n".join(output["text/plain"] for output in page.outputs.values())
 
 
 def clicking(page: FrontEnd, monkeypatch: pytest.MonkeyPatch, *clicks: str) -> list[str]:
-    """Have a person press these buttons, each as soon as the form asks something new."""
+    """Simulate clicks, one for each new request of the form; return the requests' ids."""
     left, asked = list(clicks), list[str]()
 
     def poll(pump: object, timeout: float = 0.0) -> bool:
@@ -460,7 +460,7 @@ def test_reloading_ends_the_recording(alone: Shell, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.jsonl"))
 
 
-# -- files that are none ---------------------------------------------------------------------------
+# -- invalid files ---------------------------------------------------------------------------------
 
 
 BAD = {
@@ -549,16 +549,16 @@ def test_an_invalid_time_cuts_the_recording(tmp_path: Path, when: str) -> None:
     path = tmp_path / "it.jsonl"
     head = (RECORDINGS / "v1/text.jsonl").read_text().splitlines()[0]
     path.write_text(f'{head}\n{{"t": {when}, "read": true}}\n')
-    (told,) = load(path)
-    assert told.cut
-    assert told.lines == ()
+    (cut,) = load(path)
+    assert cut.cut
+    assert cut.lines == ()
 
 
 def test_a_long_silence_is_cut() -> None:
-    told = recording("v1/text")
-    late = tuple(x | {"t": x["t"] + 1e9 * (n > 5)} for n, x in enumerate(told.lines))
+    source = recording("v1/text")
+    late = tuple(x | {"t": x["t"] + 1e9 * (n > 5)} for n, x in enumerate(source.lines))
     began = time.monotonic()
-    assert played(replace(told, lines=late), 100.0).outcome == "succeeded"
+    assert played(replace(source, lines=late), 100.0).outcome == "succeeded"
     assert time.monotonic() - began < 60
 
 
@@ -600,14 +600,14 @@ def test_a_broken_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
     ],
 )
 def test_an_invalid_line_is_skipped(line: dict[str, Any]) -> None:
-    told = recording("v1/text")
-    found = played(replace(told, lines=(line, *told.lines)))
+    source = recording("v1/text")
+    turn = played(replace(source, lines=(line, *source.lines)))
     if "end" not in line:
-        assert found.outcome == "succeeded"
+        assert turn.outcome == "succeeded"
 
 
 def fields(value: Any, *above: str | int) -> Iterator[tuple[str | int, ...]]:
-    """Where something stands in a JSON value."""
+    """The paths of all values in a JSON value."""
     if above:
         yield above
     if isinstance(value, dict | list):
@@ -615,11 +615,11 @@ def fields(value: Any, *above: str | int) -> Iterator[tuple[str | int, ...]]:
             yield from fields(each, *above, name)
 
 
-def exchanged(value: Any, where: tuple[str | int, ...], new: Any) -> Any:
-    """A JSON value with another one in a place of it."""
-    name, *below = where
+def replaced(value: Any, path: tuple[str | int, ...], new: Any) -> Any:
+    """A copy of a JSON value with the value at a path replaced."""
+    name, *below = path
     changed = value.copy()
-    changed[name] = exchanged(value[name], tuple(below), new) if below else new
+    changed[name] = replaced(value[name], tuple(below), new) if below else new
     return changed
 
 
@@ -629,22 +629,23 @@ def exchanged(value: Any, where: tuple[str | int, ...], new: Any) -> Any:
     ["v1/two_one_rejected", "v1/question_answered", "v1/write", "v2/permission", "v2/question"],
 )
 def test_no_field_of_any_frame_can_break_a_replay(name: str, odd: Any) -> None:
-    """What is of another kind than it should be is absent, or its frame can't be read."""
-    told, seen = recording(name), set()
-    for n, line in enumerate(told.lines):
-        for where in fields(line.get("frame")):
-            kind = line["frame"]["type"], *(w for w in where if isinstance(w, str))
+    """A value of the wrong type counts as absent, or its frame as unreadable."""
+    source, seen = recording(name), set()
+    for n, line in enumerate(source.lines):
+        for path in fields(line.get("frame")):
+            kind = line["frame"]["type"], *(p for p in path if isinstance(p, str))
             if kind in seen:
                 continue
             seen.add(kind)
-            changed = line | {"frame": exchanged(line["frame"], where, odd)}
-            turn = played(replace(told, lines=(*told.lines[:n], changed, *told.lines[n + 1 :])))
+            changed = line | {"frame": replaced(line["frame"], path, odd)}
+            lines = (*source.lines[:n], changed, *source.lines[n + 1 :])
+            turn = played(replace(source, lines=lines))
             assert html.turn(turn)
 
 
 def test_a_recording_can_not_control_the_terminal() -> None:
-    told = recording("v1/text")
-    odd = replace(told, head=told.head | {"server": "1\x1b]0;x\x07\0" + "9" * 1_000})
+    source = recording("v1/text")
+    odd = replace(source, head=source.head | {"server": "1\x1b]0;x\x07\0" + "9" * 1_000})
     assert repr(odd).isprintable()
     assert len(odd.label) <= 80
 
@@ -654,7 +655,7 @@ def test_a_lone_surrogate_anywhere_in_a_recording_is_replaced(tmp_path: Path) ->
     text = (RECORDINGS / "v1/write.jsonl").read_text()
     session = json.loads(text.splitlines()[0])["session"]["id"]
     path.write_text(text.replace(session, "\\ud800"))
-    (told,) = load(path)
-    turn = played(told)
+    (saved,) = load(path)
+    turn = played(saved)
     assert turn.session == "\ufffd"
     assert html.turn(turn)

@@ -85,7 +85,9 @@ def test_every_scenario_of_the_practice_model_ends_as_it_should(
 def test_a_session_remembers_what_its_turns_cost(client, session):
     turns = [prompted(client, session, "#text 3") for _ in range(2)]
     cost = pytest.approx(sum(t.cost for t in turns))
-    until(lambda: client.session(session.id).usage.cost == cost)  # added behind the end (1.18.33)
+    until(
+        lambda: client.session(session.id).usage.cost == cost
+    )  # 1.18.33 adds the cost after the end of the turn
 
 
 @both_generations
@@ -227,7 +229,7 @@ def test_a_file_is_attached(client, session, tmp_path, generation):
     turn = prompted(client, session, "#text 2", files=(attachment(str(path)),))
     stored = client.run(client.dialect.message(session, turn.prompt))
     assert [p.filename for p in stored.parts if isinstance(p, Attachment)] == ["note.txt"]
-    if generation == "1.x":  # what 2.x holds of it is no text of the prompt
+    if generation == "1.x":  # 2.x stores no text of the file with the prompt
         assert "remember the milk" in "".join(getattr(p, "text", "") for p in stored.parts)
 
 
@@ -293,20 +295,20 @@ def test_requests_of_descendants_belong_to_the_turn_and_others_do_not():
     started = frame("message.updated", info=user("msg_u1")["info"])
     with FakeServer(v1_routes() | rest | replied, [[started, sse("child_permissions")]]) as fake:
         client, run = running(fake)
-        seen = set()
+        shown = set()
         with client, run:
             run.start()
             end = time.monotonic() + 120
             for turn in run:
-                seen |= {p.id for p in turn.permissions}
+                shown |= {p.id for p in turn.permissions}
                 for permission in turn.permissions:
                     run.decide(permission, "once")
                 if len(turn.settled_requests) == 2 or time.monotonic() > end:
                     break
         expected = case("sse_v1_child_permissions.expected.json")
-        assert seen == set(expected["prompts_shown"])
-        asked = {s.request.session for s in run.turn.settled_requests}
-        assert asked == {"ses_child1", "ses_grand1"}
+        assert shown == set(expected["prompts_shown"])
+        sessions = {s.request.session for s in run.turn.settled_requests}
+        assert sessions == {"ses_child1", "ses_grand1"}
 
 
 def test_a_prompt_that_arrived_before_the_connection_broke_is_followed():
@@ -433,18 +435,18 @@ def test_aborting_twice_sends_one_abort():
         assert len(fake.asked("POST /session/ses_root01/abort")) == 1
 
 
-@pytest.mark.parametrize("heard", [True, False])
+@pytest.mark.parametrize("seen", [True, False])
 @pytest.mark.parametrize(
     ("removal", "outcome"),
     [(DISCONNECT, "unknown"), ((503, {}, b""), "unknown"), ((204, {}, b""), "aborted")],
 )
-def test_stopping_a_queued_prompt_stops_no_other_turn(removal, outcome, heard):
+def test_stopping_a_queued_prompt_stops_no_other_turn(removal, outcome, seen):
     route = "DELETE /api/session/ses_root01/inbox/msg_u1"
     gone = (404, {"content-type": "application/json"}, b'{"_tag": "MessageNotFoundError"}')
     routes = v2_routes() | {route: removal, "GET /api/session/ses_root01/message/msg_u1": gone}
     with FakeServer(routes) as fake, Client(fake.url, directory="/work/p") as client:
         with Run(client, ROOT, Prompt("msg_u1", "hi"), running=True, queued=True) as run:
-            if heard:
+            if seen:
                 waits = Message("msg_u1", ROOT.id, "user", queued=True)
                 run._progress.turn = advance(run.turn, MessageChanged(waits))
             assert run.abort().outcome == outcome
@@ -508,7 +510,7 @@ def test_an_end_without_an_event_is_noticed():
             run.start()
             run._follower._schedule = PollingSchedule(
                 time.monotonic() - 60
-            )  # nothing was heard for a minute
+            )  # the last change was a minute ago
             assert finish(run).outcome == "succeeded"
 
 
@@ -522,15 +524,15 @@ def test_a_half_done_answer_of_a_restarted_server_is_interrupted():
 
 
 def test_an_answer_left_unfinished_by_a_killed_server_is_not_running():
-    """The next prompt was answered; the one after that is queued behind nothing."""
+    """The next prompt was answered, so the unfinished answer can't be in progress."""
     half_done = assistant("msg_a1", "msg_u1", "par", created=2, time={"created": 2}, finish=None)
     later = [user("msg_u2", 5), assistant("msg_a2", "msg_u2", "whole", created=6)]
     with FakeServer(v1_routes(message=[user("msg_u1"), half_done, *later])) as fake:
         client = Client(fake.url, directory="/work/p")
         with client, attach(client, ROOT) as run:
             assert run.prompt.id == "msg_u2"
-            told = transcript.read_transcript(client, ROOT)
-    assert [t.outcome for t in told.turns] == ["interrupted", "succeeded"]
+            stored = transcript.read_transcript(client, ROOT)
+    assert [t.outcome for t in stored.turns] == ["interrupted", "succeeded"]
 
 
 def test_a_queued_prompt_is_not_the_running_one():
@@ -541,8 +543,8 @@ def test_a_queued_prompt_is_not_the_running_one():
         client = Client(fake.url, directory="/work/p")
         with client, attach(client, ROOT) as run:
             assert run.prompt.id == "msg_u1"
-            told = transcript.read_transcript(client, ROOT)
-    assert [t.outcome for t in told.turns] == ["running", "running"]
+            stored = transcript.read_transcript(client, ROOT)
+    assert [t.outcome for t in stored.turns] == ["running", "running"]
 
 
 def test_an_idle_session_without_the_prompt_is_unknown():
@@ -584,7 +586,10 @@ def test_a_password_that_stops_working_is_an_error():
 
 
 def test_the_sessions_agent_is_sent_with_the_prompt():
-    """G1-33: left out, 1.x would take "build"."""
+    """Without an agent, 1.x would use "build".
+
+    Case G1-33.
+    """
     planner = {"id": "ses_root01", "directory": "/work/p", "agent": "plan"}
     with (
         FakeServer(v1_routes(session=planner, prompt=ACCEPTED)) as fake,
@@ -631,7 +636,7 @@ def test_a_dismissal_names_who_dismissed():
         assert run.turn.settled_requests[0].message == "nobody can answer here"
 
 
-# -- what was broken once --------------------------------------------------------------------------
+# -- regressions -----------------------------------------------------------------------------------
 
 
 def test_a_stream_that_breaks_at_once_does_not_hide_the_end():
@@ -679,7 +684,7 @@ def test_a_prompt_that_arrived_despite_an_error_response_is_followed(status):
 
 
 def test_a_prompt_whose_id_exists_is_followed():
-    """Something before the server that sends again gets a 409 for the second one (2.x)."""
+    """A proxy that repeats the request gets a 409 for the second one (2.x)."""
     taken = (409, {"content-type": "application/json"}, b'{"_tag": "ConflictError"}')
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
     routes = v1_routes(prompt=taken, message=stored) | {

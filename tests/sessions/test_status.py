@@ -1,4 +1,4 @@
-"""What sessions do: concluded from plain values, and read from a real server that is at work."""
+"""Session states: derived from plain values, and read from a busy real server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ BELOW = {"ses_child": BUSY}
 reading = partial(SessionReading, route="/session/status of {directory}")
 
 
-# -- concluding ------------------------------------------------------------------------------------
+# -- deriving --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ def test_evidence_names_the_request_and_its_result() -> None:
 
 
 def test_a_session_being_ended_is_ending_whatever_its_status() -> None:
-    standing = derive_state(reading(ROOT, BUSY), ending=True)
-    assert standing.state == "ending"
-    assert standing.evidence.endswith("busy")
+    state = derive_state(reading(ROOT, BUSY), ending=True)
+    assert state.state == "ending"
+    assert state.evidence.endswith("busy")
 
 
 def test_what_is_unknown_is_na() -> None:
@@ -115,30 +115,30 @@ def test_every_frame_has_the_same_columns() -> None:
 
 def read_from(routes: dict[str, Any]) -> tuple[SessionState, FakeServer]:
     with CannedTransport(routes) as fake, Client(fake.url, transport=fake) as client:
-        (standing,) = status.read_states(client, [ROOT])
-    return standing, fake
+        (state,) = status.read_states(client, [ROOT])
+    return state, fake
 
 
 def test_status_is_asked_in_the_sessions_own_directory() -> None:
     def scoped(seen: ReceivedRequest) -> Any:
         return {"ses_root01": {"type": "busy"}} if seen.query.get("directory") == "/work/p" else {}
 
-    standing, fake = read_from(v1_routes(status=scoped))
-    assert standing.state == "running"
+    state, fake = read_from(v1_routes(status=scoped))
+    assert state.state == "running"
     assert [s.query for s in fake.asked("GET /session/status")] == [{"directory": "/work/p"}]
 
 
 def test_a_session_that_is_missing_from_the_list_for_a_moment_is_not_idle() -> None:
     lagging = answers_in_turn({}, {"ses_root01": {"type": "busy"}})
-    standing, _ = read_from(v1_routes(status=lagging, message=[user("msg_1")]))
-    assert standing.state == "running"
+    state, _ = read_from(v1_routes(status=lagging, message=[user("msg_1")]))
+    assert state.state == "running"
 
 
 def test_a_session_whose_server_died_is_stale_and_not_running() -> None:
     half = assistant("msg_2", "msg_1", finish=None, time={"created": 2})
-    standing, _ = read_from(v1_routes(message=[user("msg_1"), half]))
-    assert standing.state == "stale"
-    assert "msg_2 was never finished" in standing.evidence
+    state, _ = read_from(v1_routes(message=[user("msg_1"), half]))
+    assert state.state == "stale"
+    assert "msg_2 was never finished" in state.evidence
 
 
 @pytest.mark.parametrize(
@@ -153,41 +153,41 @@ def test_evidence_of_a_deleted_busy_session_names_the_request_that_was_sent(
 ) -> None:
     gone = (404, {"content-type": "application/json"}, b'{"_tag":"SessionNotFoundError"}')
     found = {r: gone for r in routes if r.endswith("/ses_root01")}
-    standing, fake = read_from(routes | found)
-    assert standing.evidence == f"{asked}: busy; the session itself is deleted"
+    state, fake = read_from(routes | found)
+    assert state.evidence == f"{asked}: busy; the session itself is deleted"
     assert fake.asked(f"GET {asked.split()[0]}")
 
 
 def test_a_deleted_session_is_one_row_with_an_error() -> None:
     gone = (404, {"content-type": "application/json"}, b'{"name":"NotFoundError","data":{}}')
-    standing, _ = read_from(v1_routes(session=gone))
-    assert (standing.state, standing.missing) == ("unknown", True)
-    assert "no such session" in standing.error
+    state, _ = read_from(v1_routes(session=gone))
+    assert (state.state, state.missing) == ("unknown", True)
+    assert "no such session" in state.error
 
 
 def test_a_server_that_answers_true_to_everything_proves_nothing() -> None:
     routes = dict.fromkeys(v1_routes(), True) | {
         "GET /global/health": {"healthy": True, "version": "1.18.33"},
     }
-    standing, _ = read_from(routes)
-    assert standing.state == "unknown"
-    assert "can't be read" in standing.error
+    state, _ = read_from(routes)
+    assert state.state == "unknown"
+    assert "can't be read" in state.error
 
 
 def test_a_server_that_is_gone_leaves_every_session_unknown() -> None:
     with CannedTransport(v1_routes()) as fake, Client(fake.url, transport=fake) as client:
         client.check()
         fake.break_connections()
-        standings = status.read_states(client, [ROOT, Session("ses_b", directory="/b")])
-    assert [s.state for s in standings] == ["unknown", "unknown"]
+        states = status.read_states(client, [ROOT, Session("ses_b", directory="/b")])
+    assert [s.state for s in states] == ["unknown", "unknown"]
 
 
 def test_a_session_that_cannot_be_read_does_not_affect_the_others() -> None:
     routes = v1_routes() | {"GET /session/ses_b": {**SESSION, "id": "ses_b"}}
     routes["GET /session/ses_b/message"] = (500, {}, b"")
     with CannedTransport(routes) as fake, Client(fake.url, transport=fake) as client:
-        standings = status.read_states(client, [Session("ses_b", directory="/work/p"), ROOT])
-    assert [s.state for s in standings] == ["unknown", "idle"]
+        states = status.read_states(client, [Session("ses_b", directory="/work/p"), ROOT])
+    assert [s.state for s in states] == ["unknown", "idle"]
 
 
 OPEN_STEP = {"id": "msg_2", "type": "assistant", "agent": "build", "time": {"created": 2}}
@@ -196,13 +196,13 @@ LOG = "/api/experimental/session/ses_root01/log"
 
 
 def logged(kind: str, step: str = "msg_2", **more: Any) -> bytes:
-    """A line of a 2.x log about a step."""
+    """An entry of a 2.x log about a step."""
     data = {"sessionID": "ses_root01", "assistantMessageID": step, **more}
     return b"data: " + json.dumps({"type": f"session.{kind}", "data": data}).encode() + b"\n\n"
 
 
 def read_of_2_x(*lines: bytes, **step: Any) -> tuple[SessionState, FakeServer]:
-    """What is read of a busy session of 2.x, from its open step and its log."""
+    """The state of a busy 2.x session, read from its open step and its log."""
     log = (200, {"content-type": "text/event-stream"}, b"".join(lines)) if lines else (404, {}, b"")
     active = {"data": {"ses_root01": {"type": "running"}}}
     page = {"data": [{**OPEN_STEP, **step}], "cursor": {}}
@@ -214,34 +214,34 @@ SCHEDULED = logged("retry.scheduled", **RETRIED)
 
 def test_a_retry_of_2_x_is_read_from_the_log_that_the_evidence_names() -> None:
     other = logged("text.started", "msg_1", note="msg_2")
-    standing, _ = read_of_2_x(logged("step.started"), SCHEDULED, other, retry=RETRIED)
-    assert (standing.state, standing.attempt, standing.retry_at) == ("retrying", 2, 99)
-    assert standing.evidence == f"{LOG}: again"
+    state, _ = read_of_2_x(logged("step.started"), SCHEDULED, other, retry=RETRIED)
+    assert (state.state, state.attempt, state.retry_at) == ("retrying", 2, 99)
+    assert state.evidence == f"{LOG}: again"
 
 
 @pytest.mark.parametrize("since", ["reasoning.started", "text.started", "step.ended"])
 def test_a_retry_of_2_x_is_over_after_the_next_event(since: str) -> None:
-    standing, _ = read_of_2_x(logged("step.started"), SCHEDULED, logged(since), retry=RETRIED)
-    assert (standing.state, standing.attempt) == ("running", None)
-    assert standing.evidence == "/api/session/active: busy"
+    state, _ = read_of_2_x(logged("step.started"), SCHEDULED, logged(since), retry=RETRIED)
+    assert (state.state, state.attempt) == ("running", None)
+    assert state.evidence == "/api/session/active: busy"
 
 
 @pytest.mark.parametrize("lines", [(), (b"data: {msg_2",), (b"data:" + b"[" * 100_000 + b"msg_2",)])
 def test_a_session_whose_log_can_not_be_read_is_running_and_says_so(lines: Any) -> None:
-    standing, _ = read_of_2_x(*lines, retry=RETRIED)
-    assert (standing.state, standing.error) == ("running", "")
-    assert "its log could not be checked for a retry" in standing.evidence
+    state, _ = read_of_2_x(*lines, retry=RETRIED)
+    assert (state.state, state.error) == ("running", "")
+    assert "its log could not be checked for a retry" in state.evidence
 
 
 def test_the_log_is_read_only_after_a_retry() -> None:
-    standing, fake = read_of_2_x(SCHEDULED)
-    assert standing.state == "running"
+    state, fake = read_of_2_x(SCHEDULED)
+    assert state.state == "running"
     assert not fake.asked(f"GET {LOG}")
 
 
 def test_messages_that_the_server_cannot_read_itself_hide_no_state() -> None:
-    standing, _ = read_from(v1_routes(message=(400, {}, b"")))
-    assert (standing.state, standing.error) == ("idle", "")
+    state, _ = read_from(v1_routes(message=(400, {}, b"")))
+    assert (state.state, state.error) == ("idle", "")
 
 
 # -- waiting ---------------------------------------------------------------------------------------
@@ -255,11 +255,11 @@ def test_waiting_for_any_of_sixteen_ends_with_the_first(mode: Any, reason: str) 
         routes |= {f"GET /session/{i}": {**SESSION, "id": i}, f"GET /session/{i}/children": []}
         routes[f"GET /session/{i}/message"] = []
     with CannedTransport(routes) as fake, Client(fake.url, transport=fake) as client:
-        waited = status.wait(client, [Session(i, directory="/work/p") for i in ids], mode, 0.2)
-    assert waited.reason == reason
-    assert waited.ready == ("ses_00",)
-    assert waited.pending == tuple(ids[1:])
-    assert waited.elapsed < 30
+        result = status.wait(client, [Session(i, directory="/work/p") for i in ids], mode, 0.2)
+    assert result.reason == reason
+    assert result.ready == ("ses_00",)
+    assert result.pending == tuple(ids[1:])
+    assert result.elapsed < 30
 
 
 def test_a_wait_for_sessions_that_do_not_exist_ends_at_once() -> None:
@@ -268,8 +268,8 @@ def test_a_wait_for_sessions_that_do_not_exist_ends_at_once() -> None:
         CannedTransport(v1_routes(session=gone)) as fake,
         Client(fake.url, transport=fake) as client,
     ):
-        waited = status.wait(client, [ROOT], "all", 60)
-    assert (waited.ready, waited.pending, waited.reason) == ((), (), "condition")
+        result = status.wait(client, [ROOT], "all", 60)
+    assert (result.ready, result.pending, result.reason) == ((), (), "condition")
 
 
 # -- a real server ---------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ def test_a_wait_for_sessions_that_do_not_exist_ends_at_once() -> None:
 
 @pytest.fixture
 def sent(client: Client, session: Session) -> Iterator[Callable[..., Session]]:
-    """Sends a prompt without waiting; what it left at work is stopped at the end."""
+    """A function that sends a prompt without waiting; busy sessions are stopped after the test."""
     client.models(session.directory)  # an abort into a cold directory breaks it
 
     def send(text: str, to: Session = session) -> Session:
@@ -290,11 +290,11 @@ def sent(client: Client, session: Session) -> Iterator[Callable[..., Session]]:
 
 
 def nothing_left(client: Client, directory: str) -> bool:
-    """Whether nothing works or waits in a directory any more, after one try to stop it."""
+    """Try to stop everything in a directory; return whether it was idle."""
     busy = client.statuses(directory).keys()
     asking = {r.session for r in chain(client.permissions(directory), client.questions(directory))}
-    for one in busy:
-        client.abort(Session(one, directory=directory))
+    for session in busy:
+        client.abort(Session(session, directory=directory))
     reject_requests(client, directory, frozenset(asking))
     return not (busy or asking)
 
@@ -314,9 +314,9 @@ def test_a_busy_shell_is_running_until_it_is_done(
     until(lambda: state_of(client, session) == "running")
     assert status.wait(client, [session], "all", 0.2).reason == "deadline"
     done.touch()
-    waited = status.wait(client, [session], "all", 60)
+    result = status.wait(client, [session], "all", 60)
     shell.join()
-    assert (waited.reason, state_of(client, session)) == ("condition", "idle")
+    assert (result.reason, state_of(client, session)) == ("condition", "idle")
 
 
 def test_a_subagents_pending_permission_is_included(
@@ -329,25 +329,25 @@ def test_a_subagents_pending_permission_is_included(
     until(lambda: state_of(client, session) == "idle")
     sent("#task #bash touch more")
     until(lambda: state_of(client, session) == "waiting_for_permission")
-    (standing,) = status.read_states(client, [session])
-    assert standing.subagents == 1
-    assert standing.requests[0].session != session.id
+    (state,) = status.read_states(client, [session])
+    assert state.subagents == 1
+    assert state.requests[0].session != session.id
 
 
 def test_a_grandchilds_pending_question_is_included(
     client: Client, session: Session, sent: Callable[..., Session]
 ) -> None:
-    """Subagents of 1.18.33 have neither subagents nor questions; a person can have both."""
+    """Agents of 1.18.33 never create this situation, but users can."""
     grandchild = below(client, below(client, session))
     sent("#question", to=grandchild)
     until(lambda: state_of(client, session) == "waiting_for_question")
-    (standing,) = status.read_states(client, [session])
-    assert [r.session for r in standing.requests] == [grandchild.id]
-    assert standing.subagents == 1
+    (state,) = status.read_states(client, [session])
+    assert [r.session for r in state.requests] == [grandchild.id]
+    assert state.subagents == 1
 
 
 def below(client: Client, parent: Session) -> Session:
-    """A new session below another one."""
+    """A new child session of another one."""
     body = {"parentID": parent.id, "title": "below"}
     request = Request("POST", "/session", {"directory": parent.directory}, body)
     return client.session(client.transport.send(request).json()["id"])
@@ -359,10 +359,10 @@ def test_a_retry_loop_shows_the_next_attempt_and_its_time(
 ) -> None:
     session = sent("#err500")
     until(lambda: state_of(client, session) == "retrying")
-    (standing,) = status.read_states(client, [session])
-    assert (standing.attempt or 0) >= 1
-    assert (standing.retry_at or 0) > time.time() * 1000 - 60_000
-    assert "scripted failure 500" in standing.evidence
+    (state,) = status.read_states(client, [session])
+    assert (state.attempt or 0) >= 1
+    assert (state.retry_at or 0) > time.time() * 1000 - 60_000
+    assert "scripted failure 500" in state.evidence
 
 
 # -- the magic -------------------------------------------------------------------------------------
@@ -378,12 +378,12 @@ def test_sessions_made_chosen_or_prompted_here_are_shown(shell: Shell, client: C
     assert [*frame["title"]] == ["mine"]
     assert frame.loc[0, "state"] == "running"
     shell.run(f"%oc_session {other.id}")
-    waited = shell.run("%oc_status --wait all --timeout 120")
-    assert [*waited.value["state"]] == ["idle", "idle"]
-    assert waited.value.attrs["reason"] == "condition"
-    assert other.id in waited.value.attrs["ready"]
-    assert "mine" in waited.text
-    assert "2 of 2 ready" in waited.text
+    result = shell.run("%oc_status --wait all --timeout 120")
+    assert [*result.value["state"]] == ["idle", "idle"]
+    assert result.value.attrs["reason"] == "condition"
+    assert other.id in result.value.attrs["ready"]
+    assert "mine" in result.text
+    assert "2 of 2 ready" in result.text
 
 
 def test_a_directory_shows_its_busy_sessions_of_any_client(

@@ -1,4 +1,4 @@
-"""Seeing and steering sessions is the same on both generations."""
+"""Watching and steering sessions works the same on both generations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from opencode_magics.sessions.edit import EditResult
 
 @pytest.fixture
 def shell(shell: Shell) -> Shell:
-    """With a session of its own."""
+    """A shell with a new session."""
     shell.run("%oc_new steered")
     return shell
 
@@ -52,7 +52,7 @@ def test_a_busy_session_is_seen_stopped_and_deleted(
     until(shell, state)
     result = shell.run("%oc_end").value
     assert (result.status, result.aborted_running_turn) == ("ended", True)
-    assert len(result.rejected) <= rejected  # an interrupt of 2.x settles them itself
+    assert len(result.rejected) <= rejected  # 2.x settles them on an interrupt
     with pytest.raises(NotFoundError):
         client.session(session.id)
     assert (client.permissions(), client.questions()) == ((), ())
@@ -126,7 +126,7 @@ def commit(shell: Shell) -> EditResult:
 def test_commit_and_unrevert_are_read_back(
     client: Client, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another client may do the opposite in the same moment."""
+    """Another client may do the opposite at the same time."""
     client.prompt(session, Prompt(f"msg_{uuid4().hex}", "#text 3"))
     client.run(client.dialect.wait(session))
     for change, other in (("commit_revert", "unrevert"), ("unrevert", "commit_revert")):
@@ -180,13 +180,13 @@ def test_a_session_deleted_while_it_is_being_stopped_is_reported(
     client.prompt(session, Prompt(f"msg_{uuid4().hex}", "#slow 400 .1"))
     abort = client.abort
 
-    def too_late(one: Session) -> None:
-        if one.id in client.statuses():
-            abort(one)
-            client.run(client.dialect.delete(one))
-        abort(one)
+    def delete_first(target: Session) -> None:
+        if target.id in client.statuses():
+            abort(target)
+            client.run(client.dialect.delete(target))
+        abort(target)
 
-    monkeypatch.setattr(client, "abort", too_late)
+    monkeypatch.setattr(client, "abort", delete_first)
     stopped = end.stop(client, session)
     assert (stopped.status, stopped.kept) == ("stopped", "kept nothing: it was deleted meanwhile")
     assert end.stop(client, session).status == "not_found"
@@ -211,8 +211,8 @@ def test_three_clients_at_once_agree_that_a_session_is_gone(
 
 @both_generations
 def test_an_earlier_answer_is_reused(shell: Shell) -> None:
-    own = uuid4().hex  # other tests ask the same server
-    shell.run(f"%oc_prompt -n --once #text 3 {own}")
+    unique = uuid4().hex  # other tests use the same server
+    shell.run(f"%oc_prompt -n --once #text 3 {unique}")
     shell.run("%oc_new another")
-    assert "From history" in shell.run(f"%oc_prompt -n --once #text 3 {own}").text
-    assert "From history" not in shell.run(f"%oc_prompt -n --once #text 4 {own}").text
+    assert "From history" in shell.run(f"%oc_prompt -n --once #text 3 {unique}").text
+    assert "From history" not in shell.run(f"%oc_prompt -n --once #text 4 {unique}").text

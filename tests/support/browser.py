@@ -1,8 +1,8 @@
-"""A real JupyterLab and Notebook 7 in a real browser, with kernels of given ipykernel versions.
+"""JupyterLab and Notebook 7 in a real browser, with kernels of given ipykernel versions.
 
-One Jupyter server offers both; `Notebook` is one of its pages, with one notebook of which a test
-sets the cells. What a person does is done with keys and clicks; the rest with the front-end's own
-commands. Everything waits for what has to come, and nothing for time to pass.
+One Jupyter server offers both; `Notebook` is a page with one notebook, whose cells a test sets.
+Actions of a person use keys and clicks; everything else uses commands of the front end. All waits
+are for conditions, never for a fixed time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
 App = Literal["lab", "notebook"]
-PATIENCE = 120_000  # ms; nothing takes so long, unless the machine does
+PATIENCE = 120_000  # ms; only a very slow machine needs so long
 CHROMIUM = shutil.which("chromium")
 SWITCHES = (
     "--no-sandbox",  # as root
@@ -43,9 +43,9 @@ SWITCHES = (
 
 
 def missing() -> str:
-    """Why there can be no browser tests here; "" if nothing is missing."""
+    """Return the reason why browser tests can't run here; "" if they can."""
     if CHROMIUM is None:
-        return "there is no chromium here (apt-get install chromium)"
+        return "chromium is not installed (apt-get install chromium)"
     wanted = ("playwright", "jupyterlab", "notebook")
     absent = [name for name in wanted if find_spec(name) is None]
     return f"not installed: {', '.join(absent)}" if absent else ""
@@ -56,24 +56,24 @@ def missing() -> str:
 
 @dataclass(frozen=True)
 class Jupyter:
-    """A running Jupyter server, and the folder whose notebooks it shows."""
+    """A running Jupyter server, and the folder of its notebooks."""
 
     url: str
     root: Path
 
     def address(self, app: App, name: str) -> str:
-        """Where a notebook is shown."""
+        """Return the URL of a notebook."""
         return f"{self.url}/{'lab/tree' if app == 'lab' else 'notebooks'}/{name}"
 
 
 @contextmanager
 def jupyter(home: Path, versions: Sequence[str], env: Mapping[str, str]) -> Iterator[Jupyter]:
-    """A Jupyter server of its own, with a kernel per ipykernel version, named as the version is.
+    """Start a Jupyter server with one kernel per ipykernel version, named like the version.
 
     Args:
-        home: An empty folder for all that it writes.
-        versions: Of ipykernel.
-        env: What the kernels find in their environment.
+        home: An empty folder for all its files.
+        versions: Versions of ipykernel.
+        env: Additional environment variables of the kernels.
     """
     root = home / "notebooks"
     root.mkdir(parents=True)
@@ -91,7 +91,7 @@ def jupyter(home: Path, versions: Sequence[str], env: Mapping[str, str]) -> Iter
         "IdentityProvider.token": "",
         "LabApp.expose_app_in_browser": True,
         "JupyterNotebookApp.expose_app_in_browser": True,
-        # A test shows more in a second than Jupyter lets through, and what is more is lost.
+        # Tests output more per second than Jupyter's default limit, which drops the rest.
         "ZMQChannelsWebsocketConnection.iopub_data_rate_limit": 1_000_000_000,
     }
     command = [sys.executable, "-m", "jupyterlab", *(f"--{k}={v}" for k, v in options.items())]
@@ -115,13 +115,13 @@ def jupyter(home: Path, versions: Sequence[str], env: Mapping[str, str]) -> Iter
 def _write_kernel(folder: Path, version: str, env: Mapping[str, str]) -> None:
     folder.mkdir(parents=True)
     paths = [kernels.installed(version), kernels.REPOSITORY, kernels.REPOSITORY / "tests"]
-    described = {
+    spec = {
         "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
         "display_name": f"ipykernel {version}",
         "language": "python",
         "env": {**env, "PYTHONPATH": os.pathsep.join(str(p) for p in paths if p)},
     }
-    (folder / "kernel.json").write_text(json.dumps(described), encoding="utf-8")
+    (folder / "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
 
 
 def _write_settings(folder: Path, news: Mapping[str, object]) -> None:
@@ -131,7 +131,7 @@ def _write_settings(folder: Path, news: Mapping[str, object]) -> None:
 
 
 def _clean_environment(home: Path) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "OPENCODE_"))}
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "OPENCODE_"))}
     own = {
         "HOME": home,
         "IPYTHONDIR": home / "ipython",
@@ -142,7 +142,7 @@ def _clean_environment(home: Path) -> dict[str, str]:
         "JUPYTERLAB_WORKSPACES_DIR": home / "workspaces",
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
     }
-    return kept | {k: str(v) for k, v in own.items()}
+    return inherited | {k: str(v) for k, v in own.items()}
 
 
 def _free_port() -> int:
@@ -168,7 +168,7 @@ def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """Debian's browser."""
+    """Start Chromium as installed by the system."""
     from playwright.sync_api import expect, sync_playwright
 
     expect.set_options(timeout=PATIENCE)
@@ -182,7 +182,7 @@ def chromium() -> Iterator[Browser]:
 
 @dataclass
 class PageLog:
-    """What a page did that it should not: scripts that ran, dialogs, requests to other hosts."""
+    """Forbidden actions of a page: scripts that ran, dialogs, requests to other hosts."""
 
     fired: list[str] = field(default_factory=list)
     dialogs: list[str] = field(default_factory=list)
@@ -190,29 +190,29 @@ class PageLog:
 
     @property
     def seen(self) -> list[str]:
-        """All of it."""
+        """All forbidden actions."""
         return [*self.fired, *self.dialogs, *self.requests]
 
 
 def watch(page: Page, *homes: str) -> PageLog:
-    """Keep what a page does from now on. What it wants of other hosts than these it doesn't get."""
-    kept = PageLog()
+    """Log forbidden actions of a page from now on, and block requests to other hosts."""
+    log = PageLog()
 
     def refuse(route: Any) -> None:
-        kept.requests.append(route.request.url)
+        log.requests.append(route.request.url)
         route.abort()
 
     def close(dialog: Any) -> None:
-        if dialog.type != "beforeunload":  # that is a notebook's own, which is not saved
-            kept.dialogs.append(dialog.message)
+        if dialog.type != "beforeunload":  # from the front end itself, for an unsaved notebook
+            log.dialogs.append(dialog.message)
         dialog.accept()
 
     allowed = "|".join(map(re.escape, (*homes, "data:", "blob:", "file:")))
     page.route(re.compile(f"^(?!{allowed})"), refuse)
     page.on("dialog", close)
-    page.expose_function("fired_in_page", lambda name: kept.fired.append(name))
+    page.expose_function("fired_in_page", lambda name: log.fired.append(name))
     page.add_init_script("window.fired = (name) => window.fired_in_page(String(name));")
-    return kept
+    return log
 
 
 # -- a notebook ------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ _STATUS = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.ke
 
 
 class Notebook:
-    """A notebook on the screen, its kernel running."""
+    """An open notebook with a running kernel."""
 
     def __init__(self, page: Page, jupyter: Jupyter, app: App, name: str) -> None:
         self.page = page
@@ -252,7 +252,7 @@ class Notebook:
 
     @classmethod
     def open(cls, page: Page, jupyter: Jupyter, app: App, kernel: str, name: str = "") -> Notebook:
-        """Make a notebook, show it, and wait for its kernel."""
+        """Create a notebook, open it, and wait for its kernel."""
         name = name or f"{app}-{kernel}.ipynb"
         made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell()])
         made.metadata.kernelspec = {"name": kernel, "display_name": kernel, "language": "python"}
@@ -263,10 +263,10 @@ class Notebook:
         return notebook
 
     def wait_for_kernel(self, status: str = "idle") -> None:
-        """Until the page is connected to an idle kernel; what is sent earlier may be dropped."""
+        """Wait until the page is connected to an idle kernel; earlier messages can be dropped."""
         self.page.wait_for_function(_READY, arg=status, timeout=PATIENCE)
 
-    # -- what a person sees ------------------------------------------------------------------------
+    # -- elements ----------------------------------------------------------------------------------
 
     def cell(self, n: int) -> Locator:
         """The n-th cell."""
@@ -277,35 +277,35 @@ class Notebook:
         return self.cell(n).locator(".jp-OutputArea-output")
 
     def prompt(self, n: int) -> Locator:
-        """What stands before the n-th cell: `[*]:`, `[3]:`, `[ ]:`."""
+        """The prompt of the n-th cell: `[*]:`, `[3]:`, `[ ]:`."""
         return self.cell(n).locator(".jp-InputPrompt")
 
     @property
     def form(self) -> Locator:
-        """The form that asks something."""
+        """The visible form."""
         return self.page.locator(".oc-ask:visible")
 
-    # -- what a person does ------------------------------------------------------------------------
+    # -- actions -----------------------------------------------------------------------------------
 
     def do(self, command: str, **args: object) -> None:
-        """Have the front-end do a command, without waiting for its end."""
+        """Start a command of the front end without waiting for its end."""
         code = "([id, args]) => { window.jupyterapp.commands.execute(id, args); }"
         self.page.evaluate(code, [command, args])
 
     def run(self, *cells: str) -> None:
-        """Let the notebook have just these cells, and run them all."""
+        """Replace the cells of the notebook, and run them all."""
         self.page.evaluate(_SET_CELLS, list(cells))
         self.do("notebook:run-all-cells")
 
     def run_more(self, *cells: str) -> None:
-        """Run these cells below those that are there, each when the last one is done."""
+        """Append cells and run them one after the other."""
         for source in cells:
             at: int = self.page.evaluate(_ADD_CELL, source)
             self.do("notebook:run-cell")
             self.done(at)
 
     def run_through(self, *cells: str) -> None:
-        """The same, and wait until all are done."""
+        """Replace the cells, run them, and wait until all are done."""
         self.run(*cells)
         self.done(len(cells) - 1)
 
@@ -316,22 +316,22 @@ class Notebook:
         expect(self.prompt(n)).to_have_text(_NUMBERED)
 
     def interrupt(self) -> None:
-        """Press the square."""
+        """Interrupt the kernel, like the stop button."""
         self.do("notebook:interrupt-kernel")
 
     def settle(self) -> None:
-        """Let nothing of a test go on into the next one."""
+        """Interrupt running cells, and wait until the kernel is idle."""
         if self.page.evaluate(_STATUS) != "idle":
             self.interrupt()
         self.wait_for_kernel()
 
     def save(self) -> nbformat.NotebookNode:
-        """Save it; what is in the file then."""
+        """Save it and return the content of the file."""
         self.page.evaluate(_SAVE)
         return nbformat.read(self.jupyter.root / self.name, as_version=4)
 
     def theme(self, name: str) -> None:
-        """Change the colours: "JupyterLab Light" or "JupyterLab Dark"."""
+        """Change the theme: "JupyterLab Light" or "JupyterLab Dark"."""
         self.page.evaluate(
             "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", name
         )

@@ -1,4 +1,4 @@
-"""A front-end without a browser: keeps the outputs of a cell, draws the form or not, clicks it."""
+"""A front end without a browser: it stores the outputs of a cell and clicks the form."""
 
 from __future__ import annotations
 
@@ -17,79 +17,79 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 class FrontEnd(DisplayPublisher):  # type: ignore[misc]
-    """What a notebook's page does of a cell's messages.
+    """A notebook page that receives a cell's messages.
 
     Attributes:
-        draws: Whether it draws widgets. The form then says that it is ready.
-        outputs: What the cell shows, by display id, in order.
+        draws: Whether it renders widgets. The form then reports that it is ready.
+        outputs: The outputs of the cell by display id, in order.
         wires: The comms that were opened, in order.
     """
 
     draws = True
 
-    def __init__(self, **told: Any) -> None:
-        super().__init__(**told)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self.outputs: dict[str, dict[str, Any]] = {}
         self.wires: list[FormComm] = []
 
-    def publish(self, data: Any, metadata: Any = None, **told: Any) -> None:
-        """Show or update an output, as IPython tells it."""
-        key = (told.get("transient") or {}).get("display_id", f"output {len(self.outputs)}")
-        assert told.get("update", False) == (key in self.outputs)
+    def publish(self, data: Any, metadata: Any = None, **options: Any) -> None:
+        """Show or update an output."""
+        key = (options.get("transient") or {}).get("display_id", f"output {len(self.outputs)}")
+        assert options.get("update", False) == (key in self.outputs)
         self.outputs[key] = json.loads(json.dumps(data))
         if self.draws and WIDGET in data:
             self.form.hear(kind="ready")
 
-    def open(self, *args: Any, **told: Any) -> FormComm:
+    def open(self, *args: Any, **options: Any) -> FormComm:
         """Open a comm, as `comm.create_comm` does."""
-        self.wires.append(FormComm(*args, **told))
+        self.wires.append(FormComm(*args, **options))
         return self.wires[-1]
 
     @property
     def form(self) -> FormComm:
-        """The wire to the form that was made last."""
+        """The comm of the latest form."""
         return [w for w in self.wires if "spec" in w.state][-1]
 
     @property
     def asks(self) -> dict[str, Any]:
-        """What the form asks now; {} if it is hidden, or there is none."""
+        """The current content of the form; {} if it is hidden or missing."""
         return next((w.state["spec"] for w in self.wires if w.open_ and "spec" in w.state), {})
 
     @property
     def forms(self) -> list[int]:
-        """Which of the outputs are the form."""
+        """The indexes of outputs that are the form."""
         return [n for n, data in enumerate(self.outputs.values()) if WIDGET in data]
 
-    def click(self, reply: str, **told: Any) -> None:
+    def click(self, reply: str, **options: Any) -> None:
         """Press a button of the form."""
-        self.form.hear(kind="answer", **{"id": self.asks.get("id"), "reply": reply, **told})
+        self.form.hear(kind="answer", **{"id": self.asks.get("id"), "reply": reply, **options})
 
 
 class FormComm(BaseComm):
-    """A comm with a page at its other end, which keeps the widget's state."""
+    """A comm whose other end is a page that stores the widget's state."""
 
-    def __init__(self, *args: Any, **told: Any) -> None:
+    def __init__(self, *args: Any, **options: Any) -> None:
         self.state: dict[str, Any] = {}
         self.updates = 0
         self.open_ = True
-        super().__init__(*args, **told)
+        super().__init__(*args, **options)
 
-    def publish_msg(self, msg_type: str, data: Any = None, *args: Any, **told: Any) -> None:
-        sent = json.loads(json.dumps(data, ensure_ascii=False).encode())  # as on its way
+    def publish_msg(self, msg_type: str, data: Any = None, *args: Any, **options: Any) -> None:
+        sent = json.loads(json.dumps(data, ensure_ascii=False).encode())  # as it is sent
         self.open_ = msg_type != "comm_close"
         if "state" in (sent or {}):
             self.state |= sent["state"]
             self.updates += 1
 
     def hear(self, **content: Any) -> None:
-        """Tell the kernel's end something."""
+        """Deliver a message to the kernel's end."""
         data = {"method": "custom", "content": content}
         self.handle_msg({"content": {"data": data}, "buffers": []})
 
 
 @contextmanager
 def front_end(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> Iterator[FrontEnd]:
-    """A shell with a page in front of it."""
+    """Connect a page to a shell."""
     front = FrontEnd(parent=shell)
     monkeypatch.setattr(shell, "display_pub", front)
     monkeypatch.setattr(comm, "create_comm", front.open)

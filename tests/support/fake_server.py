@@ -1,7 +1,7 @@
-"""A small HTTP server that answers as a test tells it to, and remembers what it was asked.
+"""A small HTTP server with canned replies, which records its requests.
 
-For what a real server can't be made to do: break off, lag behind, lie. Like 1.x it answers paths
-that it doesn't know with a web page and 200.
+For behavior that a real server can't be made to show: broken connections, delays, wrong data. Like
+1.x it replies to unknown paths with a web page and status 200.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-DISCONNECT = object()  # in a stream or as an answer: break the connection
+DISCONNECT = object()  # in a stream or as a reply: break the connection
 HTML_PAGE = (200, {"content-type": "text/html"}, b"<!doctype html><div id=root></div>")
 
 
 @dataclass(frozen=True)
 class ReceivedRequest:
-    """A request that came."""
+    """A request that the server received."""
 
     method: str
     path: str
@@ -32,16 +32,16 @@ class ReceivedRequest:
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of a client that went away."""
+        """Ignore clients that disconnect."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 class FakeServer:
-    """Answers routes `"GET /path"` with JSON, a `(status, headers, bytes)` or what a function says.
+    """A server whose routes `"GET /path"` map to JSON, `(status, headers, bytes)` or a function.
 
-    `streams` is what the event stream says, one list of chunks per connection: bytes, a function
-    to call in between, or DISCONNECT; the last connection stays open.
+    `streams` is the content of the event stream, one list of chunks per connection: bytes, a
+    function to call in between, or DISCONNECT. Later connections stay open without content.
     """
 
     def __init__(self, routes: dict[str, Any], streams: Iterable[list[Any]] = ()) -> None:
@@ -64,11 +64,11 @@ class FakeServer:
         self._server.server_close()
 
     def break_connections(self) -> None:
-        """Break every connection from now on, as a server does that is killed."""
+        """Break every connection from now on, like a server that was killed."""
         self.routes = dict.fromkeys(self.routes, DISCONNECT)
 
     def asked(self, route: str) -> list[ReceivedRequest]:
-        """The requests to one route, oldest first."""
+        """Return the requests to a route, oldest first."""
         method, _, path = route.partition(" ")
         return [s for s in self.seen if s.method == method and s.path == path]
 
@@ -81,7 +81,7 @@ class FakeServer:
             def log_message(self, *args: object) -> None:
                 pass
 
-            def _any(self) -> None:
+            def _handle(self) -> None:
                 length = int(self.headers.get("content-length") or 0)
                 raw = self.rfile.read(length)
                 url = urlsplit(self.path)
@@ -98,7 +98,7 @@ class FakeServer:
                     answer = answer(seen)
                 self._answer(answer)
 
-            do_GET = do_POST = do_PATCH = do_DELETE = _any  # noqa: N815 - the library's names
+            do_GET = do_POST = do_PATCH = do_DELETE = _handle  # noqa: N815 - names of http.server
 
             def _answer(self, answer: Any) -> None:
                 if answer is DISCONNECT:
@@ -139,7 +139,7 @@ class FakeServer:
 
 
 def frame(kind: str, **properties: Any) -> bytes:
-    """One frame of a 1.x stream."""
+    """Return a frame of a 1.x stream."""
     return b"data: " + json.dumps({"type": kind, "properties": properties}).encode() + b"\n\n"
 
 
@@ -160,9 +160,9 @@ ACCEPTED = (204, {}, b"")
 
 
 def v1_routes(**changes: Any) -> dict[str, Any]:
-    """The routes of a quiet 1.x server with one session, with some of them changed.
+    """Return the routes of an idle 1.x server with one session, with some of them changed.
 
-    Keys of changes are the last word of the path: health, session, message, status, ...
+    Keys of changes are the names below (health, session, message, status, ...), or routes.
     """
     root = "/session/ses_root01"
     routes: dict[str, Any] = {
@@ -189,7 +189,7 @@ def v1_routes(**changes: Any) -> dict[str, Any]:
 
 
 def user(message: str, created: int = 1, text: str = "hi") -> dict[str, Any]:
-    """A stored prompt."""
+    """Return a stored prompt."""
     info = {
         "id": message,
         "sessionID": "ses_root01",
@@ -202,7 +202,7 @@ def user(message: str, created: int = 1, text: str = "hi") -> dict[str, Any]:
 def assistant(
     message: str, parent: str, text: str = "", created: int = 2, **info: Any
 ) -> dict[str, Any]:
-    """A stored, finished answer."""
+    """Return a stored, finished answer."""
     head = {
         "id": message,
         "sessionID": "ses_root01",
@@ -222,13 +222,13 @@ def assistant(
 
 
 def answers_in_turn(*answers: Any) -> Callable[[ReceivedRequest], Any]:
-    """A route that answers differently every time; the last answer stays."""
-    left = list(answers)
-    return lambda seen: left.pop(0) if len(left) > 1 else left[0]
+    """Return a route that gives one reply after the other and repeats the last."""
+    remaining = list(answers)
+    return lambda seen: remaining.pop(0) if len(remaining) > 1 else remaining[0]
 
 
 def v2_routes(**changes: Any) -> dict[str, Any]:
-    """The routes of a quiet 2.x server with one session; see `v1_routes`."""
+    """Return the routes of an idle 2.x server with one session; see `v1_routes`."""
     root = "/api/session/ses_root01"
     here = {"directory": "/work/p"}
     session = {"id": "ses_root01", "title": "root", "location": here, "time": {"created": 1}}

@@ -1,4 +1,4 @@
-"""Tests that are to hold on both generations, and how the second one names tools."""
+"""Run tests on both generations, and translate tool names."""
 
 import pytest
 
@@ -8,5 +8,5 @@ both_generations = pytest.mark.parametrize("generation", ["1.x", "2.x"])
 
 
 def tool_names(generation: str, *names: str) -> list[str]:
-    """Tools of 1.x as a generation calls them."""
+    """Translate tool names of 1.x to those of a generation."""
     return [V2_TOOLS[n][0] if generation == "2.x" and n in V2_TOOLS else n for n in names]

@@ -1,4 +1,4 @@
-"""Sessions and messages as a 1.x server lists them, and a server that has them."""
+"""Sessions and messages in the format of a 1.x server, and a server with them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Wire = dict[str, Any]
 
 
 def wire_session(session: str, **fields: Any) -> Wire:
-    """A session as a list has it."""
+    """Return a session as in a list of sessions."""
     time = {"created": T0, "updated": T0 + MINUTE} | fields.pop("time", {})
     return (
         {"id": session, "title": session, "directory": "/work/p", "projectID": "p"}
@@ -34,7 +34,7 @@ def wire_session(session: str, **fields: Any) -> Wire:
 
 
 def answer(message: str, session: str, at: int, cost: float | None = 0.01, **fields: Any) -> Wire:
-    """An answer with its usage."""
+    """Return an answer with its usage."""
     tokens = {"input": 10, "output": 2, "reasoning": 0, "cache": {"read": 0, "write": 0}}
     info = {"id": message, "sessionID": session, "role": "assistant", "agent": "build"}
     info |= {"providerID": "acme", "modelID": "m-1", "finish": "stop", "cost": cost}
@@ -44,7 +44,7 @@ def answer(message: str, session: str, at: int, cost: float | None = 0.01, **fie
 
 
 def prompt(message: str, session: str, at: int) -> Wire:
-    """A prompt."""
+    """Return a prompt."""
     info = {"id": message, "sessionID": session, "role": "user", "time": {"created": at}}
     info |= {"agent": "build", "model": {"providerID": "acme", "modelID": "m-1"}}
     return {"info": info, "parts": [{"id": f"prt_{message}", "type": "text", "text": "hi"}]}
@@ -54,12 +54,12 @@ def prompt(message: str, session: str, at: int) -> Wire:
 def serving(
     sessions: Sequence[Wire], messages: Mapping[str, Any], **routes: Any
 ) -> Iterator[tuple[Client, FakeServer]]:
-    """A client of a server with these sessions and messages."""
-    told = {f"GET /session/{s['id']}/message": messages.get(s["id"], []) for s in sessions}
-    told |= {f"GET /session/{s['id']}": s for s in sessions}
-    told["GET /experimental/session"] = list(sessions)
+    """Start a server with these sessions and messages, and a client of it."""
+    replies = {f"GET /session/{s['id']}/message": messages.get(s["id"], []) for s in sessions}
+    replies |= {f"GET /session/{s['id']}": s for s in sessions}
+    replies["GET /experimental/session"] = list(sessions)
     with (
-        CannedTransport(v1_routes(sessions=list(sessions), **routes) | told) as fake,
+        CannedTransport(v1_routes(sessions=list(sessions), **routes) | replies) as fake,
         Client(fake.url, transport=fake, directory="/work/p") as client,
     ):
         yield client, fake
@@ -81,19 +81,19 @@ def tool(start: int, **state: Any) -> Wire:
 
 
 def forks() -> tuple[list[Wire], dict[str, Any], dict[str, Any]]:
-    given = case("messages_fork.json")
-    made = {"ses_P": T0, "ses_F1": T0 + MINUTE, "ses_F2": T0 + 2 * MINUTE}
+    fork_case = case("messages_fork.json")
+    created_at = {"ses_P": T0, "ses_F1": T0 + MINUTE, "ses_F2": T0 + 2 * MINUTE}
     sessions = [
         wire_session(
             s["id"],
             title=s["title"],
             cost=s["cost"],
-            tokens=_tokens_of(given["messages"][s["id"]]),
-            time={"created": made[s["id"]]},
+            tokens=_tokens_of(fork_case["messages"][s["id"]]),
+            time={"created": created_at[s["id"]]},
         )
-        for s in given["sessions"]
+        for s in fork_case["sessions"]
     ]
-    return sessions, given["messages"], given["expected"]
+    return sessions, fork_case["messages"], fork_case["expected"]
 
 
 def make_sessions(number: int) -> tuple[list[Wire], dict[str, Any]]:
@@ -102,6 +102,6 @@ def make_sessions(number: int) -> tuple[list[Wire], dict[str, Any]]:
 
 
 def _tokens_of(messages: Sequence[Wire]) -> Wire:
-    told = [m["info"]["tokens"] for m in messages]
-    sums = {name: sum(t[name] for t in told) for name in ("input", "output", "reasoning")}
+    tokens = [m["info"]["tokens"] for m in messages]
+    sums = {name: sum(t[name] for t in tokens) for name in ("input", "output", "reasoning")}
     return sums | {"cache": {"read": 0, "write": 0}}

@@ -1,7 +1,7 @@
-"""What a hostile model, tool, file or server may say: scripts, requests, forms, spoofs.
+"""Hostile texts of a model, tool, file or server: scripts, requests, links, spoofed output.
 
-Every payload tells `fired("its name")` where it runs, asks for something from EVIL where it loads,
-or goes there where it navigates.
+Each payload calls `fired("its name")` if it is executed, and requests a URL of EVIL if it is loaded
+or followed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from opencode_magics.core.turn import Retry, SettledRequest, Turn
 from opencode_magics.notebook.form import permission_spec, question_spec
 from opencode_magics.notebook.wording import clean
 from support.sample_turns import SESSION, answer, tool
-from support.sample_turns import turn as whole
+from support.sample_turns import turn as sample_turn
 
 EVIL = "https://evil.example"
 
@@ -168,11 +168,11 @@ SPOOFS = {
 ALL = {**RUNS, **LOADS, **LINKS, **SPOOFS}
 
 
-# -- values that carry them in every place ---------------------------------------------------------
+# -- values with payloads in every text field ------------------------------------------------------
 
 
 def turn(payloads: Iterable[str]) -> Turn:
-    """A turn in which a model, tools, files, people and a server say nothing else."""
+    """Return a turn with payloads in every text of the model, tools, files and server."""
     parts: list[Part] = []
     asked: list[SettledRequest] = []
     failures: list[Failure] = []
@@ -196,9 +196,9 @@ def turn(payloads: Iterable[str]) -> Turn:
         ]
         failures.append(Failure(text, text, 500, text))
         retries.append(Retry(1, text, None, None))
-    said = answer(*parts, agent="".join(payloads), model=ModelRef("".join(payloads), "m"))
-    return whole(
-        said,
+    message = answer(*parts, agent="".join(payloads), model=ModelRef("".join(payloads), "m"))
+    return sample_turn(
+        message,
         sessions=tuple(children),
         settled_requests=tuple(asked),
         failures=tuple(failures),
@@ -207,7 +207,7 @@ def turn(payloads: Iterable[str]) -> Turn:
 
 
 def values(text: str) -> list[Any]:
-    """What magics return and cells show, each with a payload wherever text can be."""
+    """Return objects that magics return, with a payload in every text field."""
     settled = SettledRequest(permission(text), text, text)
     session = Session("ses_1", text, text, text, None, text, ModelRef(text, text, text))
     diff = Diff.of([("msg_1", file_diff(text))])
@@ -216,46 +216,45 @@ def values(text: str) -> list[Any]:
 
 
 def frames(payloads: Iterable[str]) -> list[Any]:
-    """The DataFrames that magics return."""
-    told = list(payloads)
-    sessions = [Session(t, t, t, t, t, t, ModelRef(t, t, t)) for t in told]
-    waiting = [*map(permission, told), *map(question, told)]
+    """Return the DataFrames of magics with payloads."""
+    texts = list(payloads)
+    sessions = [Session(t, t, t, t, t, t, ModelRef(t, t, t)) for t in texts]
+    waiting = [*map(permission, texts), *map(question, texts)]
     return [
         history.frames.sessions(sessions),
-        tables.agents(Agent(t, t, t) for t in told),
-        tables.models(Model(t, t, t, (t,)) for t in told),
+        tables.agents(Agent(t, t, t) for t in texts),
+        tables.models(Model(t, t, t, (t,)) for t in texts),
         tables.requests((r, s) for r, s in zip(waiting, sessions * 2, strict=True)),
     ]
 
 
 def specs(payloads: Iterable[str]) -> list[Any]:
-    """What the form is told: a command, an edit, and a question for every payload."""
-    told = list(payloads)
-    together = "\n".join(told)
-    items = tuple(i for t in told for i in question(t).items)
-    note = {"note": clean(together)}
+    """Return the specs of forms: a command, an edit, and a question with every payload."""
+    texts = list(payloads)
+    joined, first = "\n".join(texts), texts[0]
+    items = tuple(i for t in texts for i in question(t).items)
+    note = {"note": clean(joined)}
     return [
-        permission_spec(permission(together, "1"), told[0], "until it ends", 2) | note,
-        permission_spec(permission(told[0], "2", diff=file_diff(together)), told[0], "", 0) | note,
-        question_spec(Question("que_1", SESSION, items), told[0]) | note,
+        permission_spec(permission(joined, "1"), first, "until it ends", 2) | note,
+        permission_spec(permission(first, "2", diff=file_diff(joined)), first, "", 0) | note,
+        question_spec(Question("que_1", SESSION, items), first) | note,
     ]
 
 
-def permission(text: str, call: str | None = None, **told: Any) -> Permission:
-    """A permission for a hostile action."""
-    diff = told.get("diff")
+def permission(text: str, call: str | None = None, diff: FileDiff | None = None) -> Permission:
+    """Return a permission request for a hostile action."""
     command = None if diff else text
     return Permission(f"per_{call}", SESSION, text, (text,), (text, text), command, diff, call)
 
 
 def question(text: str, call: str | None = None, session: str = SESSION) -> Question:
-    """A question with hostile options."""
+    """Return a question with hostile options."""
     items = (QuestionItem(text, text, (Option(text, text), Option(text)), True),)
     return Question(f"que_{call}", session, items, call)
 
 
 def file_diff(text: str) -> FileDiff:
-    """A change of a file with a hostile name and hostile lines."""
+    """Return a changed file with a hostile name and hostile lines."""
     lines = text.split("\n")
     changed = "".join(f"-{line}\n+{line} \n" for line in lines)
     head = f"--- {text}\n+++ {text}\n@@ -1,{len(lines)} +1,{len(lines)} @@\n"

@@ -1,4 +1,4 @@
-"""An IPython shell inside the tests, which raises what a shell would only show."""
+"""An IPython shell for tests, which raises errors that a shell would only display."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from opencode_magics.practice.world import Practice
 
 @dataclass(frozen=True)
 class CellResult:
-    """What came of a cell: the text on the screen, rich outputs, its value, its error."""
+    """The result of a cell: the text on the screen, rich outputs, value, error."""
 
     text: str
     outputs: list[Any]
@@ -35,43 +35,43 @@ class CellResult:
 
     @property
     def lines(self) -> list[str]:
-        """The lines on the screen that are not blank, as a carriage return left them."""
+        """The non-blank lines on the screen, after carriage returns are applied."""
         lines = [line.rpartition("\r")[2] for line in self.text.split("\n")]
         return [line for line in lines if line.strip()]
 
 
 class Terminal(io.StringIO):
-    """A standard input where a person sits and types prepared lines."""
+    """A standard input with a person who types prepared lines."""
 
     def isatty(self) -> bool:
         return True
 
 
 class Shell(InteractiveShell):  # type: ignore[misc]
-    """A shell without history and colours. Nobody sits there unless somebody `types`."""
+    """A shell without history and colors. Nobody answers prompts unless `types` is called."""
 
     def run(self, cell: str) -> CellResult:
-        """Run a cell that has to work."""
+        """Run a cell that must succeed."""
         shown = self.see(cell)
         if shown.error is not None:
             raise shown.error
         return shown
 
     def fails(self, cell: str) -> CellResult:
-        """Run a cell that has to fail; tells what a person would see of it."""
+        """Run a cell that must fail, and return its result."""
         shown = self.see(cell)
         assert shown.error is not None, f"it did not fail:\n{shown.text}"
         return shown
 
     def types(self, *lines: str) -> None:
-        """Have a person sit there and type these lines from now on."""
+        """Have a person type these lines from now on."""
         sys.stdin = Terminal("".join(f"{line}\n" for line in lines))
 
     def see(self, cell: str) -> CellResult:
-        """Run a cell, whatever comes of it."""
+        """Run a cell, whether or not it succeeds."""
         screen = io.StringIO()
         with capture_output() as captured:
-            sys.stdout = sys.stderr = screen  # in one text, as a person reads it
+            sys.stdout = sys.stderr = screen  # as one text, in the order a person sees it
             result = self.run_cell(cell, store_history=True)
         error = result.error_before_exec or result.error_in_exec
         return CellResult(screen.getvalue(), captured.outputs, result.result, error)
@@ -79,9 +79,9 @@ class Shell(InteractiveShell):  # type: ignore[misc]
 
 @contextmanager
 def isolated_shell(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
-    """A shell of its own, in its own folder, with no server to be found.
+    """Create a shell in its own folder that finds no server.
 
-    It leaves nothing of itself in this process, and nor does the extension when it was loaded.
+    At the end it restores this process and unloads the extension.
     """
     for name in [n for n in os.environ if n.startswith(("OPENCODE_", "VIRTUAL_ENV"))]:
         monkeypatch.delenv(name)
@@ -109,7 +109,7 @@ def isolated_shell(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shel
 def connect_to_practice(
     shell: Shell, practice: Practice | Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Go to the workspace of a practice world, load the extension, and connect."""
+    """Change to the workspace of a practice world, load the extension, and connect."""
     for name, value in practice.access.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(practice.directory)
@@ -118,19 +118,19 @@ def connect_to_practice(
 
 
 def until(true: Callable[[], Any], patience: float = 60.0) -> Any:
-    """What `true` says as soon as it is true."""
+    """Wait until a function returns something true, and return that."""
     deadline = time.monotonic() + patience
-    while not (found := true()):
-        assert time.monotonic() < deadline, "it never came true"
+    while not (result := true()):
+        assert time.monotonic() < deadline, f"the condition was not met within {patience} s"
         time.sleep(0.05)
-    return found
+    return result
 
 
 def wait_until_busy(client: Client, session: Session) -> None:
-    """Wait until a session is listed as busy: 1.18.33 may take a moment after a prompt."""
+    """Wait until a session is listed as busy, which 1.18.33 does with a delay."""
     until(lambda: session.id in client.statuses(session.directory))
 
 
 def is_short_error(shown: CellResult) -> bool:
-    """Whether an error shows as a sentence or two, and no traceback."""
+    """Return whether an error is shown in at most two lines, without a traceback."""
     return 1 <= len(shown.lines) <= 2 and "Traceback" not in shown.text

@@ -1,7 +1,7 @@
-"""Real kernels of given ipykernel versions, and a bare front-end that talks to them.
+"""Real kernels with given versions of ipykernel, and a minimal front end for them.
 
-A version is installed without its dependencies into a folder of the cache, which the kernel's
-process looks into before anything else: that takes a second, and a virtual environment twenty.
+A version is installed without its dependencies into a folder of the cache, which comes first on the
+kernel's path. That takes one second; a virtual environment takes twenty.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
 REPOSITORY = Path(__file__).parents[2]
-OURS = version("ipykernel")  # a new environment has the newest
-# 6 as old as Colab's and as new as it got, 7 as it began and before and after 7.4 sent clicks
-# another way.
+OURS = version("ipykernel")  # in a new environment, the latest
+# Colab's version and the last one of 6; the first of 7, and those before and after 7.4, which
+# changed the delivery of clicks.
 VERSIONS = tuple(dict.fromkeys(["6.17.1", "6.31.0", "7.0.1", "7.3.0", "7.4.0", OURS]))
 
-PATIENCE = 120.0  # seconds after which what doesn't come is lost
+PATIENCE = 120.0  # seconds to wait for a message
 
-# ipykernel 7 with everything in the main thread, as its subclasses may be.
+# ipykernel 7 with everything in the main thread, as some of its subclasses do.
 WITHOUT_SUBSHELLS = """
 from ipykernel.kernelapp import IPKernelApp
 
@@ -48,7 +48,7 @@ Message = dict[str, Any]
 
 
 def installed(wanted: str) -> Path | None:
-    """The folder with this version of ipykernel; None if it is the environment's own."""
+    """Return the folder with this version of ipykernel; None if it is the environment's own."""
     if wanted == OURS:
         return None
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -65,24 +65,24 @@ def installed(wanted: str) -> Path | None:
 
 @contextmanager
 def running(ipykernel: str, *, subshells: bool = True) -> Iterator[KernelClient]:
-    """A kernel of this version with `opencode_magics` importable, and a front-end to it.
+    """Start a kernel of this version that can import `opencode_magics`, and a front end.
 
     Args:
         ipykernel: The version.
-        subshells: False: none, although the version has them.
+        subshells: False turns them off in a version that has them.
     """
     seven = int(ipykernel.split(".")[0]) >= 7
     plain = ["-c", WITHOUT_SUBSHELLS] if seven and not subshells else ["-m", "ipykernel_launcher"]
     with tempfile.TemporaryDirectory(prefix="kernels-") as home:
         specs = KernelSpecManager(kernel_dirs=[home], ensure_native_kernel=False)
         argv = [sys.executable, *plain, "-f", "{connection_file}"]
-        described = {"argv": argv, "display_name": "probe", "language": "python"}
+        spec = {"argv": argv, "display_name": "probe", "language": "python"}
         Path(home, "probe").mkdir()
-        Path(home, "probe", "kernel.json").write_text(json.dumps(described), encoding="utf-8")
+        Path(home, "probe", "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
         manager = KernelManager(kernel_name="probe", kernel_spec_manager=specs)
         paths = [str(folder) for folder in (installed(ipykernel), REPOSITORY) if folder]
-        changed = {"PYTHONPATH": os.pathsep.join(paths), "IPYTHONDIR": home}
-        manager.start_kernel(env={**os.environ, **changed})
+        variables = {"PYTHONPATH": os.pathsep.join(paths), "IPYTHONDIR": home}
+        manager.start_kernel(env={**os.environ, **variables})
         client = manager.client()
         client.start_channels()
         try:
@@ -95,7 +95,7 @@ def running(ipykernel: str, *, subshells: bool = True) -> Iterator[KernelClient]
 
 @dataclass(eq=False)
 class Cell:
-    """What came of an `execute_request`: the reply's status, and the output under its parent."""
+    """An `execute_request`: the status of its reply, and the output with it as parent."""
 
     id: str
     status: str | None = None
@@ -104,20 +104,20 @@ class Cell:
 
     @property
     def done(self) -> bool:
-        """Whether nothing more will come of it."""
+        """Whether it has its reply and the kernel is idle again."""
         return self.status is not None and self.idle
 
 
 @dataclass
 class KernelClient:
-    """A notebook front-end without a notebook: sends requests, keeps what comes back.
+    """A front end without a notebook: it sends requests and stores the messages received.
 
     Attributes:
-        order: The cells in the order in which they were answered.
-        answers: The types of the replies to everything that is no cell, by the request's id.
-        served: The ids of the messages that the kernel said to be through with.
-        strays: What was printed under a parent that is no cell.
-        state: What the kernel last said of itself, and the id of the message it was about.
+        order: The cells in order of their replies.
+        answers: The types of replies to other requests, by the request's id.
+        served: The ids of other messages that the kernel has finished processing.
+        strays: Output whose parent is not a cell.
+        state: The last status of the kernel, and the id of its parent message.
         widgets: The states of widgets, by the ids of their comms.
     """
 
@@ -132,13 +132,13 @@ class KernelClient:
     widgets: dict[str, Message] = field(default_factory=dict)
 
     def forget(self) -> None:
-        """Forget what came so far."""
+        """Discard the messages received so far."""
         self.order, self.answers, self.served, self.strays = [], {}, set(), ""
 
     # -- sending ----------------------------------------------------------------------------------
 
     def send(self, kind: str, content: Message, subshell: str | None = None) -> str:
-        """Send a message on the shell channel; gives its id."""
+        """Send a message on the shell channel and return its id."""
         message = self.client.session.msg(kind, content)
         if subshell is not None:
             message["header"]["subshell_id"] = subshell
@@ -146,13 +146,13 @@ class KernelClient:
         return str(message["header"]["msg_id"])
 
     def start(self, code: str, *, stdin: bool = False) -> Cell:
-        """Send a cell, without waiting for anything; `stdin` says that a person is there."""
+        """Send a cell without waiting; `stdin` means that a person can answer prompts."""
         cell = Cell(self.client.execute(code, allow_stdin=stdin))
         self.cells[cell.id] = cell
         return cell
 
     def run(self, code: str) -> Cell:
-        """Run a cell that has to work; one that comes too soon after an interrupt is aborted."""
+        """Run a cell that must succeed; repeat it if it was aborted by an earlier interrupt."""
         cell = self.finish(self.start(code))
         if cell.status == "aborted":
             return self.run(code)
@@ -160,34 +160,34 @@ class KernelClient:
         return cell
 
     def complete(self, code: str, cursor: int) -> Message:
-        """What a kernel that works on nothing says to a Tab."""
+        """Return the completions of an idle kernel."""
         self.client.complete(code, cursor)
         reply: Message = self.client.get_shell_msg(timeout=PATIENCE)["content"]
         return reply
 
     def control(self, kind: str, content: Message | None = None) -> Message:
-        """Ask something on the control channel."""
+        """Send a request on the control channel and return its reply."""
         message = self.client.session.msg(kind, content or {})
         self.client.control_channel.send(message)
         reply: Message = self.client.get_control_msg(timeout=PATIENCE)["content"]
         return reply
 
-    # -- listening --------------------------------------------------------------------------------
+    # -- receiving --------------------------------------------------------------------------------
 
     def finish(self, *cells: Cell) -> Cell:
-        """Wait until these cells are done; gives the first."""
+        """Wait until these cells are done, and return the first."""
         self.until(lambda: all(cell.done for cell in cells), cells)
         return cells[0]
 
     def serve(self, *ids: str) -> None:
-        """Wait until the kernel is through with these messages."""
+        """Wait until the kernel has finished processing these messages."""
         self.until(lambda: self.served >= set(ids), ids)
 
     def until(self, true: Callable[[], object], what: object = None) -> None:
-        """Listen until something is true; `what` is told if it never is."""
+        """Receive messages until a condition holds; `what` is named if it never does."""
         deadline = time.monotonic() + PATIENCE
         while not true():
-            assert time.monotonic() < deadline, f"it did not come: {what or self}"
+            assert time.monotonic() < deadline, f"timed out waiting for {what or self}"
             if not (self._hear_reply() | self._hear_output()):
                 time.sleep(0.001)
 

@@ -1,7 +1,7 @@
-"""The names that notebooks and scripts use: magics, options, columns, attributes, errors, words.
+"""The public names: magics, options, columns, attributes, errors, values of Literals.
 
 `static_names` reads those of the package and of a loaded extension; `live_names` runs the magics
-and reads what they return. Print all of them, as `tests/data/public_names.json` holds them:
+and reads the names of their results. Print all in the format of `tests/data/public_names.json`:
 
     PYTHONPATH=.:tests python -m support.public_names
 """
@@ -34,21 +34,21 @@ from support.ipython_shell import connect_to_practice, isolated_shell
 
 ROOT = Path(__file__).parents[2]
 
-# Words that no attribute of a returned object is annotated with.
+# Literals that no attribute of a returned object is annotated with.
 WORDS = {"reply to a permission": Decision, "state in %oc_status": State}
 
-# Of a client these names are documented for users; all others are internal.
+# The documented names of a client; all others are internal.
 CLIENT = {"close", "directory", "server", "sessions", "url"}
 INTERNAL = {"recorder"}  # of a turn
 
 Names = dict[str, Any]
 
 
-# -- what is there before anything runs ------------------------------------------------------------
+# -- static names ----------------------------------------------------------------------------------
 
 
 def static_names(shell: Any) -> Names:
-    """Names of the package and of the extension that a shell has loaded."""
+    """Return the names of the package and of the extension loaded in a shell."""
     return {
         "magics": dict(_magics(shell)),
         "config": _config(shell),
@@ -93,7 +93,7 @@ def _functions(module: ModuleType) -> Names:
 
 
 def _parameters(function: Any) -> list[str]:
-    """Parameters as a call names them; of a positional one with its place."""
+    """Return the parameters of a function; positional ones with their index."""
     parameters = inspect.signature(function).parameters.values()
     return [
         f"{p.name}={p.default!r}" if p.kind is p.KEYWORD_ONLY else f"{place} {_default(p)}"
@@ -114,14 +114,16 @@ def _errors() -> Iterator[tuple[str, Names]]:
 
 
 def _error_attributes(error: type[BaseException]) -> set[str]:
-    """Attributes of an instance, whatever its arguments."""
-    given = {
+    """Return the public attributes of an instance of an error."""
+    arguments = {
         p.name: (None,) if p.name == "turns" else "x"
         for p in inspect.signature(error).parameters.values()
         if p.default is p.empty
     }
-    made = error(**given)
-    return {n for n in (*dir(made), *vars(made)) if not n.startswith("_")} - {*dir(BaseException)}
+    instance = error(**arguments)
+    return {n for n in (*dir(instance), *vars(instance)) if not n.startswith("_")} - {
+        *dir(BaseException)
+    }
 
 
 def _command_line(*command: str) -> list[str]:
@@ -146,7 +148,7 @@ def _install() -> Names:
     }
 
 
-# -- what magics and functions return --------------------------------------------------------------
+# -- names of results ------------------------------------------------------------------------------
 
 SETUP = """
 import pandas as pd
@@ -163,7 +165,7 @@ edited = %oc_turn
 """
 BREAKS = "%oc_prompt --title broken #err400"
 
-# A cell for each object that users get, after SETUP and BREAKS.
+# A cell for each returned object, to be run after SETUP and BREAKS.
 OBJECTS = {
     "connect()": "client",
     "connect().server": "client.server",
@@ -226,7 +228,7 @@ FRAMES_OF_1X = {"%oc_todo": "%oc_todo"}
 
 
 def live_names(shell: Any) -> Names:
-    """Names of what magics and functions return, in a shell connected to a simulated 2.x."""
+    """Return the names of results of magics, in a shell connected to a simulated 2.x."""
     shell.run(SETUP)
     shell.fails(BREAKS)
     shell.user_ns["broken"] = shell.run("%oc_turn").value
@@ -246,41 +248,41 @@ def live_names(shell: Any) -> Names:
 
 
 def live_names_of_1x(shell: Any) -> Names:
-    """Names of what only a 1.x server has, in a shell connected to one."""
+    """Return the names that only a 1.x server provides, in a shell connected to one."""
     shell.run("%oc_new Public names")
     frames = {name: _frame(shell.run(cell).value) for name, cell in FRAMES_OF_1X.items()}
     return {"frames of 1.x": frames}
 
 
 def _attributes(value: Any) -> Names:
-    """Values, and methods with their parameters, that a user reaches from an object."""
+    """Return the public values of an object, and its methods with their parameters."""
     inherited = {*dir(tuple)} if isinstance(value, tuple) else set()
     public = {n for n in dir(value) if not n.startswith("_")} - inherited - INTERNAL
     if isinstance(value, opencode_magics.Client):
         public &= CLIENT
-    held = {name: getattr(value, name) for name in sorted(public)}
+    members = {name: getattr(value, name) for name in sorted(public)}
     return {
-        "values": [n for n, v in held.items() if not inspect.isroutine(v)],
+        "values": [n for n, v in members.items() if not inspect.isroutine(v)],
         "methods": {
             n: _parameters(v)
-            for n, v in held.items()
+            for n, v in members.items()
             if inspect.isroutine(v) and getattr(v, "__self__", None) is value
         },
     }
 
 
 def _mime_types(shell: Any, value: Any) -> list[str]:
-    """The kinds of output that a cell shows of a value."""
+    """Return the MIME types of a value's display."""
     return sorted(shell.display_formatter.format(value)[0])
 
 
 def _words(kind: type) -> Names:
-    """The words that an attribute may be, where it is annotated with a Literal."""
+    """Return the possible values of attributes that are annotated with a Literal."""
     hints = typing.get_type_hints(kind)
-    for name, held in inspect.getmembers(kind, lambda held: isinstance(held, property)):
-        hints[name] = typing.get_type_hints(held.fget).get("return")
-    named = {name: sorted(_literals(hint)) for name, hint in sorted(hints.items())}
-    return {name: words for name, words in named.items() if words and not name.startswith("_")}
+    for name, member in inspect.getmembers(kind, lambda value: isinstance(value, property)):
+        hints[name] = typing.get_type_hints(member.fget).get("return")
+    words = {name: sorted(_literals(hint)) for name, hint in sorted(hints.items())}
+    return {name: values for name, values in words.items() if values and not name.startswith("_")}
 
 
 def _literals(hint: Any) -> Iterator[str]:
@@ -305,7 +307,7 @@ def _exported(folder: Path) -> Names:
 
 
 def missing(before: Any, now: Any, path: str = "") -> Iterator[str]:
-    """What was there before and is not there now, or is something else; additions are no loss."""
+    """Yield names that are missing or changed; new names are allowed."""
     if isinstance(before, dict) and isinstance(now, dict):
         for name, value in before.items():
             if name in now:
@@ -319,20 +321,20 @@ def missing(before: Any, now: Any, path: str = "") -> Iterator[str]:
 
 
 def as_json(names: Names) -> str:
-    """Names as JSON, a line for each of the second level."""
+    """Format names as JSON, with one line per name of the second level."""
     sections = (
         f"{json.dumps(section)}: {{\n"
-        + ",\n".join(f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in held.items())
+        + ",\n".join(f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in group.items())
         + "\n}"
-        if isinstance(held, dict)
-        else f"{json.dumps(section)}: {json.dumps(held)}"
-        for section, held in names.items()
+        if isinstance(group, dict)
+        else f"{json.dumps(section)}: {json.dumps(group)}"
+        for section, group in names.items()
     )
     return "{\n" + ",\n".join(sections) + "\n}\n"
 
 
 def names_now() -> Names:
-    """All names, read in shells of their own on servers of their own."""
+    """Read all names, each kind in a new shell on a new server."""
     names: Names = {}
     for world, read in ((Simulator, live_names), (Practice, live_names_of_1x)):
         with (

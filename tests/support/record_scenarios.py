@@ -1,10 +1,10 @@
-"""Record real traffic: `python tests/record.py [scenario ...]`.
+"""Record real traffic: `python tests/support/record_scenarios.py [SCENARIO ...]`.
 
-Runs each scenario against a real server with the practice model and writes
-`tests/recordings/v1/<scenario>.jsonl`, a recording as `%oc_replay` plays it: the frames of the
-event stream, from before the prompt until after its end, and what the server stored of it.
+Runs each scenario on a real server with the practice model and writes
+`tests/data/recordings/v1/<scenario>.jsonl`, a recording for `%oc_replay`: the frames of the event
+stream, from before the prompt until after its end, and the messages that the server stored.
 
-It speaks plain HTTP and uses nothing of the code that the recordings test.
+It uses plain HTTP, and none of the code that the recordings test.
 """
 
 import json
@@ -32,7 +32,7 @@ counter = count(1)
 
 
 def ascending(prefix: str) -> str:
-    """An id as OpenCode makes them: time and counter, then random base62."""
+    """Return an id as OpenCode generates it: time and counter, then random base62."""
     stamp = (int(time.time() * 1000) * 4096 + next(counter)) % 2**48
     alphabet = string.digits + string.ascii_letters
     return f"{prefix}_{stamp:012x}{''.join(secrets.choice(alphabet) for _ in range(14))}"
@@ -40,7 +40,7 @@ def ascending(prefix: str) -> str:
 
 @dataclass
 class ScenarioRun:
-    """One scenario while it runs: a session, its stream, and the ways to act on it."""
+    """A running scenario: its session, its stream, and actions on it."""
 
     client: httpx.Client
     session: dict[str, Any]
@@ -76,14 +76,14 @@ class ScenarioRun:
         ).start()
 
     def shell(self, command: str) -> None:
-        """Run a command as a person does that types `!command`; no model is called."""
+        """Run a shell command as a person does with `!command`, without a model call."""
         self.post(f"/session/{self.id}/shell", {"agent": "build", "command": command})
 
     def abort(self) -> None:
         self.post(f"/session/{self.id}/abort")
 
     def wait_for(self, what: str, test: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """The next event that passes the test, each event being looked at once."""
+        """Wait for the next event that passes the test; each event is checked once."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             while self.seen < len(self.events):
@@ -99,7 +99,7 @@ class ScenarioRun:
         return dict(event["properties"])
 
     def wait_end(self) -> None:
-        """An unknown agent makes an error and no idle; everything else becomes idle."""
+        """Wait for idle, or for the error that an unknown agent causes instead."""
         self.wait_for(
             "end",
             lambda event: (
@@ -131,13 +131,13 @@ class ScenarioRun:
         )
 
     def permit(self, reply: str, message: str | None = None) -> None:
-        """Answer the next permission that is asked."""
+        """Reply to the next permission."""
         asked = self.wait_event("permission.asked")
         body = {"reply": reply} | ({"message": message} if message else {})
         self.post(f"/permission/{asked['id']}/reply", body)
 
     def finish(self) -> None:
-        """Wait until the session rests, and a second longer for what trickles in."""
+        """Wait until the session is idle, and one more second for late frames."""
         self.wait_end()
         end = time.monotonic() + PATIENCE
         while self.id in self.get("/session/status"):
@@ -147,7 +147,7 @@ class ScenarioRun:
         time.sleep(1.0)
 
     def lines(self, server: str, directory: str) -> Iterator[dict[str, Any]]:
-        """The recording: a head, the frames, and the store at the end."""
+        """Yield the lines of the recording: a head, the frames, the store at the end."""
         messages = self.get(f"/session/{self.id}/message")
         prompt = next((m for m in messages if m["info"]["id"] == self.prompts[-1]), {"parts": []})
         texts = [p["text"] for p in prompt["parts"] if p["type"] == "text"]
@@ -168,13 +168,13 @@ class ScenarioRun:
         yield {"t": end, "read": True}
 
     def below(self, session: str) -> Iterator[str]:
-        """The sessions of subagents, at any depth."""
+        """Yield the ids of subagent sessions at any depth."""
         for child in self.get(f"/session/{session}/children"):
             yield child["id"]
             yield from self.below(child["id"])
 
     def clean_up(self) -> None:
-        """Reject what an abort left behind (it stays in the lists)."""
+        """Reject requests that are still listed after an abort."""
         for kind in ("permission", "question"):
             for asked in self.get(f"/{kind}"):
                 body = {"reply": "reject"} if kind == "permission" else None
@@ -198,7 +198,7 @@ def listening(recording: ScenarioRun) -> Iterator[None]:
                     recording.events += [json.loads(f.removeprefix(b"data: ")) for f in frames]
                     connected.set()
             except httpx.TransportError:
-                pass  # the socket was shut down below: the recording is over
+                pass  # the socket was shut down below, since the recording is over
 
         reader = threading.Thread(target=read, daemon=True)
         reader.start()
@@ -212,12 +212,12 @@ Scenario = Callable[[ScenarioRun], object]
 
 
 def just(text: str) -> Scenario:
-    """A prompt that needs nobody."""
+    """Return a scenario with one prompt that needs no replies."""
     return lambda r: r.prompt(text)
 
 
 def permitted(text: str, *replies: tuple[str, ...]) -> Scenario:
-    """A prompt whose permissions are answered in turn."""
+    """Return a scenario with one prompt and replies to its permissions."""
 
     def run(r: ScenarioRun) -> None:
         r.prompt(text)
@@ -234,7 +234,7 @@ def two_turns(r: ScenarioRun) -> None:
 
 
 def person_shell(r: ScenarioRun) -> None:
-    """A person runs commands when the turn is over: one to its end, and one that is stopped."""
+    """After the turn, a person runs two shell commands, and stops the second."""
     r.prompt("#text 3")
     r.finish()
     r.shell("echo hi")
@@ -255,7 +255,7 @@ def bash_always(r: ScenarioRun) -> None:
 
 
 def two_one_rejected(r: ScenarioRun) -> None:
-    """Both calls wait; the first is allowed, then the second rejected."""
+    """Two calls wait; the first is allowed, then the second is rejected."""
     r.prompt("#two")
     first, second = (r.wait_event("permission.asked") for _ in range(2))
     r.post(f"/permission/{first['id']}/reply", {"reply": "once"})
@@ -264,7 +264,7 @@ def two_one_rejected(r: ScenarioRun) -> None:
 
 
 def two_both_rejected(r: ScenarioRun) -> None:
-    """One rejection rejects the other request of the session, too."""
+    """Rejecting one request also rejects the other one of the session."""
     r.prompt("#two")
     for _ in range(2):
         asked = r.wait_event("permission.asked")
@@ -326,14 +326,14 @@ def abort_subagent(r: ScenarioRun) -> None:
 
 
 def queued(r: ScenarioRun) -> None:
-    """The second prompt comes while the first is streaming."""
+    """The second prompt is sent while the first is streaming."""
     r.prompt("#slow 12 0.1")
     r.wait_delta(3)
     r.prompt("#text 3 second")
 
 
 def queued_during_tool(r: ScenarioRun) -> None:
-    """The second prompt comes while a tool of the first runs, and takes over."""
+    """The second prompt is sent while a tool of the first is running, and takes over."""
     r.prompt("#bash sleep 2")
     r.permit("once")
     time.sleep(0.5)
@@ -341,7 +341,7 @@ def queued_during_tool(r: ScenarioRun) -> None:
 
 
 def queued_aborted(r: ScenarioRun) -> None:
-    """An abort ends the running prompt; the queued one stays without an answer."""
+    """An abort ends the running prompt; the queued one gets no answer."""
     r.prompt("#slow 40 0.1")
     r.wait_delta(3)
     r.prompt("#text 3 second")
@@ -350,7 +350,7 @@ def queued_aborted(r: ScenarioRun) -> None:
 
 
 def page_abort(r: ScenarioRun) -> None:
-    """OpenCode 1.18.33 takes a web page for an empty step, and goes on until it is stopped."""
+    """OpenCode 1.18.33 treats a web page as an empty step, and continues until it is stopped."""
     r.prompt("#page")
     for _ in range(3):
         r.wait_for("step", lambda event: "step-finish" in json.dumps(event))
@@ -426,7 +426,7 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 def record(practice: Practice, client: httpx.Client, name: str) -> None:
-    """Run one scenario in a session of its own and write its file."""
+    """Run a scenario in a new session and write its file."""
     reset_workspace(practice.directory)
     session = client.post("/session", json={"title": name}).raise_for_status().json()
     recording = ScenarioRun(client, session)
@@ -440,7 +440,7 @@ def record(practice: Practice, client: httpx.Client, name: str) -> None:
 
 
 def write(practice: Practice, path: Path, text: str) -> None:
-    """Write a file of a recording, without this machine's paths."""
+    """Write a recording without this machine's paths."""
     for real, masked in (
         (practice.directory, "/work/p"),
         (practice.root / "home", "/home/me"),
@@ -460,7 +460,7 @@ def main(names: list[str]) -> None:
         with httpx.Client(
             base_url=practice.url, auth=access, params=scope, timeout=None, trust_env=False
         ) as client:
-            client.get("/config/providers").raise_for_status()  # warms the directory
+            client.get("/config/providers").raise_for_status()  # loads the directory's plugins
             for name in names or SCENARIOS:
                 record(practice, client, name)
                 print(name, flush=True)

@@ -1,4 +1,4 @@
-"""Recorded flows as plain values: what the stream said, and what the store held at the end."""
+"""Recorded flows as plain values: the events of the stream, and the store at the end."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Flow:
 
 
 def recording(name: str) -> Recording:
-    """A recording by its folder and its name: v1/bash_once."""
+    """Load a recording by its folder and name, such as v1/bash_once."""
     (turn,) = load(DATA / "recordings" / f"{name}.jsonl")
     return turn
 
 
 def body(recording: Recording, request: str) -> Any:
-    """What the server answered to a request in the end."""
+    """Return the body of the last reply to a request."""
     return next(
         line["body"]
         for line in reversed(recording.lines)
@@ -53,7 +53,7 @@ def body(recording: Recording, request: str) -> Any:
 
 
 def flow(name: str) -> Flow:
-    """A flow of 1.18.33 by its name."""
+    """Load a flow of 1.18.33 by its name."""
     turn = recording(f"v1/{name}")
     session = turn.head["session"]["id"]
     frames = (json.dumps(line["frame"]) for line in turn.lines if "frame" in line)
@@ -69,9 +69,9 @@ def flow(name: str) -> Flow:
 
 @dataclass(frozen=True)
 class RecordedSession:
-    """What a client of 2.0.16 saw of a session: its frames, and the rows at the end.
+    """A session of 2.0.16 as a client sees it: its frames, and its rows at the end.
 
-    Shapes and order are those of real recordings; ids, texts, paths and numbers are our own.
+    Fields and order are those of real recordings; ids, texts, paths and numbers are made up.
     """
 
     session: str
@@ -80,18 +80,18 @@ class RecordedSession:
     rows: tuple[Any, ...]
 
     def stored(self) -> StoreSnapshot:
-        """What the store held at the end."""
-        why = dict(shapes.interruption_reasons(self.frames))
-        messages = shapes.messages(self.session, self.rows, why=why)
+        """Return the store at the end."""
+        reasons = dict(shapes.interruption_reasons(self.frames))
+        messages = shapes.messages(self.session, self.rows, reasons=reasons)
         return StoreSnapshot(self.session, Status("idle"), messages)
 
-    def heard(self) -> tuple[Event, ...]:
-        """What the frames say."""
+    def events(self) -> tuple[Event, ...]:
+        """Decode the frames."""
         return tuple(e for frame in self.frames for e in V2().events(frame))
 
 
 def transcript(name: str) -> RecordedSession:
-    """A transcript of 2.0.16 by its name."""
+    """Load a transcript of 2.0.16 by its name."""
     turn = recording(f"v2/{name}")
     session = turn.head["session"]["id"]
     frames = tuple(line["frame"] for line in turn.lines if "frame" in line)
@@ -101,12 +101,12 @@ def transcript(name: str) -> RecordedSession:
 
 
 def events(raw: bytes) -> Iterator[Any]:
-    """What the frames in some bytes say."""
+    """Decode the frames in a byte string."""
     return events_in([raw])
 
 
 def events_in(chunks: list[bytes]) -> Iterator[StreamItem]:
-    """The same for bytes that come in any pieces."""
+    """Decode the frames in chunks of bytes."""
     import httpx
 
     response = httpx.Response(200, headers={"content-type": "text/event-stream"}, content=chunks)
@@ -115,7 +115,7 @@ def events_in(chunks: list[bytes]) -> Iterator[StreamItem]:
 
 
 def case(name: str) -> Any:
-    """A case input: events of a .sse file, else decoded JSON."""
+    """Load the input of a case: the events of a .sse file, or decoded JSON."""
     path = DATA / "cases" / name
     raw = path.read_bytes()
     return tuple(events(raw)) if path.suffix == ".sse" else loads(raw.decode())

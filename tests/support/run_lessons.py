@@ -1,8 +1,8 @@
-"""Runs the lessons, each in a practice world of its own, and stores them with their outputs.
+"""Run each lesson in its own practice world, and store it with its outputs.
 
-    python tests/lesson.py [NAME ...]
+    python tests/support/run_lessons.py [NAME ...]
 
-What they say is the same every time, but for ids, times and how long things took.
+The outputs are the same every time, except for ids, times and durations.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ LESSONS = (COSTS, STEERING, APPROVALS, ANATOMY, CLASSROOM, PYTHON)
 
 
 def environment(practice: Practice | Simulator, home: Path) -> dict[str, str]:
-    """A kernel's environment: this world's server, and nothing of the user's."""
-    foreign = ("OPENCODE_", "JUPYTER")
+    """Return a kernel's environment with this world's server and without the user's settings."""
+    excluded = ("OPENCODE_", "JUPYTER")
     return {
-        **{k: v for k, v in os.environ.items() if not k.startswith(foreign)},
+        **{k: v for k, v in os.environ.items() if not k.startswith(excluded)},
         **practice.access,
         "PYTHONPATH": str(ROOT),
         "IPYTHONDIR": str(home / "ipython"),
@@ -43,10 +43,10 @@ def environment(practice: Practice | Simulator, home: Path) -> dict[str, str]:
 
 
 def execute(practice: Practice, home: Path, path: Path) -> Any:
-    """A lesson, executed; by the clocks of UTC wherever that is done."""
+    """Execute a lesson, with the time zone UTC."""
     lesson = nbformat.read(path, as_version=4)
-    where = {"metadata": {"path": str(practice.directory)}}
-    client = NotebookClient(lesson, timeout=120, kernel_name="python3", resources=where)
+    resources = {"metadata": {"path": str(practice.directory)}}
+    client = NotebookClient(lesson, timeout=120, kernel_name="python3", resources=resources)
     client.execute(env=environment(practice, home) | {"TZ": "UTC"})
     return lesson
 
@@ -59,7 +59,7 @@ def store(path: Path) -> None:
         cell.metadata.pop("execution", None)
     lesson.metadata.pop("widgets", None)
     lesson.metadata["language_info"] = {"name": "python"}
-    # The world's folder has another name each time, and an agent's tools print it.
+    # The name of the world's folder is random, and an agent's tools print it.
     text = nbformat.writes(lesson).replace(str(practice.directory), "/practice/party")
     path.write_text(f"{text}\n", encoding="utf-8")
 

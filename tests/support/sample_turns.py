@@ -1,4 +1,4 @@
-"""Turns made of plain values, for the tests of what a cell shows."""
+"""Turns built from plain values, for tests of what a cell displays."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ USAGE = Usage(600, 30, 20, 400, 0, 0.00267)
 EDIT = FileDiff("app.py", "--- app.py\n+++ app.py\n@@ -1,2 +1,2 @@\n-old\n+new\n same\n", 1, 1)
 
 
-def answer(*parts: Part, id: str = "msg_1", usage: Usage | None = USAGE, **told: Any) -> Message:
-    """A finished step of an answer; `told` overrides its header."""
+def answer(*parts: Part, id: str = "msg_1", usage: Usage | None = USAGE, **fields: Any) -> Message:
+    """Return a finished step of an answer; `fields` override its header."""
     header: dict[str, Any] = {
         "created": 1_100,
         "completed": 4_200,
@@ -41,44 +41,44 @@ def answer(*parts: Part, id: str = "msg_1", usage: Usage | None = USAGE, **told:
         "agent": "build",
         "model": ModelRef("mock", "m1"),
         "finish": "stop",
-        **told,
+        **fields,
     }
     end = (StepEnd(f"{id}-z", header["finish"], usage),) if header["completed"] else ()
-    whole = (StepStart(f"{id}-0"), *parts, *end)
-    return Message(id, SESSION, "assistant", parts=whole, reported=usage, **header)
+    all_parts = (StepStart(f"{id}-0"), *parts, *end)
+    return Message(id, SESSION, "assistant", parts=all_parts, reported=usage, **header)
 
 
-def turn(*answers: Message, **told: Any) -> Turn:
-    """A turn of these answers, over unless told otherwise."""
-    over = {"checked": True, "status": Status("idle"), **told}
-    return Turn(SESSION, PROMPT.id, log=(PROMPT, *answers), **over)
+def turn(*answers: Message, **fields: Any) -> Turn:
+    """Return a turn with these answers, which is over unless `fields` say otherwise."""
+    values = {"checked": True, "status": Status("idle"), **fields}
+    return Turn(SESSION, PROMPT.id, log=(PROMPT, *answers), **values)
 
 
-def running(*parts: Part, **told: Any) -> Turn:
-    """A turn that still works on its only step."""
+def running(*parts: Part, **fields: Any) -> Turn:
+    """Return a turn that is running its only step."""
     half = answer(*parts, completed=None, finish=None, usage=None)
-    return turn(half, checked=False, status=Status("busy"), **told)
+    return turn(half, checked=False, status=Status("busy"), **fields)
 
 
-def says(text: str, **told: Any) -> Turn:
-    """A turn that answers with a text."""
-    return turn(answer(Text("t1", text, 0, 1)), **told)
+def says(text: str, **fields: Any) -> Turn:
+    """Return a turn that answers with a text."""
+    return turn(answer(Text("t1", text, 0, 1)), **fields)
 
 
-def tool(name: str = "bash", call: str = "call_1", **told: Any) -> ToolCall:
-    """A completed tool call."""
-    said = {"status": "completed", "input": {"command": "git push"}, "start": 0, "end": 400, **told}
-    return ToolCall(id=f"prt_{call}", call=call, tool=name, **said)
+def tool(name: str = "bash", call: str = "call_1", **fields: Any) -> ToolCall:
+    """Return a completed tool call."""
+    values = {"status": "completed", "input": {"command": "git push"}, "start": 0, "end": 400}
+    return ToolCall(id=f"prt_{call}", call=call, tool=name, **values | fields)
 
 
-def permission(call: str | None = "call_1", **told: Any) -> Permission:
-    """A permission for a shell command."""
-    said = {"session": SESSION, "action": "bash", "command": "git push", **told}
-    return Permission(f"per_{call}", call=call, **said)
+def permission(call: str | None = "call_1", **fields: Any) -> Permission:
+    """Return a permission request for a shell command."""
+    values = {"session": SESSION, "action": "bash", "command": "git push", **fields}
+    return Permission(f"per_{call}", call=call, **values)
 
 
 def everything_hostile(evil: str) -> Turn:
-    """A turn that has the same text wherever somebody else can put one."""
+    """Return a turn with the same text in every field that others can control."""
     diff = FileDiff(evil, f"--- {evil}\n+++ {evil}\n@@ -1 +1 @@ {evil}\n-{evil}\n+{evil}\n", 1, 1)
     question = Question("q", CHILD, (QuestionItem(evil, evil, (Option(evil, evil),)),) * 2)
     asked = permission(None, action=evil, command=evil, session=CHILD, patterns=(evil,))

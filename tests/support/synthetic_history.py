@@ -1,8 +1,8 @@
-"""Writes a history of many sessions straight into a stopped OpenCode's database.
+"""Write a synthetic history of many sessions into the database of a stopped OpenCode.
 
-The rows have the shapes that OpenCode 1.18.33 writes; what is in them is made up, the same for the
-same seed. Sizes are log-normal: a message's parts have some 5 kB of JSON, a session 180 kB.
-`spent` adds up from the database alone what the package has to find over HTTP.
+The rows have the format of OpenCode 1.18.33; their content is made up and depends only on the seed.
+Sizes are log-normal: about 5 kB of JSON per message, 180 kB per session. `spent` computes from the
+database the costs that the package must find over HTTP.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TOOLS = ("read", "read", "read", "bash", "bash", "edit", "grep", "write", "task"
 
 
 class Corpus(NamedTuple):
-    """How much was written."""
+    """The numbers of rows written."""
 
     sessions: int
     messages: int
@@ -41,13 +41,13 @@ class Corpus(NamedTuple):
 
 
 def fill_database(database: Path, sessions: int, messages: int, seed: int = 7) -> Corpus:
-    """Add sessions to the one project with version control.
+    """Add sessions to the only project with version control.
 
     Args:
-        database: Of an OpenCode that doesn't run.
-        sessions: How many, a fifth of them subagents of others.
-        messages: How many a session has on average.
-        seed: Of all that is drawn by lot.
+        database: The database of an OpenCode that is not running.
+        sessions: The number of sessions; a fifth are subagents of others.
+        messages: The average number of messages per session.
+        seed: The seed of the random generator.
     """
     with sqlite3.connect(database) as db:
         project = db.execute("select id, worktree from project where vcs is not null").fetchone()
@@ -72,7 +72,7 @@ class _Writer:
         self.rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
 
     def session(self, number: int, messages: int) -> None:
-        """A session with its turns."""
+        """Add a session with its turns."""
         chance = self._chance
         child = number > 9 and chance.random() < 0.2
         parent, start = chance.choice(self._roots) if child else (None, 0)
@@ -126,8 +126,8 @@ class _Writer:
             if chance.random() < (0.4 if kind == "reasoning" or not last else 1.0):
                 end = now + chance.randrange(200, 9000)
                 time = {"start": now, "end": end}
-                said = self._text(420 if kind == "reasoning" else 700)
-                self._part(session, id, now, {"type": kind, "text": said, "time": time})
+                text = self._text(420 if kind == "reasoning" else 700)
+                self._part(session, id, now, {"type": kind, "text": text, "time": time})
                 now = end
         if not last:
             now = self._tool(session, id, now)
@@ -147,8 +147,8 @@ class _Writer:
         info |= {"providerID": model[0], "modelID": model[1], "cost": cost, "tokens": tokens}
         info["time"] = {"created": began, "completed": now + 50}
         if failed:
-            why = {"message": "Overloaded", "statusCode": 529, "isRetryable": True}
-            info["error"] = {"name": "APIError", "data": why}
+            error = {"message": "Overloaded", "statusCode": 529, "isRetryable": True}
+            info["error"] = {"name": "APIError", "data": error}
         else:
             info["finish"] = "stop" if last else "tool-calls"
             end = {"type": "step-finish", "reason": info["finish"], "snapshot": snapshot}
@@ -164,25 +164,25 @@ class _Writer:
             now + chance.randrange(5, 4000),
             f"{self._directory}/src/f{chance.randrange(90)}.py",
         )
-        given, output, meta = {"filePath": path}, self._text(700), {"truncated": False}
+        args, output, meta = {"filePath": path}, self._text(700), {"truncated": False}
         match tool:
             case "read":
                 output = self._text(3200)
                 meta |= {"preview": output[:700], "display": {"path": path, "text": output}}
             case "bash":
-                given = {"command": self._text(60), "description": "Run"}
+                args = {"command": self._text(60), "description": "Run"}
                 meta |= {"output": output, "exit": chance.choice((0, 0, 0, 1))}
             case "edit":
                 old, new = self._text(260), self._text(300)
-                given |= {"oldString": old, "newString": new}
+                args |= {"oldString": old, "newString": new}
                 patch = f"--- a\n+++ b\n@@ -1 +1 @@\n-{old}\n+{new}\n"
                 meta |= {"filediff": {"file": path, "patch": patch, "additions": 1, "deletions": 1}}
             case "write":
-                given |= {"content": self._text(2200)}
-        state = {"status": "completed", "input": given, "output": output, "metadata": meta}
+                args |= {"content": self._text(2200)}
+        state = {"status": "completed", "input": args, "output": output, "metadata": meta}
         state |= {"title": tool, "time": {"start": now, "end": end}}
         if chance.random() < 0.05:
-            state = {"status": "error", "input": given, "error": "No.", "time": state["time"]}
+            state = {"status": "error", "input": args, "error": "No.", "time": state["time"]}
         call = f"call_{chance.getrandbits(96):024x}"
         self._part(
             session, message, now, {"type": "tool", "tool": tool, "callID": call, "state": state}
@@ -216,17 +216,17 @@ def _json(value: Any) -> str:
 
 
 def _source() -> str:
-    """Text as agents read and write it: the source of Python's own library."""
+    """Return realistic text: the source of Python's standard library."""
     files = sorted(Path(os.__file__).parent.glob("*.py"))[:100]
     text = "".join(f.read_text(encoding="utf-8", errors="replace") for f in files)
     return text + "naïve café, “quotes”, 日本語のコメント\n" * 200
 
 
-# -- what the database says ------------------------------------------------------------------------
+# -- reading the database --------------------------------------------------------------------------
 
 
 class ModelCall(NamedTuple):
-    """A call of a model: whose, of what, when (ms), for how much (USD), copied by a fork or not."""
+    """A model call: session, model, time (ms), cost (USD), and whether a fork copied it."""
 
     session: str
     model: str
@@ -236,7 +236,7 @@ class ModelCall(NamedTuple):
 
 
 def calls(database: Path) -> Iterator[ModelCall]:
-    """Every call that the database has."""
+    """Yield every model call in the database."""
     query = """
         select s.id, json_extract(m.data, '$.modelID'), m.time_created,
                json_extract(m.data, '$.cost'), m.time_created < s.time_created
@@ -250,7 +250,7 @@ def calls(database: Path) -> Iterator[ModelCall]:
 
 
 def spent(database: Path, by: str, zone: str, copies: bool) -> dict[str, Decimal]:
-    """USD by "session", "model" or "day" of a zone, with or without what forks copied."""
+    """Return USD by "session", "model" or "day" in a time zone, with or without forks' copies."""
     sums: dict[str, Decimal] = defaultdict(Decimal)
     for call in calls(database):
         if call.copied and not copies:
@@ -263,7 +263,7 @@ def spent(database: Path, by: str, zone: str, copies: bool) -> dict[str, Decimal
 def differences(
     ours: Iterable[tuple[str, float]], theirs: Mapping[str, Decimal]
 ) -> dict[str, tuple[float, Decimal]]:
-    """Sums that differ by a thousandth of a micro-dollar or more; what is not there is 0."""
-    found = {key: (cost, theirs.get(key, Decimal())) for key, cost in ours}
-    found |= {key: (0.0, cost) for key, cost in theirs.items() if key not in found}
-    return {k: (a, b) for k, (a, b) in found.items() if abs(Decimal(repr(float(a))) - b) >= _NANO}
+    """Return sums that differ by at least a thousandth of a micro-dollar; missing ones are 0."""
+    pairs = {key: (cost, theirs.get(key, Decimal())) for key, cost in ours}
+    pairs |= {key: (0.0, cost) for key, cost in theirs.items() if key not in pairs}
+    return {k: (a, b) for k, (a, b) in pairs.items() if abs(Decimal(repr(float(a))) - b) >= _NANO}

@@ -16,7 +16,7 @@ from opencode_magics.sessions.run import Run, prepare
 
 
 def finish(run: Run, seconds: float = 120.0, **answers: object) -> Turn:
-    """Play a run to its end; permissions get `decision`, questions `answers`."""
+    """Follow a run to its end; permissions get `decision`, questions `answers`."""
     deadline = time.monotonic() + seconds
     for turn in run:
         if time.monotonic() > deadline:
@@ -39,7 +39,7 @@ def prompted(client: Client, session: Session, text: str, **options: object) -> 
 
 
 def played(recording: Recording, speed: float = math.inf) -> Turn:
-    """How a recording ends."""
+    """Replay a recording and return its final turn."""
     run = Replay(recording, speed)
     for _ in run:
         pass
@@ -47,7 +47,7 @@ def played(recording: Recording, speed: float = math.inf) -> Turn:
 
 
 def answer(run: Run) -> None:
-    """Allow what is asked, and take the first option of every question."""
+    """Allow every permission, and choose the first option of every question."""
     for request in run.waiting:
         if isinstance(request, Permission):
             run.decide(request, "once")
@@ -56,7 +56,7 @@ def answer(run: Run) -> None:
 
 
 def live(client: Client, session: Session, text: str, act: Callable[[Run], Any] = answer) -> Turn:
-    """A turn on a server, followed to its end."""
+    """Send a prompt and follow its turn to the end."""
     with prepare(client, session, text) as run:
         run.start()
         for _ in run:

@@ -11,12 +11,12 @@ PAGE = Reply(Request("GET", "/"), 200, {"content-type": "text/html"}, b"<!doctyp
 
 
 def run(flow, answers):
-    """Run a flow against a table of answers by path; say what it asked and what it returned."""
-    asked = []
+    """Run a flow against canned replies by path; return its result and its requests."""
+    requests = []
     try:
         request = next(flow)
         while True:
-            asked.append(request)
+            requests.append(request)
             reply = answers(request) if callable(answers) else answers.get(request.path, PAGE)
             if not isinstance(reply, Reply):
                 reply = reply_of(request, reply)
@@ -24,7 +24,7 @@ def run(flow, answers):
                 flow.throw(error_from_reply(reply)) if reply.status >= 300 else flow.send(reply)
             )
     except StopIteration as stop:
-        return stop.value, asked
+        return stop.value, requests
 
 
 def reply_of(request, value, status=200, **headers):

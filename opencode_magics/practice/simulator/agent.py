@@ -68,7 +68,7 @@ def v2_tool_call(call: Call) -> tuple[str, Wire]:
 
 
 class ExecutionStopped(Exception):  # noqa: N818 - not an error: it was interrupted
-    """The execution was interrupted; `reason` is the wire's."""
+    """The execution was interrupted; `reason` is the one sent to clients."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -76,7 +76,7 @@ class ExecutionStopped(Exception):  # noqa: N818 - not an error: it was interrup
 
 
 class ExecutionFailed(Exception):  # noqa: N818 - an outcome
-    """The execution failed; `error` is the wire's."""
+    """The execution failed; `error` is sent to clients."""
 
     def __init__(self, kind: str, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -100,7 +100,7 @@ class PendingRequest:
 
 @dataclass
 class ShellProcess:
-    """A shell and the file of its output."""
+    """A shell process and its output file."""
 
     info: Wire
     output: Path

@@ -1,4 +1,4 @@
-"""Commands of the simulated 2.x; as in 2.x, the inputs they create don't name the command.
+"""Commands of the simulated 2.x. As in 2.x, the inputs that they create don't name them.
 
 A template becomes an ordinary prompt; with `subtask` it starts a child session, whose result
 arrives later as a synthetic prompt. A command without a template represents one of a plugin, which
@@ -45,14 +45,14 @@ def run_command(
     if "template" not in command:
         return
     thread = threading.Thread(
-        target=_admit, args=(backend, record, name, command, text, delivery), daemon=True
+        target=_create_input, args=(backend, record, name, command, text, delivery), daemon=True
     )
     thread.start()
     if not command.get("late"):
         thread.join()
 
 
-def _admit(
+def _create_input(
     backend: Backend,
     record: SessionRecord,
     name: str,

@@ -74,12 +74,12 @@ class SessionRecord:
 
     @property
     def id(self) -> str:
-        """Its id."""
+        """The session id."""
         return str(self.info["id"])
 
     @property
     def directory(self) -> str:
-        """Its working directory."""
+        """The working directory."""
         return str(self.info["location"]["directory"])
 
 

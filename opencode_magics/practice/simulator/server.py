@@ -46,7 +46,7 @@ HEARTBEAT = 15.0
 
 
 class Refused(Exception):  # noqa: N818 - a reply
-    """An error reply; `tag` is the wire's name of the error."""
+    """An error reply; `tag` is the name of the error in the protocol."""
 
     def __init__(self, status: int, tag: str, message: str, **more: Any) -> None:
         super().__init__(message)
@@ -87,7 +87,7 @@ class Simulator(World):
     Args:
         root: The folder for all its files; by default a temporary one.
         progress: Called with a line of text before each slow operation.
-        booting: Seconds during which it replies 503 at first.
+        booting: Seconds after the start during which it replies 503.
 
     Attributes:
         faults: Faults of the next event streams, one each.
@@ -704,7 +704,7 @@ class Api:
         """Change the delivery of an inbox item."""
         record, delivery = self._session(key), self.body["delivery"]
         if item not in record.inbox:
-            raise Refused(409, "ConflictError", "It is delivered already", resource=item)
+            raise Refused(409, "ConflictError", "The item is already delivered", resource=item)
         self.backend.publish("inbox.delivery.changed", record, inboxID=item, delivery=delivery)
         if delivery == "steer":
             self.backend.wake(record)
@@ -889,7 +889,7 @@ class Api:
 
     @route("GET", "/api/shell/:id/output")
     def output(self, key: str) -> Wire:
-        """Return a shell's output from a byte on."""
+        """Return a shell's output, starting at a byte offset."""
         shell = self.backend.shells.get(key)
         if shell is None:
             raise Refused(404, "ShellNotFoundError", f"Shell not found: {key}", id=key)
@@ -900,7 +900,7 @@ class Api:
 
     @route("POST", "/api/session/:id/shell")
     def run_shell(self, key: str) -> None:
-        """Run a shell command of a person."""
+        """Run a shell command that a person entered."""
         record = self._session(key)
         shell = start_shell(self.backend, record, self.body["command"], background=True)
         self.backend.publish("shell.started", record, shell=shell.info)
