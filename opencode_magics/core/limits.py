@@ -79,7 +79,7 @@ class Limits:
         """
         for name, most in (("max_cost", max_cost), ("max_session_cost", max_session_cost)):
             if most is not None and not most >= 0:  # also rejects NaN
-                raise ValueError(f"{name} takes USD, 0 or more, not {most!r}")
+                raise ValueError(f"{name} takes an amount in USD, 0 or more, not {most!r}")
         ceilings = () if max_cost is None else (Ceiling("max_cost", max_cost),)
         return cls(ceilings, max_session_cost, loop_guard)
 

@@ -108,7 +108,7 @@ class TurnMagics(Topic):
         return observe
 
     def _note(self, notice: Notice, out: str | None = None) -> None:
-        """Keep track of a session that was prompted, and of its turn."""
+        """Track the session of a notice, and remember its turn."""
         from ..prompts.ask import Recalled, Sent, SessionCreated
 
         match notice:

@@ -354,7 +354,7 @@ def ask_for_schema(
 
     Returns:
         The turn with the valid answer: its `value` is the parsed answer, its `earlier` are the
-        previous attempts.
+        previous attempts. A turn that is still running is returned without a value.
 
     Raises:
         UnfitAnswer: No answer was valid, or there was none; the error has all turns.

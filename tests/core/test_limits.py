@@ -30,11 +30,11 @@ CHEAP = Limits((Ceiling("max_cost", 0.005),))
 READ = {"calls": [["read", {"filePath": "notes.txt"}]]}
 
 
-def steps(*costs: float | None, goes_on: bool = True) -> Turn:
+def steps(*costs: float | None, expects_step: bool = True) -> Turn:
     """Return a running turn with a finished step for each cost; None is unknown."""
     usages = [None if c is None else Usage(10, 1, 0, 0, 0, c) for c in costs]
     answers = [
-        answer(tool(), id=f"msg_{n}", usage=u, finish="tool-calls" if goes_on else "stop")
+        answer(tool(), id=f"msg_{n}", usage=u, finish="tool-calls" if expects_step else "stop")
         for n, u in enumerate(usages, 1)
     ]
     return replace(turn(*answers), checked=False)
@@ -63,7 +63,7 @@ def test_an_unknown_cost_exceeds_nothing() -> None:
 
 
 def test_a_turn_whose_model_is_done_is_not_stopped() -> None:
-    finished = steps(0.009, goes_on=False)
+    finished = steps(0.009, expects_step=False)
     assert CHEAP.exceeded_limit(finished) == ""
     assert CHEAP.exceeded_ceiling(finished)
 

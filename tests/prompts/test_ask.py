@@ -129,7 +129,7 @@ def test_a_function_answers_a_question(given: Any, answers: Any) -> None:
         ([["Red"], [None]], "a list with the text"),
         ({"Red": "S"}, "a list with the text"),
         (["Red"], "2 answers, one for each item"),
-        (["Green", "S"], "'Green' is no option"),
+        (["Green", "S"], "'Green' is not an option"),
     ],
 )
 def test_an_answer_that_its_question_cannot_take_is_not_sent(given: Any, why: str) -> None:
@@ -170,7 +170,7 @@ def test_a_timeout_is_a_number_of_seconds(timeout: float) -> None:
 @pytest.mark.parametrize("name", ["max_cost", "max_session_cost"])
 @pytest.mark.parametrize("cost", [-1.0, float("nan")])
 def test_a_limit_is_a_cost(name: str, cost: float) -> None:
-    with pytest.raises(ValueError, match=f"{name} takes USD"):
+    with pytest.raises(ValueError, match=f"{name} takes an amount in USD"):
         Limits.of(**{name: cost})
 
 

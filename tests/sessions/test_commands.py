@@ -132,8 +132,8 @@ def test_an_effect_is_not_matched_while_another_command_competes() -> None:
 
 
 def test_a_child_session_that_an_agent_may_have_opened_is_ambiguous() -> None:
-    assert correlate(COMMAND, [], [BELOW], answered=True, at_work=True).status == "ambiguous"
-    assert correlate(COMMAND, [OWN], [], answered=True, at_work=True).status == "matched"
+    assert correlate(COMMAND, [], [BELOW], answered=True, agent_busy=True).status == "ambiguous"
+    assert correlate(COMMAND, [OWN], [], answered=True, agent_busy=True).status == "matched"
 
 
 def test_without_a_response_only_the_mark_counts() -> None:
