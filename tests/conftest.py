@@ -5,14 +5,17 @@ A test takes both servers with `@both_generations`. So do all tests of a module 
 real one.
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support import kernels, tiers
 from support.fake_front_end import FrontEnd, front_end
 from support.generations import tool_names
 from support.ipython_shell import Shell, connect_to_practice, isolated_shell
+from support.locks import one_process
 
 from opencode_magics.client.client import Client
 from opencode_magics.core.model import Session
@@ -22,8 +25,63 @@ from opencode_magics.practice.workspace import reset_workspace
 from opencode_magics.practice.world import Practice
 
 # How long an example takes says how busy the machine is, and nothing of what is tested.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("few", patient, max_examples=50)
+settings.register_profile("many", patient, max_examples=1_000)
+
+
+# -- tiers -----------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the command line choose a tier, and a part of it."""
+    group = parser.getgroup("tiers", "tiers of tests")
+    for name, text in (("ci", "the tests that CI runs beside the quick ones"), ("all", "all tests")):
+        group.addoption(f"--{name}", dest="tier", action="store_const", const=name, help=text)
+    group.addoption("--part", type=tiers.part, metavar="N/M", help="part N of M of these tests")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Choose the tier, and run the whole suite in two processes or more.
+
+    Whoever names files or tests gets all of their tests, in one process.
+    """
+    if hasattr(config, "workerinput"):
+        return  # a process of a run that has chosen
+    whole = config.args_source is not pytest.Config.ArgsSource.ARGS
+    option = config.option
+    option.thorough = option.tier == "all"
+    option.tier = option.tier or ("quick" if whole else "all")
+    alone = option.collectonly or option.usepdb or getattr(option, "numprocesses", 0) is not None
+    if whole and not alone:
+        option.numprocesses = max(2, min(4, os.cpu_count() or 1))
+        option.dist = "loadgroup"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose how many examples Hypothesis tries."""
+    settings.load_profile("many" if config.option.thorough else "few")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say which tests run."""
+    number, count = config.option.part or (1, 1)
+    return f"tests: {config.option.tier}, part {number} of {count}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests of other tiers and parts, and group those that share what is slow."""
+    functions = [item for item in items if isinstance(item, pytest.Function)]
+    if config.option.tier != "all":
+        functions = [item for item in functions if tiers.tier(item) == config.option.tier]
+    chosen = tiers.in_part(functions, *(config.option.part or (1, 1)))
+    config.hook.pytest_deselected(items=[item for item in items if item not in {*chosen}])
+    items[:] = chosen
+    for item in chosen:
+        if config.option.dist == "loadgroup" and (name := tiers.group(item)):
+            item.add_marker(pytest.mark.xdist_group(name))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -38,7 +96,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session")
 def opencode() -> Path:
     """The `opencode` program, found or installed as the demo does it."""
-    return install.opencode(print)
+    with one_process("opencode"):
+        return install.opencode(print)
+
+
+@pytest.fixture(scope="session")
+def start_kernel() -> kernels.StartKernel:
+    """Start a real kernel of an ipykernel version: `with start_kernel(version) as front:`."""
+    return kernels.running
+
+
+@pytest.fixture(scope="session")
+def thorough(request: pytest.FixtureRequest) -> bool:
+    """Whether a test tries everything that it can (`--all`), or enough of it to notice most."""
+    return bool(request.config.option.thorough)
 
 
 @pytest.fixture(scope="session")

@@ -84,8 +84,8 @@ def window(
     notebook.run_through(
         "%load_ext opencode_magics\n"
         f"%oc_connect -d {practice.directory}\n"
-        "from opencode_magics.notebook import desk\n"
-        "desk.READY_TIMEOUT = 60.0  # the machine may be busy",
+        "from opencode_magics.notebook import prompter\n"
+        "prompter.READY_TIMEOUT = 60.0  # the machine may be busy",
         "import ipykernel; ipykernel.__version__",
     )
     expect(notebook.outputs(1)).to_contain_text(kernel)
