@@ -48,11 +48,10 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     Whoever names files or tests gets all of their tests, in one process.
     """
     if hasattr(config, "workerinput"):
-        return  # a process of a run that has chosen
-    whole = config.args_source is not pytest.Config.ArgsSource.ARGS
+        return  # one of those processes, which must not start others
     option = config.option
-    option.thorough = option.tier == "all"
-    option.tier = option.tier or ("quick" if whole else "all")
+    whole = config.args_source is not pytest.Config.ArgsSource.ARGS
+    option.tier = option.tier or ("quick" if whole else "named")
     alone = option.collectonly or option.usepdb or getattr(option, "numprocesses", 0) is not None
     if whole and not alone:
         option.numprocesses = max(2, min(4, os.cpu_count() or 1))
@@ -61,7 +60,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Choose how many examples Hypothesis tries."""
-    settings.load_profile("many" if config.option.thorough else "few")
+    settings.load_profile("many" if config.option.tier == "all" else "few")
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -74,10 +73,11 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tests of other tiers and parts, and group those that share what is slow."""
     functions = [item for item in items if isinstance(item, pytest.Function)]
-    if config.option.tier != "all":
+    if config.option.tier in ("quick", "ci"):
         functions = [item for item in functions if tiers.tier(item) == config.option.tier]
     chosen = tiers.in_part(functions, *(config.option.part or (1, 1)))
-    config.hook.pytest_deselected(items=[item for item in items if item not in {*chosen}])
+    left_out = {*items} - {*chosen}
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = chosen
     for item in chosen:
         if config.option.dist == "loadgroup" and (name := tiers.group(item)):
@@ -109,7 +109,7 @@ def start_kernel() -> kernels.StartKernel:
 @pytest.fixture(scope="session")
 def thorough(request: pytest.FixtureRequest) -> bool:
     """Whether a test tries everything that it can (`--all`), or enough of it to notice most."""
-    return bool(request.config.option.thorough)
+    return bool(request.config.option.tier == "all")
 
 
 @pytest.fixture(scope="session")
