@@ -8,6 +8,7 @@ real one.
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,7 +16,7 @@ from support import kernels, tiers
 from support.fake_front_end import FrontEnd, front_end
 from support.generations import tool_names
 from support.ipython_shell import Shell, connect_to_practice, isolated_shell
-from support.locks import one_process
+from support.shared_cache import shared_cache
 
 from opencode_magics.client.client import Client
 from opencode_magics.core.model import Session
@@ -47,15 +48,22 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
     Whoever names files or tests gets all of their tests, in one process.
     """
-    if hasattr(config, "workerinput"):
-        return  # one of those processes, which must not start others
     option = config.option
+    if hasattr(config, "workerinput"):
+        option.tier, option.part = config.workerinput["tests"]
+        return  # and start no other processes
     whole = config.args_source is not pytest.Config.ArgsSource.ARGS
     option.tier = option.tier or ("quick" if whole else "named")
     alone = option.collectonly or option.usepdb or getattr(option, "numprocesses", 0) is not None
     if whole and not alone:
         option.numprocesses = max(2, min(4, os.cpu_count() or 1))
         option.dist = "loadgroup"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a process of the run which tests were chosen."""
+    node.workerinput["tests"] = node.config.option.tier, node.config.option.part
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -96,7 +104,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session")
 def opencode() -> Path:
     """The `opencode` program, found or installed as the demo does it."""
-    with one_process("opencode"):
+    with shared_cache():
         return install.opencode(print)
 
 

@@ -191,7 +191,7 @@ def in_another_python(code: str, *args: object) -> int:
 
 STARTS = """
     import sys
-    from opencode_magics.client.server import find, is_same_server, start
+    from opencode_magics.client.server import start
     print(start(command=sys.argv[1], keep=len(sys.argv) > 2).pid)
 """
 
@@ -216,7 +216,7 @@ def test_a_server_ends_with_us_although_we_are_killed(tmp_path: Path) -> None:
     command = program(tmp_path, HEALTHY)
     code = f"""
         import os, signal
-        from opencode_magics.client.server import find, is_same_server, start
+        from opencode_magics.client.server import start
         server = start(command={str(command)!r}, directory={str(tmp_path)!r})
         print(server.pid, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)

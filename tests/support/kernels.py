@@ -24,7 +24,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
-from support.locks import one_process
+from support.shared_cache import shared_cache
 
 REPOSITORY = Path(__file__).parents[2]
 OURS = version("ipykernel")  # a new environment has the newest
@@ -54,9 +54,8 @@ def installed(wanted: str) -> Path | None:
     """The folder with this version of ipykernel; None if it is the environment's own."""
     if wanted == OURS:
         return None
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "opencode_magics" / "kernels" / f"ipykernel-{wanted}"
-    with one_process("kernels"):
+    with shared_cache() as cache:
+        folder = cache / "kernels" / f"ipykernel-{wanted}"
         if not folder.exists():
             _install(wanted, folder)
     return folder
