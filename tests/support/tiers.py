@@ -27,8 +27,8 @@ BROWSER = {"chrome"}
 # The tests with a real server, kernel or browser that *quick* takes.
 SAMPLES = {
     "test_every_scenario_of_the_practice_model_ends_as_it_should",
-    "test_g4_01_a_click_is_passed_on_while_the_cell_waits",
-    "test_an_edit_is_asked_for_with_all_its_lines",
+    "test_a_click_is_sent_while_the_cell_waits",
+    "test_an_edit_permission_shows_all_lines",
 }
 
 # By parameter, the values with which *quick* takes a sample and *ci* takes a test.
