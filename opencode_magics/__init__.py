@@ -231,6 +231,8 @@ def ask(
 
     if not text.strip():
         raise ValueError("The prompt is empty.")
+    if isinstance(files, str):
+        raise ValueError("files takes a list of paths, not a single one.")
     request = asking.PromptRequest(
         text,
         session=session,
@@ -413,4 +415,4 @@ if not TYPE_CHECKING:  # otherwise a type checker would accept any name
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)
