@@ -371,7 +371,7 @@ def test_a_reply_that_is_not_a_stream_is_fatal_and_says_why():
         client.dialect.stream = lambda directory: Request("GET", "/a-page")
         items = take_until(client.stream(), StreamProblem)
         assert items[-1].fatal
-        assert "event stream was expected" in items[-1].error.what
+        assert "instead of an event stream" in items[-1].error.what
 
 
 def test_an_unreadable_frame_does_not_break_the_stream():
