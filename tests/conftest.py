@@ -5,14 +5,18 @@ A test runs on both servers with `@both_generations`. So do all tests of a modul
 use the real 1.x.
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support import kernels, tiers
 from support.fake_front_end import FrontEnd, front_end
 from support.generations import tool_names
 from support.ipython_shell import Shell, connect_to_practice, isolated_shell
+from support.shared_cache import shared_cache
 
 from opencode_magics.client.client import Client
 from opencode_magics.core.model import Session
@@ -22,8 +26,73 @@ from opencode_magics.practice.workspace import reset_workspace
 from opencode_magics.practice.world import Practice
 
 # How long an example takes says how busy the machine is, and nothing of what is tested.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("few", patient, max_examples=50)
+settings.register_profile("many", patient, max_examples=1_000)
+
+
+# -- tiers -----------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the command line choose a tier, and a part of it."""
+    group = parser.getgroup("tiers", "tiers of tests")
+    for name, text in (
+        ("ci", "the tests that CI runs beside the quick ones"),
+        ("all", "all tests"),
+    ):
+        group.addoption(f"--{name}", dest="tier", action="store_const", const=name, help=text)
+    group.addoption("--part", type=tiers.part, metavar="N/M", help="part N of M of these tests")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Choose the tier, and run the whole suite in two processes or more.
+
+    Whoever names files or tests gets all of their tests, in one process.
+    """
+    option = config.option
+    if hasattr(config, "workerinput"):
+        option.tier, option.part = config.workerinput["tests"]
+        return  # and start no other processes
+    whole = config.args_source is not pytest.Config.ArgsSource.ARGS
+    option.tier = option.tier or ("quick" if whole else "named")
+    alone = option.collectonly or option.usepdb or getattr(option, "numprocesses", 0) is not None
+    if whole and not alone:
+        option.numprocesses = max(2, min(4, os.cpu_count() or 1))
+        option.dist = "loadgroup"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a process of the run which tests were chosen."""
+    node.workerinput["tests"] = node.config.option.tier, node.config.option.part
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose how many examples Hypothesis tries."""
+    settings.load_profile("many" if config.option.tier == "all" else "few")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say which tests run."""
+    number, count = config.option.part or (1, 1)
+    return f"tests: {config.option.tier}, part {number} of {count}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests of other tiers and parts, and group those that share what is slow."""
+    functions = [item for item in items if isinstance(item, pytest.Function)]
+    if config.option.tier in ("quick", "ci"):
+        functions = [item for item in functions if tiers.tier(item) == config.option.tier]
+    chosen = tiers.in_part(functions, *(config.option.part or (1, 1)))
+    left_out = {*items} - {*chosen}
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = chosen
+    for item in chosen:
+        if config.option.dist == "loadgroup" and (name := tiers.group(item)):
+            item.add_marker(pytest.mark.xdist_group(name))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -38,7 +107,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session")
 def opencode() -> Path:
     """The `opencode` program, found or installed as by the demo."""
-    return install.opencode(print)
+    with shared_cache():
+        return install.opencode(print)
+
+
+@pytest.fixture(scope="session")
+def start_kernel() -> kernels.StartKernel:
+    """Start a real kernel of an ipykernel version: `with start_kernel(version) as front:`."""
+    return kernels.running
+
+
+@pytest.fixture(scope="session")
+def thorough(request: pytest.FixtureRequest) -> bool:
+    """Whether to try every case (`--all`), or only enough cases to notice most defects."""
+    return bool(request.config.option.tier == "all")
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support import tiers
 
 import opencode_magics
 from opencode_magics import errors, history
@@ -187,3 +188,11 @@ def test_every_magic_shows_an_example_of_itself(name: str) -> None:
     _, heading, example = getattr(topic, name).__doc__.partition("Example::")
     assert heading
     assert f"%{name}" in example
+
+
+def test_the_samples_of_the_quick_tier_are_tests() -> None:
+    sources = [
+        path.read_text(encoding="utf-8") for path in Path(__file__).parent.rglob("test_*.py")
+    ]
+    for name in tiers.SAMPLES:
+        assert any(f"def {name}(" in source for source in sources), name

@@ -163,6 +163,8 @@ class HTTPTransport:
                 raise
         except (httpx.HTTPError, RuntimeError) as error:
             raise self._lost(request, error) from error
+        except KeyboardInterrupt:
+            raise _interrupted(request) from None  # as in `send`
         built.extensions["timeout"]["read"] = silence
         return _HTTPFrames(self, request, response)
 

@@ -54,12 +54,12 @@ def pick_session(
     Raises:
         UnknownNameError: Several sessions match.
     """
-    sessions, wanted = list(sessions), reference.casefold()
+    sessions, folded = list(sessions), reference.casefold()
     tests: tuple[Callable[[Session], bool], ...] = (
         lambda s: s.id == reference,
         lambda s: (parts or len(reference) > len("ses_")) and s.id.startswith(reference),
-        lambda s: s.title.casefold() == wanted,
-        lambda s: parts and wanted in s.title.casefold(),
+        lambda s: s.title.casefold() == folded,
+        lambda s: parts and folded in s.title.casefold(),
     )
     for test in tests:
         if matches := [s for s in sessions if test(s)]:

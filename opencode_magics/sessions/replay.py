@@ -156,7 +156,7 @@ class Replay:
     @property
     def waiting(self) -> tuple[Permission | Question, ...]:
         """The requests that a person answered in the recording, but not yet in this replay."""
-        if not self.interactive or self.turn.outcome != "running":
+        if not self.interactive:
             return ()
         return tuple(r for r in self.turn.waiting if r.id in self._recorded.open)
 

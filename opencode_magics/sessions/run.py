@@ -177,7 +177,8 @@ class Run:
     def close(self) -> None:
         """Stop listening. The turn itself continues."""
         self._follower.close()
-        self._progress.attach_capture()
+        if self.turn.outcome == "running":  # else it is attached, and an error may hold this turn
+            self._progress.attach_capture()
 
     def start(self) -> None:
         """Open the stream, then send the prompt, once, unless the server already has it.

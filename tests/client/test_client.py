@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import signal
 import threading
 import time
 import traceback
@@ -15,6 +16,7 @@ from support.fake_server import (
     DISCONNECT,
     SESSION,
     FakeServer,
+    ReceivedRequest,
     answers_in_turn,
     frame,
     v1_routes,
@@ -244,6 +246,24 @@ def test_a_wrong_password_is_reported_in_one_sentence():
         with pytest.raises(AuthenticationError) as caught:
             client.check()
         assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_an_interrupt_while_a_stream_opens_shows_no_password():
+    """Frames of httpcore have it among their variables, which a verbose traceback lists."""
+
+    def interrupt(seen: ReceivedRequest) -> object:
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        time.sleep(1)
+        return DISCONNECT
+
+    routes = v1_routes() | {"GET /log": interrupt}
+    with (
+        FakeServer(routes) as fake,
+        Client(fake.url, password="hunter2") as client,
+        pytest.raises(KeyboardInterrupt) as caught,
+    ):
+        next(client.frames(Request("GET", "/log")))
+    assert "httpcore" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_a_refused_connection_says_how_to_start_a_server():

@@ -178,6 +178,6 @@ def test_integrations_are_a_frame_and_mcp_servers_are_removed(shell: Shell) -> N
 def test_features_that_1x_lacks_raise_a_short_error(shell: Shell, line: str) -> None:
     shown = shell.fails(line)
     assert isinstance(shown.error, UnsupportedOperation)
-    assert "OpenCode 1.x has no" in shown.text
-    assert "OpenCode 2.x has" in shown.text
+    assert "OpenCode 1.x doesn't support" in shown.text
+    assert "OpenCode 2.x does" in shown.text
     assert is_short_error(shown)

@@ -327,9 +327,11 @@ def completed(front: kernels.KernelClient, cell: str, column: int) -> list[str]:
 
 
 @pytest.mark.parametrize("version", ["6.31.0", kernels.OURS])
-def test_a_kernel_completes(version: str, practice: Practice, workspace: Path) -> None:
+def test_a_kernel_completes(
+    version: str, start_kernel: kernels.StartKernel, practice: Practice, workspace: Path
+) -> None:
     """The reply to a `complete_request` of a notebook has no Python names in it."""
-    with kernels.running(version) as front:
+    with start_kernel(version) as front:
         front.run(f"import os; os.environ.update({json.dumps(practice.access)})")
         front.run(f"os.chdir({str(workspace)!r})")
         front.run("%load_ext opencode_magics")

@@ -1,4 +1,4 @@
-"""%oc_diff in a shell, on a real server: in git, outside of it, turn by turn, after a revert."""
+"""%oc_diff on a real server: with and without git, for a single turn, after a revert."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ BOTH_GENERATIONS = True
 
 @pytest.fixture
 def shell(shell: Shell) -> Shell:
-    """With a session of its own, where edits are allowed."""
+    """A shell with a new session in which edits are allowed."""
     shell.run("%config OpenCodeMagics.noninteractive = 'once'")
     shell.run("%oc_new diffs")
     return shell
 
 
 def ask(shell: Shell, prompt: str) -> str:
-    """Have the agent do something; the id of the prompt."""
+    """Send a prompt and return its id."""
     shell.run(f"%oc_prompt {prompt}")
     return str(shell.run("%oc_turn").value.prompt)
 
 
 def diff(shell: Shell, line: str = "") -> Diff:
-    found = shell.run(f"%oc_diff {line}").value
-    assert isinstance(found, Diff)
-    return found
+    value = shell.run(f"%oc_diff {line}").value
+    assert isinstance(value, Diff)
+    return value
 
 
-def look(shell: Shell, line: str = "", kind: str = "text/plain") -> str:
-    """How a notebook shows it."""
+def displayed(shell: Shell, line: str = "", kind: str = "text/plain") -> str:
+    """Return the diff as a notebook displays it."""
     data, _ = shell.display_formatter.format(diff(shell, line))
     return str(data[kind])
 
@@ -49,13 +49,13 @@ def test_the_diff_of_a_session_is_merged_from_its_turns(shell: Shell, workspace:
     ask(shell, "#edit notes.txt hello goodbye")
     ask(shell, "#edit notes.txt goodbye farewell")
     ask(shell, "#write new.txt")
-    found = diff(shell)
-    assert found.source == "turns"
-    assert {f.name: (f.status, f.counts) for f in found.files} == {
+    merged = diff(shell)
+    assert merged.source == "turns"
+    assert {f.name: (f.status, f.counts) for f in merged.files} == {
         "notes.txt": ("modified", (1, 1)),
         "new.txt": ("added", (2, 0)),
     }
-    assert found["notes.txt"].files[0].changes[0].hunks[0].lines[:2] == (
+    assert merged["notes.txt"].files[0].changes[0].hunks[0].lines[:2] == (
         "-hello one",
         "+farewell one",
     )
@@ -85,17 +85,16 @@ def test_unchanged_lines_from_the_server_are_dropped(shell: Shell, workspace: Pa
     ask(shell, "#edit long.txt 777 XXX")
     (change,) = diff(shell)["long.txt"].files[0].changes
     assert [h.header for h in change.hunks] == ["@@ -775,7 +775,7 @@"]
-    assert "778     -line 777" in look(shell)
+    assert "778     -line 777" in displayed(shell)
 
 
 def test_changes_by_shell_commands_are_included_in_git(
     shell: Shell, workspace: Path, generation: str
 ) -> None:
     ask(shell, "#bash rm guests.txt; printf '\\0' > n.bin; : > empty.txt; printf no > 'a \"ä.txt'")
-    found = diff(shell)
-    # The simulated server keeps track of texts only.
+    # The simulated 2.x server only tracks text files.
     binary = {"n.bin": ("added", (None, None))} if generation == "1.x" else {}
-    assert {f.name: (f.status, f.counts) for f in found.files} == binary | {
+    assert {f.name: (f.status, f.counts) for f in diff(shell).files} == binary | {
         "guests.txt": ("deleted", (0, 3)),
         "empty.txt": ("added", (0, 0)),
         'a "ä.txt': ("added", (1, 0)),
@@ -104,14 +103,14 @@ def test_changes_by_shell_commands_are_included_in_git(
 
 def test_outside_of_git_the_diff_comes_from_the_edit_tools(shell: Shell, tmp_path: Path) -> None:
     """Case G5-01."""
-    place = tmp_path / "plain"
-    place.mkdir()
-    (place / "notes.txt").write_text("hello one\nline two\n")
-    shell.run(f"%oc_new -d {place} no git here")
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("hello one\nline two\n")
+    shell.run(f"%oc_new -d {folder} no git here")
     ask(shell, "#edit notes.txt hello goodbye")
     ask(shell, "#write new.txt")
     assert (list(diff(shell)), diff(shell).source) == (["notes.txt", "new.txt"], "tools")
-    first = look(shell).split("\n")[0]
+    first = displayed(shell).split("\n")[0]
     assert "from the edit tools only: the server lists no changes" in first
 
 
@@ -119,7 +118,7 @@ def test_a_session_without_edits_says_that_there_are_no_changes(shell: Shell) ->
     """Case G5-01."""
     ask(shell, "#text 3")
     assert not diff(shell)
-    assert look(shell) == "The server lists no changes"
+    assert displayed(shell) == "The server lists no changes"
 
 
 def test_a_reverted_turn_is_not_in_the_diff(
@@ -149,8 +148,8 @@ def test_the_diff_of_another_session_leaves_the_current_one(shell: Shell) -> Non
 
 def test_a_diff_is_shown_side_by_side_on_request(shell: Shell) -> None:
     ask(shell, "#edit notes.txt hello goodbye")
-    assert "<table" not in look(shell, kind="text/html")
-    assert "<table" in look(shell, "--side-by-side", "text/html")
+    assert "<table" not in displayed(shell, kind="text/html")
+    assert "<table" in displayed(shell, "--side-by-side", "text/html")
 
 
 def test_an_unknown_message_raises_a_short_error(shell: Shell) -> None:

@@ -1,8 +1,8 @@
-"""Every example in the help of every magic is run as it stands, on both generations.
+"""Run every example in the help of every magic, unchanged, on both generations.
 
-An example stands on a stage: a practice world of its own, its server connected, and a current
-session titled "Fix the login page" in which an agent has edited a file. Whatever else an example
-needs, it has to do by itself. Cells of an example are separated by an empty line.
+An example runs in a prepared shell: connected to its own practice world, with a current session
+titled "Fix the login page" in which an agent has edited a file. An example must set up everything
+else that it needs. An empty line separates the cells of an example.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ MAGICS = {
     for names in topic.magics.values()
     for name in names
 }
-_WITHOUT = (
+_WITHOUT_SERVER = (
     r"is not a server address|^OpenCode is not|no current session|prompt was sent|not_found|"
     r"This notebook runs no server"
 )
 _BLOCK = re.compile(r"^Examples?::\n((?:\n|[ ]+.*\n?)+)", re.MULTILINE)
 
-# What needs no server, so that its example works without one.
+# Magics whose examples work without a server.
 LOCAL = {"oc_help", "oc_record"}
 REFUSED: dict[tuple[str, str], type[Exception]] = {
-    # The practice world keeps to itself: its OpenCode publishes nothing.
+    # Sharing is disabled in the practice world.
     ("oc_share", "1.x"): StatusError,
-    # What 2.x has not.
+    # OpenCode 2.x doesn't support these.
     ("oc_share", "2.x"): UnsupportedOperation,
     ("oc_todo", "2.x"): UnsupportedOperation,
 }
 
 
 def examples(magic: Callable[..., Any]) -> list[list[str]]:
-    """The example blocks in the help of a magic, each as its cells."""
+    """Return the example blocks in the help of a magic, each as a list of cells."""
     blocks = _BLOCK.findall(inspect.cleandoc(magic.__doc__ or ""))
     return [textwrap.dedent(b).strip("\n").split("\n\n") for b in blocks]
 
@@ -58,55 +58,56 @@ def only_on_2x(magic: Callable[..., Any]) -> bool:
     return "OpenCode 2.x only." in (magic.__doc__ or "")
 
 
-def play(shell: Shell, name: str) -> None:
-    """Run the examples of a magic; every cell has to work, and the magic to be called by one."""
+def run_examples(shell: Shell, name: str) -> None:
+    """Run the examples of a magic; every cell must succeed, and one must call the magic."""
     blocks = examples(MAGICS[name])
     assert blocks, f"%{name} has no example"
     for cells in blocks:
-        calls = calls_of(shell, name)
-        seen = [shell.run(cell) for cell in cells]
+        calls = record_calls(shell, name)
+        results = [shell.run(cell) for cell in cells]
         assert calls, f"the example of %{name} doesn't call it"
-        failed = [s.value for s in seen if "not_found" in repr(s.value)]
+        failed = [r.value for r in results if "not_found" in repr(r.value)]
         assert not failed, failed
-        last = cells[-1].splitlines()[-1]
-        quiet = re.match(r"\w+ = ", last) or "--clear" in last
-        assert quiet or any(s.text or s.outputs or s.value is not None for s in seen), (
+        last_line = cells[-1].splitlines()[-1]
+        quiet = re.match(r"\w+ = ", last_line) or "--clear" in last_line
+        assert quiet or any(r.text or r.outputs or r.value is not None for r in results), (
             f"the example of %{name} shows nothing"
         )
 
 
-def calls_of(shell: Shell, name: str) -> list[str]:
-    """The lines with which a magic is called from now on."""
+def record_calls(shell: Shell, name: str) -> list[str]:
+    """Return a list to which each later call of a magic adds its line."""
     calls: list[str] = []
     registered = shell.magics_manager.magics
 
-    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+    def recording(real: Callable[..., Any]) -> Callable[..., Any]:
         def call(line: str, *cell: str) -> Any:
             calls.append(line)
             return real(line, *cell)
 
-        # What IPython reads from a magic before it calls it.
+        # IPython reads attributes of a magic before it calls it.
         call.__dict__.update(real.__dict__)
         return call
 
     for kind in ("line", "cell"):
         if name in registered[kind]:
-            registered[kind][name] = counted(getattr(real := registered[kind][name], "real", real))
-            registered[kind][name].real = real  # type: ignore[attr-defined]
+            real = registered[kind][name]
+            registered[kind][name] = recording(getattr(real, "real", real))
+            registered[kind][name].real = real
     return calls
 
 
 def test_an_example_that_cannot_work_fails(alone: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a server and a program: so it is the magic that makes an example succeed."""
+    """Examples fail without a server and without `opencode`, so their success is meaningful."""
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setenv("OPENCODE_SERVER_URL", "http://")  # nothing that is tried again
+    monkeypatch.setenv("OPENCODE_SERVER_URL", "http://")  # invalid, so that nothing is retried
     for name in sorted(MAGICS.keys() - LOCAL):
-        with pytest.raises(Exception, match=_WITHOUT):
-            play(alone, name)
+        with pytest.raises(Exception, match=_WITHOUT_SERVER):
+            run_examples(alone, name)
 
 
 @pytest.mark.parametrize(
-    ("told", "complaint"),
+    ("example", "error"),
     [
         ("", "has no example"),
         ("Example::\n\n    1 / 0", "division by zero"),
@@ -116,32 +117,32 @@ def test_an_example_that_cannot_work_fails(alone: Shell, monkeypatch: pytest.Mon
     ],
 )
 def test_an_example_that_does_not_run_is_noticed(
-    alone: Shell, monkeypatch: pytest.MonkeyPatch, told: str, complaint: str
+    alone: Shell, monkeypatch: pytest.MonkeyPatch, example: str, error: str
 ) -> None:
     def magic() -> None: ...
 
-    magic.__doc__ = f"A magic.\n\n{told}\n\nThat is all."
+    magic.__doc__ = f"A magic.\n\n{example}\n\nThat is all."
     monkeypatch.setitem(MAGICS, "oc_turn", magic)
-    with pytest.raises(Exception, match=complaint):
-        play(alone, "oc_turn")
+    with pytest.raises(Exception, match=error):
+        run_examples(alone, "oc_turn")
 
 
-# -- on a stage ------------------------------------------------------------------------------------
+# -- in a prepared shell ---------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def world(opencode: Path, generation: str) -> Iterator[Practice | Simulator]:
-    """A world that no other test shares: examples add MCP servers, end and archive sessions."""
+    """A world for these tests only: examples add MCP servers, end and archive sessions."""
     with Practice(command=opencode) if generation == "1.x" else Simulator() as world:
         yield world
 
 
 @pytest.fixture(scope="module")
-def theatre(
+def shared_shell(
     world: Practice | Simulator, opencode: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Shell]:
-    """A shell for all examples, with `opencode` on PATH, at home where the practice world is."""
-    home = tmp_path_factory.mktemp("theatre")
+    """A shell for all examples, with the environment of the practice world and `opencode`."""
+    home = tmp_path_factory.mktemp("examples")
     with pytest.MonkeyPatch.context() as patch, isolated_shell(home, patch) as shell:
         for name, value in getattr(world, "env", {}).items():
             if name != "XDG_CACHE_HOME":
@@ -152,26 +153,29 @@ def theatre(
 
 
 @pytest.fixture
-def stage(theatre: Shell, world: Practice | Simulator) -> Shell:
-    """The stage, with nothing left on it of the example before."""
+def prepared_shell(shared_shell: Shell, world: Practice | Simulator) -> Shell:
+    """The shell, prepared for an example and without traces of earlier ones."""
     reset_workspace(world.directory)
     with Client(world.url, directory=str(world.directory), password=world.password) as client:
         for session in client.sessions():
-            if session.parent is None:  # subagents go with it
+            if session.parent is None:  # its subagents are deleted with it
                 client.run(client.dialect.delete(session))
-    theatre.run("%reset -f\n%reload_ext opencode_magics\n%oc_connect;\n%oc_new Fix the login page;")
-    theatre.run("%oc_prompt --permission once #edit")
-    return theatre
+    shared_shell.run("%reset -f\n%reload_ext opencode_magics\n%oc_connect;")
+    shared_shell.run("%oc_new Fix the login page;")
+    shared_shell.run("%oc_prompt --permission once #edit")
+    return shared_shell
 
 
 @pytest.mark.parametrize("name", sorted(MAGICS))
 @pytest.mark.parametrize("generation", ["1.x", "2.x"], scope="module")
-def test_every_example_of_every_magic_runs(stage: Shell, name: str, generation: str) -> None:
+def test_every_example_of_every_magic_runs(
+    prepared_shell: Shell, name: str, generation: str
+) -> None:
     refusal = REFUSED.get((name, generation))
     if only_on_2x(MAGICS[name]) and generation == "1.x":
         refusal = UnsupportedOperation
     if refusal is None:
-        play(stage, name)
+        run_examples(prepared_shell, name)
     else:
         with pytest.raises(refusal):
-            play(stage, name)
+            run_examples(prepared_shell, name)

@@ -31,7 +31,7 @@ BOTH_GENERATIONS = True
 
 @pytest.fixture
 def shell(shell: Shell) -> Shell:
-    """With a session of its own, where all is allowed."""
+    """A shell with a new session in which everything is allowed."""
     shell.run("%config OpenCodeMagics.noninteractive = 'once'")
     shell.run("%oc_new history")
     return shell
@@ -39,7 +39,7 @@ def shell(shell: Shell) -> Shell:
 
 @pytest.fixture
 def http(practice: Practice) -> Iterator[httpx.Client]:
-    """The server as it is, for what the package can't do yet."""
+    """A plain HTTP client, for requests that the package doesn't make."""
     auth = (DEFAULT_USER, practice.password)
     with httpx.Client(base_url=practice.url, auth=auth, timeout=60) as http:
         yield http
@@ -114,19 +114,21 @@ def test_usage_is_grouped_by_the_requested_keys(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "expected"),
     [
         ("--by colour", "total, day, week, month"),
         ("--since yesterday", "is not a time"),
         ("--tz Mars/Base", "Europe/Berlin"),
     ],
 )
-def test_an_invalid_usage_option_lists_the_valid_values(shell: Shell, line: str, told: str) -> None:
-    assert told in shell.fails(f"%oc_usage {line}").text
+def test_an_invalid_usage_option_lists_the_valid_values(
+    shell: Shell, line: str, expected: str
+) -> None:
+    assert expected in shell.fails(f"%oc_usage {line}").text
 
 
 def test_list_prices_reproduce_the_stored_cost(shell: Shell, client: Client) -> None:
-    """Reasoning at the price of output, cached tokens at their own."""
+    """Reasoning costs the price of output, and cached tokens have their own price."""
     used = {"prompt_tokens": 9000, "cached_tokens": 8000, "completion_tokens": 900}
     shell.run(f"%oc_prompt #usage {json.dumps(used | {'reasoning_tokens': 600})}")
     session = client.session(current(shell))
@@ -179,7 +181,7 @@ def test_forks_of_a_real_server_are_found(shell: Shell, client: Client, http: ht
 
 @both_generations
 def test_a_fork_costs_only_its_own_calls(shell: Shell, client: Client, generation: str) -> None:
-    """Whether or not the session tells the cost of the copies as its own."""
+    """On 1.x the cost of a fork includes the copied calls, on 2.x it doesn't."""
     shell.run("%oc_prompt #text 3")
     original = current(shell)
     shell.run("%oc_fork")
@@ -196,13 +198,13 @@ def test_a_fork_costs_only_its_own_calls(shell: Shell, client: Client, generatio
     assert whole == pytest.approx({original: alone[original], family[1]: sum(alone.values())})
     assert whole == pytest.approx(spent(["session", "model"], keep_duplicates=True))
     assert alone == pytest.approx(spent("session", since="1d"))
-    told = shell.run(f"%oc_sessions {'--forks' * (generation == '1.x')}").value.set_index("id")
-    assert told.loc[family[1], "fork_of"] == original
-    assert pd.isna(told.loc[original, "fork_of"])
+    sessions = shell.run(f"%oc_sessions {'--forks' * (generation == '1.x')}").value.set_index("id")
+    assert sessions.loc[family[1], "fork_of"] == original
+    assert pd.isna(sessions.loc[original, "fork_of"])
 
 
-def poisoned(shell: Shell, http: httpx.Client) -> str:
-    """A session that 1.18.33 can't read any more: one that got a prompt with `format`."""
+def unreadable_session(shell: Shell, http: httpx.Client) -> str:
+    """Create a session that 1.18.33 can't read, with a prompt that has a `format`."""
     shell.run("%oc_new poisoned")
     session = current(shell)
     body = {"parts": [{"type": "text", "text": "#text 1"}]}
@@ -215,7 +217,7 @@ def poisoned(shell: Shell, http: httpx.Client) -> str:
 def test_a_session_that_cannot_be_searched_for_forks_is_reported(
     shell: Shell, http: httpx.Client
 ) -> None:
-    poisoned(shell, http)
+    unreadable_session(shell, http)
     shell.run("%oc_new poisoned (fork #1)")
     shown = shell.run("%oc_sessions --forks")
     assert "1 session could not be read" in shown.text
@@ -223,24 +225,25 @@ def test_a_session_that_cannot_be_searched_for_forks_is_reported(
 
 
 def test_an_unreadable_session_is_reported(shell: Shell, http: httpx.Client) -> None:
-    session = poisoned(shell, http)
+    session = unreadable_session(shell, http)
     shown = shell.run("%oc_history")
     assert len(shown.value) == 0
     assert "1 session could not be read" in shown.text
     assert session in {*shell.run("%oc_usage").value["session"]}
 
 
-# -- old conversations -----------------------------------------------------------------------------
+# -- transcripts -----------------------------------------------------------------------------------
 
 
-def plain(shell: Shell, line: str) -> tuple[Transcript, dict[str, str]]:
-    told = shell.run(f"%oc_show {line}").value
-    data, _ = shell.display_formatter.format(told)
-    return told, data
+def show(shell: Shell, line: str) -> tuple[Transcript, dict[str, str]]:
+    """Run %oc_show and return the transcript and its representations by MIME type."""
+    transcript = shell.run(f"%oc_show {line}").value
+    data, _ = shell.display_formatter.format(transcript)
+    return transcript, data
 
 
 def as_stored(turn: Turn) -> Turn:
-    """A turn as a 2.x server keeps it: without answers, and changes only where a tool made them."""
+    """Return a turn as a 2.x server stores it: without answers and diffs of messages."""
     log = tuple(replace(m, diffs=()) for m in turn.log)
     return replace(turn, log=log, settled_requests=())
 
@@ -250,9 +253,9 @@ def test_a_transcript_shows_turns_as_they_looked(shell: Shell, workspace: Path) 
     first = shell.run("%oc_turn").value
     shell.run("%oc_prompt #task #text 3")
     second = shell.run("%oc_turn").value
-    told, shown = plain(shell, "")
-    assert [t.prompt for t in told.turns] == [first.prompt, second.prompt]
-    assert [*map(as_stored, told.turns)] == [*map(as_stored, (first, second))]
+    transcript, shown = show(shell, "")
+    assert [t.prompt for t in transcript.turns] == [first.prompt, second.prompt]
+    assert [*map(as_stored, transcript.turns)] == [*map(as_stored, (first, second))]
     for turn in (first, second):
         drawn, _ = shell.display_formatter.format(turn)
         assert turn.outcome == "succeeded"
@@ -264,32 +267,32 @@ def test_a_transcript_shows_turns_as_they_looked(shell: Shell, workspace: Path) 
 def test_last_limits_the_turns_of_a_transcript(shell: Shell) -> None:
     for n in range(3):
         shell.run(f"%oc_prompt #text {n + 1}")
-    told, shown = plain(shell, "--last 2")
-    assert len(told.turns) == 2
+    transcript, shown = show(shell, "--last 2")
+    assert len(transcript.turns) == 2
     assert "1 earlier turn left out: --last 3 shows all." in shown["text/plain"]
     assert "1 earlier turn left out" in shown["text/html"]
     assert isinstance(shell.fails("%oc_show --last 0").error, UsageError)
 
 
 def test_a_session_without_a_prompt_has_an_empty_transcript(shell: Shell) -> None:
-    told, shown = plain(shell, "")
-    assert told.turns == ()
+    transcript, shown = show(shell, "")
+    assert transcript.turns == ()
     assert "history" in shown["text/plain"]
 
 
 def test_hostile_prompts_are_shown_as_text(shell: Shell) -> None:
     shell.run("%%oc_prompt\n<img src=x onerror=alert(1)> #text 1")
-    _, shown = plain(shell, "")
+    _, shown = show(shell, "")
     assert "<img" not in shown["text/html"]
     assert "&lt;img src=x" in shown["text/html"]
 
 
-# -- the sums of a whole database ------------------------------------------------------------------
+# -- sums over a database --------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def filled(opencode: Path) -> Iterator[tuple[Client, Path]]:
-    """A server of its own with a small made-up history, some of it forked."""
+    """A separate server with a small synthetic history, some of it forked."""
     with Practice(command=opencode) as world:
         with Client(world.url, directory=str(world.directory), password=world.password) as first:
             first.create("The first of many")
@@ -315,8 +318,8 @@ def test_sums_match_the_database_to_the_micro_dollar(
     client, database = filled
     found = history.usage(client, by, tz="Europe/Berlin", keep_duplicates=copies, cache=False)
     key = found[by].dt.strftime("%Y-%m-%d") if by == "day" else found[by]
-    theirs = synthetic_history.spent(database, by, "Europe/Berlin", copies)
-    assert synthetic_history.differences(zip(key, found["cost"], strict=True), theirs) == {}
+    expected = synthetic_history.spent(database, by, "Europe/Berlin", copies)
+    assert synthetic_history.differences(zip(key, found["cost"], strict=True), expected) == {}
     assert sum(found["cost"] > 0) >= 3
 
 

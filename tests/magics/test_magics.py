@@ -1,4 +1,4 @@
-"""The magics in a shell, on a real server: what is sent, shown, kept, and what raises."""
+"""The magics in a shell, on a real server: what is sent, shown and stored, and what raises."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ World = Practice | Simulator
 
 
 def ask(shell: Shell, line: str, body: str = "#text 2") -> Turn:
-    """Run a prompt that raises nothing; the turn that came of it."""
+    """Run a prompt that raises nothing and return its turn."""
     shell.run(f"%%oc_prompt {line}\n{body}")
     turn: Turn = shell.run("%oc_turn").value
     return turn
@@ -154,7 +154,7 @@ get_ipython().find_line_magic("oc_turn").__self__.state.__dict__
 def test_the_password_is_never_shown(
     shell: Shell, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even among the variables that a verbose traceback lists."""
+    """A verbose traceback, which lists variables, doesn't show it either."""
     shell.run("%xmode Verbose")
     try:
         cells = [cell.replace("\\n", "\n") for cell in LEAKS.strip().splitlines()]
@@ -172,7 +172,7 @@ def test_the_password_is_never_shown(
     assert world.password not in seen
 
 
-# An `opencode` that answers as a healthy server, and interrupts whoever asks it for more.
+# An `opencode` that passes the health check and interrupts its parent at any other request.
 INTERRUPTS = """
 import http.server, os, signal, sys, time
 
@@ -209,14 +209,14 @@ def test_the_password_is_not_shown_when_a_start_is_interrupted(
     assert alone.run("%oc_stop").lines == ["The server stopped."]
 
 
-# -- a server of our own ---------------------------------------------------------------------------
+# -- the server of a notebook ----------------------------------------------------------------------
 
 
 @pytest.fixture
 def on_path(
     shell: Shell, opencode: Path, practice: Practice, monkeypatch: pytest.MonkeyPatch
 ) -> Shell:
-    """The shell with `opencode` on its PATH, and no server to be found."""
+    """The shell with `opencode` on its PATH and no server configured."""
     for name in list(os.environ.keys() - practice.env.keys()):
         if name not in ("IPYTHONDIR", "PYTEST_CURRENT_TEST"):
             monkeypatch.delenv(name)
@@ -290,7 +290,7 @@ def test_the_error_for_a_missing_program_says_how_to_install_it(
 
 
 def state_of(shell: Shell) -> Any:
-    """The state of a shell's magics."""
+    """Return the state of a shell's magics."""
     return shell.find_line_magic("oc_turn").__self__.state
 
 
@@ -329,12 +329,12 @@ def test_sessions_show_their_usage(shell: Shell, generation: str) -> None:
     row = until(lambda: used(shell, turn.session))
     assert turn.usage is not None
     assert (row["cost"], row["output"]) == (turn.cost, turn.usage.output)
-    if generation == "1.x":  # 2.x tells what the session was given, not what answered
+    if generation == "1.x":  # 2.x reports what the session was created with, not what answered
         assert (row["provider"], row["model"], row["agent"]) == ("practice", "scripted", "build")
 
 
 def used(shell: Shell, session: str) -> Any:
-    """The session's row, once the server has added its cost (1.18.33: after it is idle)."""
+    """Return the session's row, or None until its cost is known (1.18.33: once it is idle)."""
     frame = shell.run("%oc_sessions").value.set_index("id")
     row = frame.loc[session].to_dict()
     return row if row["cost"] > 0 else None
@@ -382,7 +382,7 @@ def test_start_takes_an_age_or_a_date(shell: Shell) -> None:
 def test_no_session_is_left_out_silently(
     shell: Shell, client: Client, world: World, tmp_path: Path
 ) -> None:
-    """The server's own list ends at 100 without a word (1.18.33)."""
+    """1.18.33 lists at most 100 sessions and doesn't say so."""
     folder = tmp_path / "100% full é"
     folder.mkdir()
     client.create("first", str(folder))
@@ -402,7 +402,7 @@ def test_no_session_is_left_out_silently(
 def test_directories_are_resolved_by_the_kernel(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server takes `~` literally, and a relative path from where it runs (1.18.33)."""
+    """1.18.33 takes `~` literally and resolves a relative path from its own directory."""
     (tmp_path / "here").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -434,7 +434,7 @@ def test_an_ambiguous_prefix_fails_with_the_candidates(shell: Shell) -> None:
     _, other = new(shell), new(shell)
     shown = shell.fails("%oc_session ses_")
     assert isinstance(shown.error, UnknownNameError)
-    assert "could be" in shown.text
+    assert "matches 2 sessions" in shown.text
     assert is_short_error(shown)
     assert shell.run("%oc_session").value.id == other.id
 
@@ -491,7 +491,7 @@ BODIES = [
 
 @pytest.mark.parametrize("body", BODIES)
 def test_the_body_is_sent_exactly_as_typed(shell: Shell, client: Client, body: str) -> None:
-    """Only the newline that ends the cell may go. IPython 9.18 takes `>>> ` out of other cells.
+    """Only the final newline may be dropped. IPython 9.18 strips `>>> ` from other cells.
 
     Case G3-01.
     """
@@ -500,7 +500,7 @@ def test_the_body_is_sent_exactly_as_typed(shell: Shell, client: Client, body: s
 
 
 def stored(shell: Shell, client: Client, cell: str) -> str:
-    """The prompt that the server holds after a cell was run."""
+    """Run a cell and return the prompt that the server stored."""
     shell.run(cell)
     turn: Turn = shell.run("%oc_turn").value
     first = client.messages(client.session(turn.session))[0]
@@ -520,7 +520,7 @@ def stored(shell: Shell, client: Client, cell: str) -> str:
     ],
 )
 def test_a_line_is_sent_as_typed(shell: Shell, client: Client, text: str) -> None:
-    """IPython expands `{}` and `$`, and takes a question mark at the end for a call for help.
+    """IPython expands `{}` and `$`, and treats a final question mark as a request for help.
 
     Case G3-02.
     """
@@ -602,7 +602,7 @@ def test_the_configured_model_and_agent_are_used(shell: Shell) -> None:
 
 
 def test_a_session_keeps_its_agent(shell: Shell, practice: Practice) -> None:
-    """A prompt without an agent would be answered by "build" (1.18.33). Case G1-33."""
+    """1.18.33 would answer a prompt without an agent with "build". Case G1-33."""
     made = httpx.post(
         f"{practice.url}/session",
         params={"directory": str(practice.directory)},
@@ -613,7 +613,7 @@ def test_a_session_keeps_its_agent(shell: Shell, practice: Practice) -> None:
     assert ask(shell, f"-s {made['id']}").agent == "plan"
 
 
-# One transparent dot.
+# A single transparent pixel.
 PNG = b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 )
@@ -633,7 +633,7 @@ def test_files_are_attached_with_their_content(
         ("text/plain", "with space.md"),
         ("image/png", "dot.png"),
     ]
-    if generation == "1.x":  # 2.x keeps the bytes apart
+    if generation == "1.x":  # 2.x stores the bytes separately
         assert "abracadabra" in prompt.text
 
 
@@ -642,7 +642,7 @@ def test_a_relative_file_is_found_in_the_kernels_directory(shell: Shell) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("missing.txt", None, "No such file or directory"),
         (".", None, "Is a directory"),
@@ -654,21 +654,21 @@ def test_a_relative_file_is_found_in_the_kernels_directory(shell: Shell) -> None
     ],
 )
 def test_an_unusable_file_fails_before_anything_is_sent(
-    shell: Shell, client: Client, name: str, content: bytes | None, said: str
+    shell: Shell, client: Client, name: str, content: bytes | None, message: str
 ) -> None:
-    """1.18.33 takes any file, and then every later prompt of the session fails."""
+    """1.18.33 accepts any file, and then every later prompt of the session fails."""
     session = new(shell)
     if content is not None:
         Path(name).write_bytes(content)
     shown = shell.fails(f"%%oc_prompt --file {name}\n#text 2")
-    assert said in shown.text
+    assert message in shown.text
     assert f"--file {name}" in shown.text
     assert is_short_error(shown)
     assert client.messages(session) == ()
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "message"),
     [
         ("--model practice/scriptd", "Did you mean 'practice/scripted'"),
         ("--model nope", "No model 'nope'"),
@@ -678,19 +678,19 @@ def test_an_unusable_file_fails_before_anything_is_sent(
     ],
 )
 def test_unknown_names_fail_before_anything_is_sent(
-    shell: Shell, client: Client, option: str, said: str
+    shell: Shell, client: Client, option: str, message: str
 ) -> None:
-    """1.18.33 takes them, and answers with 204 and silence."""
+    """1.18.33 accepts them with status 204 and never answers."""
     session = new(shell)
     shown = shell.fails(f"%%oc_prompt {option}\n#text 2")
     assert isinstance(shown.error, UnknownNameError)
-    assert said in shown.text
+    assert message in shown.text
     assert is_short_error(shown)
     assert client.messages(session) == ()
 
 
 @pytest.mark.parametrize(
-    ("cell", "said"),
+    ("cell", "message"),
     [
         ("%oc_prompt", "For example: %oc_prompt"),
         ("%oc_prompt -n --title x", "For example: %oc_prompt"),
@@ -720,12 +720,12 @@ def test_unknown_names_fail_before_anything_is_sent(
     ],
 )
 def test_bad_arguments_fail_in_one_line_and_nothing_is_sent(
-    alone: Shell, cell: str, said: str
+    alone: Shell, cell: str, message: str
 ) -> None:
     """Cases G3-13 and G3-16."""
     shown = alone.fails(cell)
     assert isinstance(shown.error, UsageError)
-    assert said in shown.text
+    assert message in shown.text
     assert len(shown.lines) == 1
     assert shown.text.startswith("UsageError: ")
 
@@ -744,7 +744,7 @@ def test_a_comment_above_the_magic_sends_nothing(alone: Shell) -> None:
     assert isinstance(alone.fails("# why\n%%oc_prompt\nhello\n").error, UsageError)
 
 
-# -- what comes of a turn --------------------------------------------------------------------------
+# -- following a turn ------------------------------------------------------------------------------
 
 
 def test_a_prompt_shows_its_answer_and_returns_nothing(shell: Shell) -> None:
@@ -801,7 +801,7 @@ def test_the_policy_error_stops_the_turn_and_says_what_was_asked(
     shell.run("%config OpenCodeMagics.noninteractive = 'error'")
     shown = shell.fails("%%oc_prompt -o turn\n#bash touch made")
     assert isinstance(shown.error, AnswerNeeded)
-    assert f"AnswerNeeded: The agent is waiting for a permission: {bash} 'touch made'" in shown.text
+    assert f"AnswerNeeded: The agent waits for a permission: {bash} 'touch made'" in shown.text
     assert "Traceback" not in shown.text
     assert shell.user_ns["turn"].outcome == "aborted"
     assert not (workspace / "made").exists()
@@ -837,12 +837,12 @@ def test_a_permission_request_names_its_subagent(shell: Shell, workspace: Path) 
 
 
 def test_the_policy_decides_when_the_input_ends(shell: Shell) -> None:
-    """The end of the input is not an answer."""
+    """The end of the input doesn't count as an answer."""
     shell.types()
     assert "reject (nobody can answer here)" in shell.run("%%oc_prompt\n#bash echo hi").text
 
 
-# -- a turn that the cell does not wait for --------------------------------------------------------
+# -- without waiting for the turn ------------------------------------------------------------------
 
 
 def test_the_turn_continues_after_the_timeout_of_its_cell(shell: Shell, client: Client) -> None:
@@ -878,11 +878,11 @@ def prompts(client: Client, session: Session) -> list[Message]:
     return [m for m in client.messages(session) if m.role == "user"]
 
 
-# -- coming and going ------------------------------------------------------------------------------
+# -- loading and unloading -------------------------------------------------------------------------
 
 
 def traces(shell: Shell) -> dict[str, Any]:
-    """Everything of a shell that the extension could leave something in."""
+    """Return everything in a shell that the extension may change."""
     formatters = shell.display_formatter.formatters.values()
     manager = shell.input_transformer_manager
     return {
@@ -904,9 +904,9 @@ def traces(shell: Shell) -> dict[str, Any]:
 
 
 def kinds(formatter: Any) -> list[str]:
-    """The types that a formatter knows; IPython keeps those apart that it has not yet seen."""
-    seen = [f"{kind.__module__}.{kind.__name__}" for kind in formatter.type_printers]
-    return sorted([*seen, *map(".".join, formatter.deferred_printers)])
+    """Return the types of a formatter, including those that are not imported yet."""
+    imported = [f"{kind.__module__}.{kind.__name__}" for kind in formatter.type_printers]
+    return sorted([*imported, *map(".".join, formatter.deferred_printers)])
 
 
 def test_unloading_leaves_nothing_behind(
@@ -914,7 +914,7 @@ def test_unloading_leaves_nothing_behind(
 ) -> None:
     for name, value in world.access.items():
         monkeypatch.setenv(name, value)
-    bare.run("%unload_ext nothing")  # has IPython load its own magics for this
+    bare.run("%unload_ext nothing")  # makes IPython load its own extension magics first
     before = traces(bare)
     bare.run("%load_ext opencode_magics")
     assert traces(bare) != before
@@ -944,7 +944,7 @@ def test_loading_twice_duplicates_nothing(shell: Shell) -> None:
 
 
 def test_two_shells_do_not_share_their_sessions(shell: Shell) -> None:
-    """State lives on the instance."""
+    """State belongs to the instance, not to the module."""
     new(shell)
     other = Shell()
     load(other)

@@ -30,16 +30,16 @@ def listing(line: str) -> None:
 
 
 def options(line: str) -> Namespace:
-    found = parse(listing, line)
-    assert found is not None
-    return found
+    parsed = parse(listing, line)
+    assert parsed is not None
+    return parsed
 
 
-def said(line: str) -> tuple[Namespace, str]:
-    """Options and text of a line that ends in free text."""
-    found, text = split(listing, line, verbatim=True)
-    assert found is not None
-    return found, text
+def options_and_text(line: str) -> tuple[Namespace, str]:
+    """Return the options and the text of a line that ends in free text."""
+    parsed, text = split(listing, line, verbatim=True)
+    assert parsed is not None
+    return parsed, text
 
 
 # -- options ---------------------------------------------------------------------------------------
@@ -51,8 +51,8 @@ def test_quotes_group_a_value_and_are_removed(line: str) -> None:
 
     Case G3-05.
     """
-    found = options(f"{line} rest")
-    assert (found.title, found.words) == ("a b", ["rest"])
+    parsed = options(f"{line} rest")
+    assert (parsed.title, parsed.words) == ("a b", ["rest"])
 
 
 @pytest.mark.parametrize(
@@ -90,19 +90,19 @@ def test_a_value_without_spaces_needs_no_quotes(value: str) -> None:
     ],
 )
 def test_only_the_quotes_of_a_quoted_value_are_removed(line: str, title: str) -> None:
-    found = options(line)
-    assert (found.title, found.new, found.words) == (title, False, [])
+    parsed = options(line)
+    assert (parsed.title, parsed.new, parsed.words) == (title, False, [])
 
 
 def test_options_may_come_before_between_and_after_words() -> None:
-    found = options("one --title x two -n three --file a --file 'b c'")
-    assert found.words == ["one", "two", "three"]
-    assert (found.title, found.new, found.file) == ("x", True, ["a", "b c"])
+    parsed = options("one --title x two -n three --file a --file 'b c'")
+    assert parsed.words == ["one", "two", "three"]
+    assert (parsed.title, parsed.new, parsed.file) == ("x", True, ["a", "b c"])
 
 
 def test_words_after_two_dashes_are_not_options() -> None:
-    found = options("--new -- --title -x 'a b'")
-    assert (found.new, found.title, found.words) == (True, None, ["--title", "-x", "a b"])
+    parsed = options("--new -- --title -x 'a b'")
+    assert (parsed.new, parsed.title, parsed.words) == (True, None, ["--title", "-x", "a b"])
 
 
 def test_a_quoted_word_is_not_an_option() -> None:
@@ -113,7 +113,7 @@ def test_a_quoted_word_is_not_an_option() -> None:
     "line", ["--title", "-t", "--new --title", "--title --new x", "-t --file x"]
 )
 def test_a_missing_value_is_an_error(line: str) -> None:
-    """Else `-o --no-wait` would keep the turn in a variable of that name."""
+    """Otherwise `-o --no-wait` would store the turn in a variable of that name."""
     with pytest.raises(UsageError, match=r"^(--title|-t) needs a value \(see %listing -h\)$"):
         options(line)
 
@@ -126,7 +126,7 @@ def test_a_switch_takes_no_value(line: str) -> None:
 
 @pytest.mark.parametrize("line", ["--nope", "--ti x", "-x", "--title-x=3", "-nt x", "---"])
 def test_the_error_for_an_unknown_option_lists_all_options(line: str) -> None:
-    """No abbreviations either: they would change their meaning with the next version."""
+    """Abbreviations are unknown, too: a new option could change their meaning."""
     name = line.split("=")[0].split()[0]
     with pytest.raises(UsageError) as caught:
         options(line)
@@ -203,23 +203,23 @@ def test_a_title_that_contains_quotes_is_not_split(line: str) -> None:
 
 @magic_arguments()
 @argument("session", nargs="*", help="One.")
-def of_words(line: str) -> None:
+def with_words(line: str) -> None:
     """Take sessions."""
 
 
 @magic_arguments()
 @argument("-s", "--session", help="One.")
-def of_an_option(line: str) -> None:
+def with_option(line: str) -> None:
     """Take a session."""
 
 
 @pytest.mark.parametrize(
     ("magic", "line"),
     [
-        (of_words, "''"),
-        (of_words, "ses_1 ' '"),
-        (of_an_option, "-s ''"),
-        (of_an_option, '--session=" "'),
+        (with_words, "''"),
+        (with_words, "ses_1 ' '"),
+        (with_option, "-s ''"),
+        (with_option, '--session=" "'),
     ],
 )
 def test_an_empty_name_is_not_the_current_session(magic: Any, line: str) -> None:
@@ -230,14 +230,14 @@ def test_an_empty_name_is_not_the_current_session(magic: Any, line: str) -> None
 @magic_arguments()
 @argument("--timeout", type=float, help="So long.")
 @argument("--seconds", type=float, default=30.0, help="So long.")
-def of_seconds(line: str) -> None:
+def with_seconds(line: str) -> None:
     """Take a time."""
 
 
 @pytest.mark.parametrize("line", ["--timeout -1", "--timeout nan", "--seconds=nan"])
 def test_durations_are_not_negative_or_nan(line: str) -> None:
     with pytest.raises(UsageError, match="0 or more seconds"):
-        parse(of_seconds, line)
+        parse(with_seconds, line)
 
 
 # -- free text -------------------------------------------------------------------------------------
@@ -260,31 +260,31 @@ def test_durations_are_not_negative_or_nan(line: str) -> None:
 )
 def test_text_is_taken_as_typed(text: str) -> None:
     """Case G3-06."""
-    found, arrived = said(f"--title 'a b' -n {text}")
-    assert arrived == text
-    assert (found.title, found.new) == ("a b", True)
+    parsed, received = options_and_text(f"--title 'a b' -n {text}")
+    assert received == text
+    assert (parsed.title, parsed.new) == ("a b", True)
 
 
 def test_text_that_begins_with_a_dash_goes_after_two_dashes() -> None:
-    assert said("-n -- -5 is a number")[1] == "-5 is a number"
+    assert options_and_text("-n -- -5 is a number")[1] == "-5 is a number"
     with pytest.raises(UsageError, match="Put text that begins with a dash after --"):
-        said("-5 is a number")
+        options_and_text("-5 is a number")
 
 
-# Blanks at the beginning separate the text from what stands before it.
+# Leading spaces and tabs are not part of the text: they separate it from the options.
 texts = st.text().filter(lambda text: text.strip() and text.lstrip(" \t") == text)
 
 
 @given(texts)
 def test_any_text_after_two_dashes_arrives_exactly(text: str) -> None:
-    assert said(f"--title 'a b' -- {text}")[1] == text
+    assert options_and_text(f"--title 'a b' -- {text}")[1] == text
 
 
 @given(texts.filter(lambda text: not text.strip().startswith("-")))
 def test_any_text_after_the_options_arrives_exactly(text: str) -> None:
-    found, arrived = said(f'-n --title="a b" {text}')
-    assert arrived == text
-    assert found.title == "a b"
+    parsed, received = options_and_text(f'-n --title="a b" {text}')
+    assert received == text
+    assert parsed.title == "a b"
 
 
 @given(st.text(alphabet=st.characters(exclude_characters='"')).filter(lambda v: v != "--"))

@@ -1,4 +1,4 @@
-"""Following a turn that runs already, and answering what it asks by a line."""
+"""Following a running turn, and answering its requests with %oc_reply."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ BOTH_GENERATIONS = True
 
 @pytest.fixture
 def shell(shell: Shell) -> Iterator[Shell]:
-    """With a new session, in which nothing waits when the test is over."""
+    """A shell with a new session; its pending requests are rejected after the test."""
     shell.run("%oc_new a test;")
     yield shell
     shell.see("%oc_attach --permission reject")
 
 
-def waiting(shell: Shell, prompt: str, count: int = 1) -> Any:
-    """Send a prompt and do not wait; the frame of what it comes to wait for."""
+def pending_after(shell: Shell, prompt: str, count: int = 1) -> Any:
+    """Send a prompt without waiting and return the frame of its pending requests."""
     shell.run(f"%oc_prompt --no-wait {prompt}")
     deadline = time.monotonic() + 120
     while len(frame := shell.run("%oc_permissions").value) < count:
-        assert time.monotonic() < deadline, "it never asked"
+        assert time.monotonic() < deadline, "the agent asked nothing"
         time.sleep(0.1)
     return frame
 
 
-def attached(shell: Shell, options: str = "") -> Turn:
+def attach(shell: Shell, options: str = "") -> Turn:
+    """Follow the running turn with %oc_attach and return it."""
     shell.run(f"%oc_attach -o turn {options}")
     turn: Turn = shell.user_ns["turn"]
     return turn
@@ -45,7 +46,7 @@ def attached(shell: Shell, options: str = "") -> Turn:
 
 def test_a_permission_is_listed_and_allowed(shell: Shell, workspace: Path, generation: str) -> None:
     (bash,) = tool_names(generation, "bash")
-    (row,) = waiting(shell, "#bash touch made").itertuples()
+    (row,) = pending_after(shell, "#bash touch made").itertuples()
     assert (row.kind, row.action, row.asks, row.always) == (
         "permission",
         bash,
@@ -55,49 +56,49 @@ def test_a_permission_is_listed_and_allowed(shell: Shell, workspace: Path, gener
     settled = shell.run(f"%oc_reply {row.id} once")
     assert isinstance(settled.value, SettledRequest)
     assert f"Permission: {bash} 'touch made' → once" in settled.text
-    assert attached(shell).outcome == "succeeded"
+    assert attach(shell).outcome == "succeeded"
     assert (workspace / "made").exists()
 
 
 def test_a_rejection_with_a_message_lets_the_turn_continue(shell: Shell, workspace: Path) -> None:
-    waiting(shell, "#bash touch made")
+    pending_after(shell, "#bash touch made")
     shell.run("%oc_reply per_ reject it's not the time")
-    turn = attached(shell)
+    turn = attach(shell)
     assert turn.outcome == "succeeded"
     assert "it's not the time" in (turn.tools[0].error or "")
 
 
 def test_a_question_is_answered_with_oc_reply(shell: Shell) -> None:
-    (row,) = waiting(shell, "#question").itertuples()
+    (row,) = pending_after(shell, "#question").itertuples()
     assert row.kind == "question"
     assert "Red" in row.options
     with pytest.raises(UsageError, match="give --answer"):
         shell.run(f"%oc_reply {row.id} --answer Red --answer S --answer more")
     items = row.asks.count(" / ") + 1
     shell.run(f"%oc_reply {row.id} " + " ".join(["--answer 'my own words'"] * items))
-    turn = attached(shell)
+    turn = attach(shell)
     assert turn.outcome == "succeeded"
     assert "my own words" in turn.tools[0].output
 
 
 def test_a_question_is_dismissed_with_oc_reply(shell: Shell) -> None:
-    (row,) = waiting(shell, "#question").itertuples()
+    (row,) = pending_after(shell, "#question").itertuples()
     shell.run(f"%oc_reply {row.id[:6]} dismiss")
-    assert attached(shell).outcome == "rejected"
+    assert attach(shell).outcome == "rejected"
 
 
 def test_a_request_of_a_subagent_is_listed_with_its_session(shell: Shell) -> None:
-    (row,) = waiting(shell, "#task #bash touch made").itertuples()
+    (row,) = pending_after(shell, "#task #bash touch made").itertuples()
     assert row.session != shell.run("%oc_session").value.id
     assert "do sub work" in row.title
     shell.run(f"%oc_reply {row.id} reject")
-    assert attached(shell).outcome == "succeeded"
+    assert attach(shell).outcome == "succeeded"
 
 
 def test_attaching_answers_earlier_requests(shell: Shell, workspace: Path) -> None:
-    """G1-14: a request that waited before we listened."""
-    waiting(shell, "#bash touch made")
-    turn = attached(shell, "--permission once")
+    """The request was pending before the cell listened. Case G1-14."""
+    pending_after(shell, "#bash touch made")
+    turn = attach(shell, "--permission once")
     assert turn.outcome == "succeeded"
     assert [s.reply for s in turn.settled_requests] == ["once"]
     assert (workspace / "made").exists()
@@ -113,9 +114,9 @@ def test_attaching_to_an_idle_session_shows_its_last_turn(shell: Shell) -> None:
 def test_attaching_sends_nothing(shell: Shell, client: Any) -> None:
     shell.run("%oc_prompt #text 3")
     session = shell.run("%oc_session").value
-    attached(shell)
-    said = [m.role for m in client.messages(session) if m.role != "system"]
-    assert said == ["user", "assistant"]
+    attach(shell)
+    roles = [m.role for m in client.messages(session) if m.role != "system"]
+    assert roles == ["user", "assistant"]
 
 
 def test_attaching_by_title_makes_that_session_the_current_one(shell: Shell) -> None:
@@ -143,14 +144,14 @@ def test_a_request_that_is_not_pending_is_an_error(shell: Shell, line: str) -> N
 
 @pytest.mark.parametrize("reply", ["", "maybe", "once please", "--answer yes"])
 def test_an_invalid_reply_to_a_permission_is_refused(shell: Shell, reply: str) -> None:
-    waiting(shell, "#bash touch made")
+    pending_after(shell, "#bash touch made")
     with pytest.raises(UsageError):
         shell.run(f"%oc_reply per_ {reply}")
 
 
 def test_a_frame_without_requests_has_the_same_columns(shell: Shell) -> None:
     empty = shell.run("%oc_permissions").value
-    full = waiting(shell, "#bash touch made")
+    full = pending_after(shell, "#bash touch made")
     assert list(empty.columns) == list(full.columns)
     assert list(map(str, empty.dtypes)) == list(map(str, full.dtypes))
 

@@ -20,6 +20,7 @@ RECEIVED_WITHIN = 30.0  # seconds; a click that isn't received while the cell wa
 @pytest.mark.parametrize("version", ["6.31.0", kernels.OURS])
 def test_g4_01_a_click_is_sent_while_the_cell_waits(
     version: str,
+    start_kernel: kernels.StartKernel,
     client: Client,
     world: Practice | Simulator,
     workspace: Path,
@@ -27,7 +28,7 @@ def test_g4_01_a_click_is_sent_while_the_cell_waits(
 ) -> None:
     for name, value in world.access.items():
         monkeypatch.setenv(name, value)
-    with kernels.running(version) as front:
+    with start_kernel(version) as front:
         front.run(f"%load_ext opencode_magics\n%oc_connect -d {workspace}\n%oc_new clicked")
         front.run('%config OpenCodeMagics.ui = "widgets"')
         cell = front.start("%oc_prompt #bash touch clicked", stdin=True)

@@ -12,8 +12,7 @@ from statistics import median
 from types import SimpleNamespace
 
 import pytest
-from support import kernels
-from support.kernels import VERSIONS, Cell, KernelClient
+from support.kernels import VERSIONS, Cell, KernelClient, StartKernel
 
 from opencode_magics.notebook.pump import NoPump, Pump, PumpUnavailable, pump_for
 
@@ -57,10 +56,10 @@ def named(kernel: tuple[str, bool]) -> str:
 
 
 @pytest.fixture(scope="module", params=KERNELS, ids=named)
-def running(request: pytest.FixtureRequest) -> Iterator[KernelClient]:
+def running(request: pytest.FixtureRequest, start_kernel: StartKernel) -> Iterator[KernelClient]:
     """One kernel of each kind, for all tests of this module."""
     version, subshells = request.param
-    with kernels.running(version, subshells=subshells) as front:
+    with start_kernel(version, subshells=subshells) as front:
         front.run(f"import ipykernel; assert ipykernel.__version__ == {version!r}")
         yield front
 
@@ -275,8 +274,10 @@ def test_a_reloaded_page_gets_replies_while_the_cell_runs(front: KernelClient) -
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_shutdown_request_on_the_shell_channel_waits_and_is_not_lost(version: str) -> None:
-    with kernels.running(version) as front:
+def test_a_shutdown_request_on_the_shell_channel_waits_and_is_not_lost(
+    version: str, start_kernel: StartKernel
+) -> None:
+    with start_kernel(version) as front:
         prepare(front)
         cell = begin(front, "pumped('stop'); print('went on')")
         bye = front.send("shutdown_request", {"restart": False})
@@ -287,9 +288,11 @@ def test_a_shutdown_request_on_the_shell_channel_waits_and_is_not_lost(version: 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_kernel_with_an_active_pump_can_be_shut_down(version: str) -> None:
+def test_a_kernel_with_an_active_pump_can_be_shut_down(
+    version: str, start_kernel: StartKernel
+) -> None:
     """On the control channel, as Jupyter does; after a timeout it would kill the kernel."""
-    with kernels.running(version) as front:
+    with start_kernel(version) as front:
         prepare(front)
         begin(front, "pumped('never')")
         front.manager.shutdown_wait_time = 120.0
@@ -301,11 +304,11 @@ def test_a_kernel_with_an_active_pump_can_be_shut_down(version: str) -> None:
 # -- interrupts ------------------------------------------------------------------------------------
 
 
-def test_no_request_is_lost_by_an_interrupt(front: KernelClient) -> None:
+def test_no_request_is_lost_by_an_interrupt(front: KernelClient, thorough: bool) -> None:
     """Every cell gets one reply, executed or aborted, in order; every message is served."""
     rng = random.Random(5)
     statuses: Counter[str | None] = Counter()
-    for round in range(INTERRUPTS):
+    for round in range(INTERRUPTS if thorough else INTERRUPTS // 5):
         cell = begin(front, f"pumped('never', tick={rng.choice([0.0, 0.001, 0.02])})")
         queued, messages, hit = [], [], rng.randrange(12)
         for n in range(12):

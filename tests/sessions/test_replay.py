@@ -237,6 +237,22 @@ def test_an_interactive_replay_waits_for_the_answer() -> None:
     assert run.differences == []
 
 
+def test_an_answer_after_an_end_is_waited_for_and_taken() -> None:
+    """A replay that waits must say for what, or it never goes on."""
+    source = answered("v1/bash_once", "once")
+    asked = next(n for n, x in enumerate(source.lines) if "permission.asked" in str(x)) + 1
+    end = {"t": source.lines[asked - 1]["t"], "end": "unknown"}
+    lines = (*source.lines[:asked], end, *source.lines[asked:])
+    run = Replay(replace(source, lines=lines), math.inf, interactive=True)
+    states = iter(run)
+    next(states)
+    (request,) = run.waiting
+    assert isinstance(request, Permission)
+    assert run.decide(request, "once")
+    next(states)
+    assert run.over
+
+
 def test_a_different_decision_is_reported_and_changes_nothing() -> None:
     run = Replay(answered("v1/bash_once", "once"), math.inf, interactive=True)
     for _ in run:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +23,8 @@ from typing import Any
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
+
+from support.shared_cache import shared_cache
 
 REPOSITORY = Path(__file__).parents[2]
 OURS = version("ipykernel")  # in a new environment, the latest
@@ -45,22 +47,27 @@ App.launch_instance()
 """
 
 Message = dict[str, Any]
+StartKernel = Callable[..., "AbstractContextManager[KernelClient]"]
 
 
 def installed(wanted: str) -> Path | None:
     """Return the folder with this version of ipykernel; None if it is the environment's own."""
     if wanted == OURS:
         return None
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "opencode_magics" / "kernels" / f"ipykernel-{wanted}"
-    if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
-            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-            target = Path(unfinished, "all")
-            subprocess.run([*pip, "--target", target, f"ipykernel=={wanted}"], check=True)
-            target.rename(folder)
+    with shared_cache() as cache:
+        folder = cache / "kernels" / f"ipykernel-{wanted}"
+        if not folder.exists():
+            _install(wanted, folder)
     return folder
+
+
+def _install(wanted: str, folder: Path) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+        target = Path(unfinished, "all")
+        subprocess.run([*pip, "--target", target, f"ipykernel=={wanted}"], check=True)
+        target.rename(folder)
 
 
 @contextmanager

@@ -1,0 +1,98 @@
+"""The tiers of tests: which tests a run takes, decided by the fixtures that a test uses.
+
+*quick* takes every test that starts nothing outside the test process, and samples of those that
+start a real server, kernel or browser. *ci* takes what *quick* leaves out, except for rare
+variants. *all* takes every test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import pytest
+
+from support import kernels
+
+Tier = Literal["quick", "ci", "all"]
+Resource = Literal["server", "kernel", "browser"]
+
+OLD, NEW = "6.31.0", kernels.OURS
+
+# Fixtures that start something. Whether `generation` starts a server depends on its value.
+SERVER = {"practice", "opencode"}
+KERNEL = {"start_kernel", "kernels", "notebook", "notebook_of"}
+BROWSER = {"chrome"}
+
+# The tests with a real server, kernel or browser that *quick* takes.
+SAMPLES = {
+    "test_every_scenario_of_the_practice_model_ends_as_it_should",
+    "test_g4_01_a_click_is_sent_while_the_cell_waits",
+    "test_an_edit_permission_shows_all_lines",
+}
+
+# By parameter, the values with which *quick* takes a sample and *ci* takes a test.
+QUICK_VALUES: dict[str, tuple[Any, ...]] = {"version": (NEW,), "window": (("lab", NEW),)}
+CI_VALUES: dict[str, tuple[Any, ...]] = {
+    "version": (OLD, NEW),
+    "running": ((OLD, False), (NEW, True)),
+    "window": (("lab", NEW), ("notebook", OLD)),
+}
+
+# Fixtures of module scope that are slow to make, by the parameters that make another one. Tests
+# that share one run in the same process.
+SHARED = {"chrome": (), "running": ("running",), "kernels": (), "theatre": ("generation",)}
+
+
+def tier(item: pytest.Function) -> Tier:
+    """Return the smallest tier that a test is in."""
+    if not resources(item):
+        return "quick"
+    if item.originalname in SAMPLES and has_values(item, QUICK_VALUES):
+        return "quick"
+    return "ci" if has_values(item, CI_VALUES) else "all"
+
+
+def resources(item: pytest.Function) -> set[Resource]:
+    """Return what a test starts outside its own process."""
+    names = set(item.fixturenames)
+    on_1x = parameters(item).get("generation", "1.x") == "1.x"
+    server = "practice" in names or (on_1x and names & (SERVER | {"generation"}))
+    started: dict[Resource, object] = {
+        "server": server,
+        "kernel": names & KERNEL,
+        "browser": names & BROWSER,
+    }
+    return {name for name, true in started.items() if true}
+
+
+def parameters(item: pytest.Function) -> dict[str, Any]:
+    """Return the values of a test's parameters, and of those of its fixtures."""
+    return item.callspec.params if hasattr(item, "callspec") else {}
+
+
+def has_values(item: pytest.Function, wanted: dict[str, tuple[Any, ...]]) -> bool:
+    """Return whether each parameter that is restricted has one of the wanted values."""
+    return all(v in wanted[n] for n, v in parameters(item).items() if n in wanted)
+
+
+def group(item: pytest.Function) -> str | None:
+    """Return the name that tests of the same process share; None if any process will do."""
+    for fixture, names in SHARED.items():
+        if fixture in item.fixturenames:
+            values = parameters(item)
+            return "-".join([fixture, *(str(values[name]) for name in names)])
+    return None
+
+
+def part(text: str) -> tuple[int, int]:
+    """Parse the value of `--part`, such as 2/6."""
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise ValueError(text)
+    return int(number), int(count)
+
+
+def in_part(tests: Iterable[Any], number: int, count: int) -> list[Any]:
+    """Return every `count`-th test; the cases of a test are spread over the parts."""
+    return [*tests][number - 1 :: count]
