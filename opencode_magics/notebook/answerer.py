@@ -192,7 +192,7 @@ def escaped_line(text: str) -> str:
 
 def _answer_needed(request: str) -> AnswerNeeded:
     return AnswerNeeded(
-        f"The agent waits for a {request}, and nobody can answer here.",
+        f"The agent is waiting for a {request}, and nobody can answer here.",
         "Run it where you can answer, or set the policy: "
         '%config OpenCodeMagics.noninteractive = "reject"',
     )

@@ -213,7 +213,7 @@ def test_the_policy_error_raises_and_names_the_permission(answerer: Callable[[],
 
 @pytest.mark.parametrize("answerer", NOBODY)
 def test_the_policy_error_raises_for_questions_too(answerer: Callable[[], Answerer]) -> None:
-    with pytest.raises(AnswerNeeded, match="waits for a question: 'Which colour") as caught:
+    with pytest.raises(AnswerNeeded, match="waiting for a question: 'Which colour") as caught:
         replace(answerer(), fallback="error").question(question(COLOUR))
     assert 'noninteractive = "reject"' in caught.value.todo
 

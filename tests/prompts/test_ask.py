@@ -454,7 +454,7 @@ def test_an_interrupt_before_the_prompt_is_sent_sends_nothing(
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(asking, "find_session", interrupted)
-    with pytest.raises(TurnInterrupted, match="had not been sent"):
+    with pytest.raises(TurnInterrupted, match="before the prompt was sent"):
         opencode_magics.ask(client, "#text 1", session=session.id)
     assert client.messages(session) == ()
 

@@ -118,7 +118,13 @@ def test_a_removed_directory_is_reported(
 def test_a_prompt_to_an_unknown_session_is_not_sent(shell: Shell) -> None:
     fails(shell, "%%oc_prompt -s ses_none\nhello", UnknownNameError, "No session 'ses_none'")
     shell.run("%oc_new one;\n%oc_new two;")
-    fails(shell, "%%oc_prompt -s ses_\nhello", UnknownNameError, "could be", "Give more of the id")
+    fails(
+        shell,
+        "%%oc_prompt -s ses_\nhello",
+        UnknownNameError,
+        "matches",
+        "Use a longer part of the id",
+    )
 
 
 def test_a_prompt_to_a_session_that_was_deleted_runs_nowhere(shell: Shell, client: Client) -> None:

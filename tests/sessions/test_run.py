@@ -328,7 +328,7 @@ def test_a_prompt_that_may_have_been_lost_is_unknown_and_not_sent_again():
     routes = v1_routes(prompt=DISCONNECT) | {"GET /session/ses_root01/message/msg_u1": missing}
     with FakeServer(routes) as fake:
         client, run = running(fake)
-        with client, run, pytest.raises(TurnError, match="not known whether") as caught:
+        with client, run, pytest.raises(TurnError, match="is unknown whether") as caught:
             run.start()
         assert caught.value.turn.outcome == "unknown"
         assert len(fake.asked("POST /session/ses_root01/prompt_async")) == 1
@@ -703,7 +703,7 @@ def test_a_gateways_error_leaves_the_prompt_unknown(status, body):
     }
     with FakeServer(routes) as fake:
         client, run = running(fake)
-        with client, run, pytest.raises(TurnError, match="not known whether"):
+        with client, run, pytest.raises(TurnError, match="is unknown whether"):
             run.start()
         assert run.sent
         assert run.turn.outcome == "unknown"

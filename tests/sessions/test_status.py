@@ -171,7 +171,7 @@ def test_a_server_that_answers_true_to_everything_proves_nothing() -> None:
     }
     state, _ = read_from(routes)
     assert state.state == "unknown"
-    assert "can't be read" in state.error
+    assert "can't be decoded" in state.error
 
 
 def test_a_server_that_is_gone_leaves_every_session_unknown() -> None:
