@@ -32,7 +32,7 @@ MAGICS = {
     for name in names
 }
 _WITHOUT_SERVER = (
-    r"is not a server address|^OpenCode is not|no current session|prompt was sent|not_found|"
+    r"is not a server address|^OpenCode is not|no current session|prompt has been sent|not_found|"
     r"This notebook runs no server"
 )
 _BLOCK = re.compile(r"^Examples?::\n((?:\n|[ ]+.*\n?)+)", re.MULTILINE)

@@ -801,7 +801,7 @@ def test_the_policy_error_stops_the_turn_and_says_what_was_asked(
     shell.run("%config OpenCodeMagics.noninteractive = 'error'")
     shown = shell.fails("%%oc_prompt -o turn\n#bash touch made")
     assert isinstance(shown.error, AnswerNeeded)
-    assert f"AnswerNeeded: The agent waits for a permission: {bash} 'touch made'" in shown.text
+    assert f"AnswerNeeded: The agent is waiting for a permission: {bash} 'touch made'" in shown.text
     assert "Traceback" not in shown.text
     assert shell.user_ns["turn"].outcome == "aborted"
     assert not (workspace / "made").exists()

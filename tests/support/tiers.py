@@ -41,7 +41,7 @@ CI_VALUES: dict[str, tuple[Any, ...]] = {
 
 # Fixtures of module scope that are slow to make, by the parameters that make another one. Tests
 # that share one run in the same process.
-SHARED = {"chrome": (), "running": ("running",), "kernels": (), "theatre": ("generation",)}
+SHARED = {"chrome": (), "running": ("running",), "kernels": (), "shared_shell": ("generation",)}
 
 
 def tier(item: pytest.Function) -> Tier:
