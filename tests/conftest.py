@@ -24,6 +24,7 @@ from opencode_magics.practice import install
 from opencode_magics.practice.simulator.server import Simulator
 from opencode_magics.practice.workspace import reset_workspace
 from opencode_magics.practice.world import Practice
+from opencode_magics.sessions import deliver
 
 # How long an example takes says how busy the machine is, and nothing of what is tested.
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -90,9 +91,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = {*items} - {*chosen}
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = chosen
-    for item in chosen:
-        if config.option.dist == "loadgroup" and (name := tiers.group(item)):
-            item.add_marker(pytest.mark.xdist_group(name))
+    if getattr(config.option, "dist", "no") == "loadgroup":
+        for item in chosen:
+            if name := tiers.group(item):
+                item.add_marker(pytest.mark.xdist_group(name))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -102,6 +104,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     chosen = any("generation" in m.args[0] for m in metafunc.definition.iter_markers("parametrize"))
     if wanted and not chosen and "practice" not in named:
         metafunc.parametrize("generation", ["1.x", "2.x"])
+
+
+@pytest.fixture(autouse=True)
+def short_waits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look only briefly for a lost prompt where no server is that could be slow to show it."""
+    if not tiers.SERVERS & {*request.fixturenames}:
+        monkeypatch.setattr(deliver, "_CONFIRM_REFUSAL", 0.5)
+        monkeypatch.setattr(deliver, "_CONFIRM_SENT", 0.5)
 
 
 @pytest.fixture(scope="session")

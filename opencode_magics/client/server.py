@@ -348,7 +348,7 @@ def _launch(program: str, folder: Path, env: Mapping[str, str], keep: bool) -> S
     password = Secret(secrets.token_urlsafe(24))
     secret = {"OPENCODE_SERVER_USERNAME": DEFAULT_USER, "OPENCODE_SERVER_PASSWORD": password}
     secret["OPENCODE_PASSWORD"] = password  # the name in 2.x
-    port = _free_port()
+    port = free_port()
     log = tempfile.TemporaryFile()  # noqa: SIM115 - unlike a pipe, a file needs no reader
     try:
         process = subprocess.Popen(
@@ -368,10 +368,19 @@ def _launch(program: str, folder: Path, env: Mapping[str, str], keep: bool) -> S
     return ServerProcess(url, password, keep=keep, _process=process, _log=log)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_port() -> int:
+    """Return a port of this machine that nothing else is given for a minute.
+
+    A connection that this side closed first leaves the port in TIME_WAIT. The system then passes it
+    over when it chooses a port for somebody else, but a server that asks for it can have it.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = int(server.getsockname()[1])
+        with socket.create_connection(("127.0.0.1", port)) as caller:
+            accepted, _ = server.accept()
+            accepted.close()
+            caller.recv(1)  # returns when the other side is closed
+    return port
 
 
 def _wait_until_healthy(

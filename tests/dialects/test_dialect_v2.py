@@ -520,8 +520,11 @@ def played(fake: CannedTransport) -> Turn:
         return turn.turn
 
 
-def test_a_prompt_that_arrived_before_the_connection_broke_is_followed() -> None:
+def test_a_prompt_that_arrived_before_the_connection_broke_is_followed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Case G1-05."""
+    monkeypatch.setattr("opencode_magics.sessions.polling.QUIET", 0.5)
     routes = v2_routes(prompt=DISCONNECT, message=rows(USER, ANSWER)) | {ONE: {"data": USER}}
     with CannedTransport(routes) as fake:
         assert played(fake).text == "done"

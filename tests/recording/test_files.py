@@ -131,12 +131,13 @@ def test_a_failed_recording_is_reported_and_does_not_fail_the_turn(
     assert "is not a file" in alone.run("%oc_record").text
 
 
-def test_two_kernels_can_write_to_one_file(tmp_path: Path) -> None:
+def test_two_kernels_can_write_to_one_file(tmp_path: Path, thorough: bool) -> None:
+    rounds = 20 if thorough else 5
     path = tmp_path / "it.jsonl"
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from test_files import heard, delta, save\n"
-        "for n in range(20):\n"
+        f"for n in range({rounds}):\n"
         "    save(heard(*[delta('y' * 50_000)] * 4, prompt=sys.argv[3]), sys.argv[2], append=True)"
     )
     here = Path(__file__).parent
@@ -148,7 +149,7 @@ def test_two_kernels_can_write_to_one_file(tmp_path: Path) -> None:
     ]
     assert [w.wait(240) for w in writers] == [0, 0]
     turns = load(path)
-    assert sorted(t.text for t in turns) == ["a"] * 20 + ["b"] * 20
+    assert sorted(t.text for t in turns) == ["a"] * rounds + ["b"] * rounds
     assert not any(t.cut for t in turns)
 
 

@@ -644,7 +644,7 @@ def replaced(value: Any, path: tuple[str | int, ...], new: Any) -> Any:
     "name",
     ["v1/two_one_rejected", "v1/question_answered", "v1/write", "v2/permission", "v2/question"],
 )
-def test_no_field_of_any_frame_can_break_a_replay(name: str, odd: Any) -> None:
+def test_no_field_of_any_frame_can_break_a_replay(name: str, odd: Any, thorough: bool) -> None:
     """A value of the wrong type counts as absent, or its frame as unreadable."""
     source, seen = recording(name), set()
     for n, line in enumerate(source.lines):
@@ -653,6 +653,8 @@ def test_no_field_of_any_frame_can_break_a_replay(name: str, odd: Any) -> None:
             if kind in seen:
                 continue
             seen.add(kind)
+            if len(seen) % 5 and not thorough:
+                continue
             changed = line | {"frame": replaced(line["frame"], path, odd)}
             lines = (*source.lines[:n], changed, *source.lines[n + 1 :])
             turn = played(replace(source, lines=lines))

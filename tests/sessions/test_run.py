@@ -40,7 +40,7 @@ from opencode_magics.errors import (
 from opencode_magics.sessions import transcript
 from opencode_magics.sessions.follow import _await_opening
 from opencode_magics.sessions.lookup import create_session, find_session, same_directory
-from opencode_magics.sessions.polling import QUIET, PollingSchedule
+from opencode_magics.sessions.polling import QUIET
 from opencode_magics.sessions.run import Run, attach, prepare
 
 ROOT = Session("ses_root01", "root", "/work/p")
@@ -502,19 +502,18 @@ def test_a_status_that_lags_behind_the_end_is_waited_for():
         assert played(fake).outcome == "succeeded"
 
 
-def test_an_end_without_an_event_is_noticed():
+def test_an_end_without_an_event_is_noticed(monkeypatch):
+    monkeypatch.setattr("opencode_magics.sessions.polling.QUIET", 0.5)
     stored = [user("msg_u1"), assistant("msg_a1", "msg_u1", "done")]
     with FakeServer(v1_routes(message=stored), [[]]) as fake:
         client, run = running(fake)
         with client, run:
             run.start()
-            run._follower._schedule = PollingSchedule(
-                time.monotonic() - 60
-            )  # the last change was a minute ago
             assert finish(run).outcome == "succeeded"
 
 
-def test_a_half_done_answer_of_a_restarted_server_is_interrupted():
+def test_a_half_done_answer_of_a_restarted_server_is_interrupted(monkeypatch):
+    monkeypatch.setattr("opencode_magics.core.outcome.IDLE_FOR", 0.5)
     half = assistant("msg_a1", "msg_u1", "half", finish=None)
     half["info"]["time"] = {"created": 2}
     idle = frame("session.idle", sessionID="ses_root01")
@@ -547,7 +546,8 @@ def test_a_queued_prompt_is_not_the_running_one():
     assert [t.outcome for t in stored.turns] == ["running", "running"]
 
 
-def test_an_idle_session_without_the_prompt_is_unknown():
+def test_an_idle_session_without_the_prompt_is_unknown(monkeypatch):
+    monkeypatch.setattr("opencode_magics.core.outcome.IDLE_FOR", 0.5)
     idle = frame("session.idle", sessionID="ses_root01")
     with FakeServer(v1_routes(), [[idle]]) as fake:
         turn = played(fake)

@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ from urllib.parse import urlsplit
 
 import nbformat
 
+from opencode_magics.client.server import free_port
 from support import kernels
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def jupyter(home: Path, versions: Sequence[str], env: Mapping[str, str]) -> Iter
     for version in versions:
         _write_kernel(home / "data" / "kernels" / version, version, env)
     _write_settings(home / "settings", news={"fetchNews": "false", "checkForUpdates": False})
-    url = f"http://127.0.0.1:{_free_port()}"
+    url = f"http://127.0.0.1:{free_port()}"
     options = {
         "ServerApp.root_dir": root,
         "ServerApp.ip": "127.0.0.1",
@@ -143,13 +143,6 @@ def _clean_environment(home: Path) -> dict[str, str]:
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
     }
     return inherited | {k: str(v) for k, v in own.items()}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -21,6 +21,7 @@ OLD, NEW = "6.31.0", kernels.OURS
 
 # Fixtures that start something. Whether `generation` starts a server depends on its value.
 SERVER = {"practice", "opencode"}
+SERVERS = SERVER | {"world", "simulator"}
 KERNEL = {"start_kernel", "kernels", "notebook", "notebook_of"}
 BROWSER = {"chrome"}
 
