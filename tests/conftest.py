@@ -6,6 +6,7 @@ use the real 1.x.
 """
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,11 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose how many examples Hypothesis tries."""
+    """Choose how many examples Hypothesis tries, and let tests interrupt themselves.
+
+    A shell that runs the tests in the background makes them ignore SIGINT.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     settings.load_profile("many" if config.option.tier == "all" else "few")
 
 

@@ -348,16 +348,16 @@ class V1(Dialect):
         """
         body = (yield Request("GET", "/config/providers", _scope(directory))).json()
         config = (yield Request("GET", "/config", _scope(directory))).json()
-        return decode("its models", lambda b: tuple(shapes.models(b, config.get("model"))), body)
+        return decode("models", lambda b: tuple(shapes.models(b, config.get("model"))), body)
 
     def prices(self, directory: str | None) -> Flow[tuple[Model, ...]]:
         """List the models with one request, without looking up the default."""
         body = (yield Request("GET", "/config/providers", _scope(directory))).json()
-        return decode("its models", lambda b: tuple(shapes.models(b, None)), body)
+        return decode("models", lambda b: tuple(shapes.models(b, None)), body)
 
     def agents(self, directory: str | None) -> Flow[tuple[Agent, ...]]:
         reply = yield Request("GET", "/agent", _scope(directory))
-        return decode("its agents", shapes.agents, reply.json())
+        return decode("agents", shapes.agents, reply.json())
 
     def commands(self, directory: str | None) -> Flow[tuple[Command, ...]]:
         reply = yield Request("GET", "/command", _scope(directory))
@@ -377,7 +377,7 @@ class V1(Dialect):
 
     def server_directory(self) -> Flow[str]:
         body = (yield Request("GET", "/path")).json()
-        return decode("its paths", lambda b: str(b["directory"]), body)
+        return decode("paths", lambda b: str(b["directory"]), body)
 
     # -- the stream ------------------------------------------------------------------------------
 

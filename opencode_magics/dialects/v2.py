@@ -469,16 +469,14 @@ class V2(Dialect):
         default: Any = None
         with suppress(StatusError, StreamError):
             default = _data((yield Request("GET", "/api/model/default", _scope(directory))))
-        return decode("its models", lambda ws: shapes.models(ws, default), listed)
+        return decode("models", lambda ws: shapes.models(ws, default), listed)
 
     def prices(self, directory: str | None) -> Flow[tuple[Model, ...]]:
         listed = yield from self._catalog("/api/model", directory)
-        return decode("its models", lambda ws: shapes.models(ws, None), listed)
+        return decode("models", lambda ws: shapes.models(ws, None), listed)
 
     def agents(self, directory: str | None) -> Flow[tuple[Agent, ...]]:
-        return decode(
-            "its agents", shapes.agents, (yield from self._catalog("/api/agent", directory))
-        )
+        return decode("agents", shapes.agents, (yield from self._catalog("/api/agent", directory)))
 
     def _catalog(self, path: str, directory: str | None) -> Flow[Any]:
         """Read a list of a directory's catalog, which is empty until its plugins are loaded.

@@ -434,7 +434,7 @@ def test_an_ambiguous_prefix_fails_with_the_candidates(shell: Shell) -> None:
     _, other = new(shell), new(shell)
     shown = shell.fails("%oc_session ses_")
     assert isinstance(shown.error, UnknownNameError)
-    assert "matches 2 sessions" in shown.text
+    assert re.search(r"matches \d+ sessions", shown.text)
     assert is_short_error(shown)
     assert shell.run("%oc_session").value.id == other.id
 

@@ -90,7 +90,7 @@ def test_a_response_of_the_wrong_shape_is_reported(alone: Shell, route: str, opt
     with FakeServer(v1_routes(**{route: ["something", "else"]})) as fake:
         alone.run(f"%oc_connect {fake.url};")
         prompt = f"%%oc_prompt -s ses_root01 {options}\nhello"
-        fails(alone, prompt, OpenCodeError, "can't be read")
+        fails(alone, prompt, OpenCodeError, "can't be decoded")
         assert fake.asked("POST /session/ses_root01/prompt_async") == []
 
 

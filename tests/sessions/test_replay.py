@@ -359,7 +359,8 @@ def test_a_replay_of_several_turns_plays_them_in_order(alone: Shell, tmp_path: P
     path.write_text("".join((RECORDINGS / f"v1/{n}.jsonl").read_text() for n in ("text", "edit")))
     shown = alone.run(f"%oc_replay {path} --speed instant")
     assert shown.text.count("Replay of a turn") == 2
-    assert "--turn 3" in str(alone.fails(f"%oc_replay {path} --turn 3").error)
+    shown = alone.fails(f"%oc_replay {path} --turn 3")
+    assert "--turn must be from 1 to 2, not 3." in str(shown.error)
 
 
 def test_without_a_user_a_replay_goes_on_as_recorded(alone: Shell) -> None:

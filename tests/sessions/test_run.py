@@ -240,7 +240,7 @@ def test_find_session_accepts_an_id_a_prefix_or_a_title(client, session):
     assert find_session(client, other.id[:-2]).id == other.id
     assert find_session(client, "a title THAT nobody else has").id == other.id
     assert find_session(client, "nobody else").id == other.id
-    with pytest.raises(UnknownNameError, match=r"could be \d+ sessions"):
+    with pytest.raises(UnknownNameError, match=r"matches \d+ sessions"):
         find_session(client, "ses_")
     with pytest.raises(UnknownNameError, match="No session 'quite unknown'"):
         find_session(client, "quite unknown")
