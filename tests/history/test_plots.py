@@ -624,4 +624,4 @@ def test_a_number_of_turns_below_1_is_refused(shell: Shell) -> None:
     shell.run("%oc_new x")
     failed = shell.fails("%oc_timeline x --last 0")
     assert isinstance(failed.error, UsageError)
-    assert "from 1 on" in failed.text
+    assert "--last must be at least 1." in failed.text
