@@ -183,7 +183,8 @@ def ask(
             then in `turn.value`: an instance of the dataclass, a dict, or a DataFrame for an array
             of objects.
         retries: With a schema: the maximum number of retries after an invalid answer.
-        limits: Limits that stop the turn; None only guards against loops.
+        limits: Limits that stop the turn, such as `Limits.of(max_cost=0.50)`; None only guards
+            against loops.
         delivery: What to do if the session is busy: "queue" the prompt after the current turn, or
             "steer" the current turn at its next step (2.x). None raises `SessionBusyError`.
         once: If the same prompt was answered before, return that turn and send nothing.

@@ -81,7 +81,8 @@ class SessionMagics(Topic):
     def oc_session(self, options: Namespace) -> Session:
         """The current session, or the named one, which becomes current.
 
-        If the name matches no session or several, the error lists the candidates.
+        If the name matches several sessions, the error lists them; if it matches none, it suggests
+        similar titles.
 
         Example::
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..client.client import Client
+from ..core.formatting import pluralize
 from ..core.model import Message, Session
 from ..core.outcome import is_at_rest, is_tool_completed
 from ..errors import NotFoundError, OpenCodeError, UnsupportedOperation
@@ -196,7 +197,8 @@ def _kept(newest: tuple[Message, ...] | None) -> str:
     if answer is None:
         return "there was no answer yet"
     completed = sum(map(is_tool_completed, answer.tools))
-    tools = f", {len(answer.tools)} tool calls ({completed} completed)" if answer.tools else ""
+    calls = f", {pluralize(len(answer.tools), 'tool call')} ({completed} completed)"
+    tools = calls if answer.tools else ""
     return f"kept {len(answer.text)} characters of its last message{tools}"
 
 

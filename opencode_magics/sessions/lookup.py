@@ -226,5 +226,5 @@ def answering_model(client: Client, session: Session | None, name: str | None) -
 
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    close = difflib.get_close_matches(name, [*dict.fromkeys(known)], n=3, cutoff=0.5)
     return f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
