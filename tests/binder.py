@@ -3,8 +3,8 @@
     python tests/binder.py
 
 It creates a virtual environment, installs a clean copy of the tracked files, runs `postBuild`, and
-then executes each notebook through `start`. pip and npm use their caches; OpenCode is installed
-again.
+then executes each notebook through `start`. A lesson has to have the output that is stored with it.
+pip and npm use their caches; OpenCode is installed again.
 """
 
 from __future__ import annotations
@@ -16,8 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from difflib import unified_diff
+from itertools import chain
 from pathlib import Path
+
+import nbformat
+from support.run_lessons import LESSONS, output_lines
 
 ROOT = Path(__file__).parents[1]
 # repo2docker supports many files. Only these are supported here.
@@ -86,17 +91,25 @@ def environment(home: Path) -> dict[str, str]:
     }
 
 
-def visit(repository: Path, env: dict[str, str], out: Path) -> Iterator[str]:
-    """Execute each notebook in its own world, and yield its name."""
+def visit(repository: Path, env: dict[str, str], home: Path, stored: Path) -> str:
+    """Execute a notebook in its own world, compare it with the stored one, and return its name."""
+    name, out = stored.name, home / "out"
     execute = ["jupyter", "nbconvert", "--to", "notebook", "--execute", "--log-level=WARN"]
-    for notebook in sorted((repository / "notebooks").glob("*.ipynb")):
-        start = [str(repository / "binder" / "start"), *execute]
-        subprocess.run(
-            [*start, f"--output-dir={out}", notebook.name], cwd=repository, env=env, check=True
-        )
-        if '"output_type": "error"' in (out / notebook.name).read_text("utf-8"):
-            raise SystemExit(f"A cell of {notebook.name} failed.")
-        yield notebook.name
+    if stored in LESSONS:
+        env = env | {"IPYTHONDIR": str(home / stored.stem), "TZ": "UTC"}
+    start = str(repository / "binder" / "start")
+    subprocess.run(
+        [start, *execute, f"--output-dir={out}", name], cwd=repository, env=env, check=True
+    )
+    executed = nbformat.read(out / name, as_version=4)
+    outputs = [o for cell in executed.cells for o in cell.get("outputs", [])]
+    if any(output.output_type == "error" for output in outputs):
+        raise SystemExit(f"A cell of {name} failed.")
+    lines, wanted = output_lines(executed), output_lines(nbformat.read(stored, as_version=4))
+    if stored in LESSONS and lines != wanted:
+        print(*unified_diff([*chain(*wanted)], [*chain(*lines)], "stored", "executed"), sep="\n")
+        raise SystemExit(f"Store it again: python tests/support/run_lessons.py {stored.stem}")
+    return name
 
 
 def main() -> None:
@@ -107,7 +120,9 @@ def main() -> None:
         repository = copy(home / "repository")
         env = build(repository, home)
         print(f"binder: built in {time.monotonic() - begun:.0f} s", flush=True)
-        names = [*visit(repository, env, home / "out")]
+        notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
+        with ThreadPoolExecutor(2) as pool:
+            names = [*pool.map(lambda stored: visit(repository, env, home, stored), notebooks)]
     print(f"binder: ok, {', '.join(names)} in {time.monotonic() - begun:.0f} s")
 
 

@@ -16,6 +16,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat.v4 import new_code_cell, new_notebook
 from support import run_lessons
+from support.run_lessons import output_lines, plain
 
 from opencode_magics import history
 from opencode_magics.client.client import Client
@@ -56,15 +57,6 @@ class Notebook:
     def json(self) -> str:
         """The notebook as it would be saved."""
         return json.dumps(self.cells)
-
-
-def plain(cell: Any) -> str:
-    """Return the outputs of a cell as plain text."""
-    return "\n".join(o.get("text") or plain_of(o) for o in cell.outputs)
-
-
-def plain_of(output: Any) -> str:
-    return str(output.get("data", {}).get("text/plain", ""))
 
 
 def html(cell: Any) -> str:
@@ -205,28 +197,6 @@ def test_an_answer_that_is_a_path_or_a_url_is_shown_as_text(notebook: Notebook, 
 
 
 # -- the lessons -------------------------------------------------------------------------------
-
-
-_TIME = re.compile(r"[\d-]+ [\d:]+ \(UTC\) · [\d.]+ s|[\d-]+ [\d:]+ UTC\b|\b[\d.]+ m?s\b")
-_ID = re.compile(r"\b(ses|msg)_\w")
-_FOLDER = re.compile(r"/\S+/party/")
-
-
-def output_lines(notebook: Any) -> list[list[str]]:
-    """Return the text output of each cell, without times, ids and paths.
-
-    It is split into lines, since the chunks of a stream vary.
-    """
-    texts = (plain(cell) for cell in notebook.cells if cell.cell_type == "code")
-    stable = (_FOLDER.sub("/party/", _TIME.sub("WHEN", t)) for t in texts if not _ID.search(t))
-    cells = ([x for x in text.splitlines() if x and "%|" not in x] for text in stable)
-    return [_reproducible(cell) for cell in cells]
-
-
-def _reproducible(lines: list[str]) -> list[str]:
-    """The lines that don't depend on when a turn was stopped."""
-    stopped = any(line.startswith("✗ Stopped") for line in lines)
-    return [line for line in lines if "topped" in line] if stopped else lines
 
 
 def run_again(path: Path, opencode: Path, home: Path) -> list[list[str]]:

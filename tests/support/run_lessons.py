@@ -8,6 +8,7 @@ The outputs are the same every time, except for ids, times and durations.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -25,6 +26,10 @@ COSTS, STEERING = FOLDER / "costs.ipynb", FOLDER / "steering.ipynb"
 APPROVALS, ANATOMY = FOLDER / "approvals.ipynb", FOLDER / "anatomy.ipynb"
 CLASSROOM, PYTHON = FOLDER / "classroom.ipynb", FOLDER / "python.ipynb"
 LESSONS = (COSTS, STEERING, APPROVALS, ANATOMY, CLASSROOM, PYTHON)
+
+_TIME = re.compile(r"[\d-]+ [\d:]+ \(UTC\) · [\d.]+ s|[\d-]+ [\d:]+ UTC\b|\b[\d.]+ m?s\b")
+_ID = re.compile(r"\b(ses|msg)_\w")
+_PATH = re.compile(r"/\S+/party/")
 
 
 def environment(practice: Practice | Simulator, home: Path) -> dict[str, str]:
@@ -62,6 +67,32 @@ def store(path: Path) -> None:
     # The name of the world's folder is random, and an agent's tools print it.
     text = nbformat.writes(lesson).replace(str(practice.directory), "/practice/party")
     path.write_text(f"{text}\n", encoding="utf-8")
+
+
+def plain(cell: Any) -> str:
+    """Return the outputs of a cell as plain text."""
+    return "\n".join(o.get("text") or _plain_of(o) for o in cell.outputs)
+
+
+def _plain_of(output: Any) -> str:
+    return str(output.get("data", {}).get("text/plain", ""))
+
+
+def output_lines(notebook: Any) -> list[list[str]]:
+    """Return the text output of each cell, without times, ids and paths.
+
+    It is split into lines, since the chunks of a stream vary.
+    """
+    texts = (plain(cell) for cell in notebook.cells if cell.cell_type == "code")
+    stable = (_PATH.sub("/party/", _TIME.sub("WHEN", t)) for t in texts if not _ID.search(t))
+    cells = ([x for x in text.splitlines() if x and "%|" not in x] for text in stable)
+    return [_reproducible(cell) for cell in cells]
+
+
+def _reproducible(lines: list[str]) -> list[str]:
+    """The lines that don't depend on when a turn was stopped."""
+    stopped = any(line.startswith("✗ Stopped") for line in lines)
+    return [line for line in lines if "topped" in line] if stopped else lines
 
 
 if __name__ == "__main__":

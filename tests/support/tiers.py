@@ -32,6 +32,17 @@ SAMPLES = {
     "test_an_edit_permission_shows_all_lines",
 }
 
+# The demo and the lessons: `.ci/run` runs them outside pytest, the lessons by `binder.py`.
+IN_CI_SCRIPT = {
+    "test_the_tour_succeeds_headless",
+    "test_the_lesson_about_costs_matches_its_stored_output",
+    "test_the_lesson_about_steering_matches_its_stored_output",
+    "test_the_lesson_about_approvals_matches_its_stored_output",
+    "test_the_lesson_about_a_turn_matches_its_stored_output",
+    "test_the_lesson_for_teachers_matches_its_stored_output",
+    "test_the_lesson_about_plain_python_says_what_its_stored_copy_says",
+}
+
 # By parameter, the values with which *quick* takes a sample and *ci* takes a test.
 QUICK_VALUES: dict[str, tuple[Any, ...]] = {"version": (NEW,), "window": (("lab", NEW),)}
 CI_VALUES: dict[str, tuple[Any, ...]] = {
@@ -51,7 +62,15 @@ def tier(item: pytest.Function) -> Tier:
         return "quick"
     if item.originalname in SAMPLES and has_values(item, QUICK_VALUES):
         return "quick"
-    return "ci" if has_values(item, CI_VALUES) else "all"
+    return "ci" if has_values(item, CI_VALUES) and not rare(item) else "all"
+
+
+def rare(item: pytest.Function) -> bool:
+    """Return whether *ci* leaves out a test because something similar runs there."""
+    if "servers" in item.fixturenames:
+        return parameters(item) != {} and item.callspec.indices["text"] % 3 != 0
+    # The examples run on the simulator in *quick*.
+    return item.originalname in IN_CI_SCRIPT or "shared_shell" in item.fixturenames
 
 
 def resources(item: pytest.Function) -> set[Resource]:
