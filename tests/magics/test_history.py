@@ -203,33 +203,33 @@ def test_a_fork_costs_only_its_own_calls(shell: Shell, client: Client, generatio
     assert pd.isna(sessions.loc[original, "fork_of"])
 
 
-def unreadable_session(shell: Shell, http: httpx.Client) -> str:
-    """Create a session that 1.18.33 can't read, with a prompt that has a `format`."""
+@pytest.fixture
+def unreadable_session(shell: Shell, http: httpx.Client) -> Iterator[str]:
+    """A session that 1.18.33 can't read, with a prompt that has a `format`."""
     shell.run("%oc_new poisoned")
     session = current(shell)
     body = {"parts": [{"type": "text", "text": "#text 1"}]}
     schema = {"type": "json_schema", "schema": {"type": "object", "properties": {}}}
     http.post(f"/session/{session}/message", json=body | {"format": schema})
     assert http.get(f"/session/{session}/message").status_code == 400
-    return session
+    yield session
+    # Other tests read all sessions of this server.
+    http.delete(f"/session/{session}").raise_for_status()
 
 
-def test_a_session_that_cannot_be_searched_for_forks_is_reported(
-    shell: Shell, http: httpx.Client
-) -> None:
-    unreadable_session(shell, http)
+@pytest.mark.usefixtures("unreadable_session")
+def test_a_session_that_cannot_be_searched_for_forks_is_reported(shell: Shell) -> None:
     shell.run("%oc_new poisoned (fork #1)")
     shown = shell.run("%oc_sessions --forks")
     assert "1 session could not be read" in shown.text
     assert any("could not be read" in w for w in shown.value.attrs["warnings"])
 
 
-def test_an_unreadable_session_is_reported(shell: Shell, http: httpx.Client) -> None:
-    session = unreadable_session(shell, http)
+def test_an_unreadable_session_is_reported(shell: Shell, unreadable_session: str) -> None:
     shown = shell.run("%oc_history")
     assert len(shown.value) == 0
     assert "1 session could not be read" in shown.text
-    assert session in {*shell.run("%oc_usage").value["session"]}
+    assert unreadable_session in {*shell.run("%oc_usage").value["session"]}
 
 
 # -- transcripts -----------------------------------------------------------------------------------
