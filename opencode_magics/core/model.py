@@ -328,6 +328,7 @@ class Session:
     Attributes:
         rules: Its own permission rules, applied after those of the agent.
         metadata: Data that clients stored with it.
+        path: Its directory as seen from the project's root; "" for the root, or if unknown.
         forked_from, forked_at: The session it was copied from, and the message it was cut before.
         outcome: How its last turn ended, if the server reports it (2.x).
         revert: The message to which it was reverted, while the revert can be undone.
@@ -354,6 +355,7 @@ class Session:
     forked_from: str | None = None
     forked_at: str | None = None
     outcome: str | None = None
+    path: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ denies. For several resources the strictest effect counts: deny, then ask.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -77,7 +78,11 @@ def decide(
     """Decide on an action that needs all of the resources."""
     configured = [("agent", rule) for rule in agent] + [("session", rule) for rule in session]
     always = [("saved", Rule(s.action, s.resource, "allow")) for s in saved]
-    verdicts = [_decide(action, resource, configured, always) for resource in resources]
+    return strictest(_decide(action, resource, configured, always) for resource in resources)
+
+
+def strictest(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return the strictest verdict: deny, then ask; the first of equals."""
     return min(verdicts, key=lambda v: EFFECTS.index(v.effect))
 
 
@@ -113,3 +118,63 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     wildcards = {"*": ".*", "?": "."}
     text = "".join(wildcards.get(c) or re.escape(c) for c in body)
     return re.compile(text + ("(?: .*)?" if optional_end else ""), re.DOTALL)
+
+
+# -- what the server asks for ----------------------------------------------------------------------
+
+# A command in single quotes, or in double quotes without a substitution, is text.
+_QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\`$]|\$(?!\())*"|\d*[<>]&\d*|&>""")
+_SEPARATOR = re.compile(r"&&|\|\|?|[;&\n`()]|\$\(")
+_PATH = re.compile(r"""(?<![^\s'"=<>(;&|])(?:~|/|\.\./|\.\.(?=\s|$))[^\s'"<>();&|]*""")
+_KEYWORD = re.compile(r"^\s*(?:(?:if|then|elif|else|while|until|do|time|!|\{)(?=\s)\s*)+")
+
+
+def needed_permissions(
+    action: str, resource: str, directory: str, path: str = ""
+) -> list[tuple[str, str]]:
+    """Return the permissions that an agent needs for an action: (action, resource) pairs.
+
+    As observed with 1.18.33: a path is matched relative to the project's root, a path outside the
+    project also needs `external_directory`, and each command of a compound command is matched.
+
+    Args:
+        action: The action.
+        resource: What it acts on; a relative path starts at the directory.
+        directory: The session's directory.
+        path: The directory as seen from the project's root; "" if it is the root.
+    """
+    root = posixpath.normpath(posixpath.join(directory, posixpath.relpath(".", path or ".")))
+    paths: list[str] = []
+    needed = [(action, resource)]
+    if not directory.startswith("/"):  # Windows
+        pass
+    elif action in ("bash", "shell"):
+        paths = [path for match in _PATH.findall(resource) for path in (match, f"{match}/*")]
+        needed = [(action, command) for command in simple_commands(resource)]
+    elif action in ("read", "edit") and "*" not in resource:
+        paths = [resource]
+        needed = [(action, posixpath.relpath(posixpath.join(directory, resource), root))]
+    return [*_outside(paths, directory, root), *needed]
+
+
+def _outside(paths: Iterable[str], directory: str, root: str) -> Iterator[tuple[str, str]]:
+    """Yield the permissions for paths outside the project. Without git, its root is "/"."""
+    project = [folder.rstrip("/") + "/" for folder in (directory, root) if folder != "/"]
+    for path in paths:
+        target = posixpath.normpath(posixpath.join(directory, posixpath.expanduser(path)))
+        if not f"{target}/".startswith(tuple(project)):
+            yield "external_directory", posixpath.join(posixpath.dirname(target), "*")
+
+
+def simple_commands(text: str) -> list[str]:
+    """Split a shell command into the commands that it runs.
+
+    The server uses a parser. This splits more often where it is unsure, which can only make a
+    decision stricter.
+    """
+    masked = _QUOTED.sub(lambda quoted: "_" * len(quoted[0]), text)
+    ends = [*_SEPARATOR.finditer(masked)]
+    starts = [0, *(end.end() for end in ends)]
+    stops = [*(end.start() for end in ends), len(text)]
+    commands = [_KEYWORD.sub("", text[a:b]) for a, b in zip(starts, stops, strict=True)]
+    return [command.strip() for command in commands if command.strip(' \t"}')] or [text]

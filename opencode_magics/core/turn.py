@@ -64,12 +64,15 @@ class LocalData:
         earlier: The previous attempts, whose answers didn't match the schema.
         replay_of: A description of the recording that it replays; "" if it is not a replay.
         capture: The data received while this process followed it (`recording.format.Capture`).
+        agent, model: Who was asked to answer; None if the server decides, or if it is unknown.
     """
 
     value: Any = None
     earlier: tuple[Turn, ...] = ()
     replay_of: str = ""
     capture: object | None = None
+    agent: str | None = None
+    model: ModelRef | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)

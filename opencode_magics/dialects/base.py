@@ -171,6 +171,7 @@ class Dialect:
         fork_cost_includes_copies: Whether the cost of a fork includes that of the copied messages.
         silence: Seconds without a frame after which a stream counts as dead.
         always_scope: The scope of an "always" reply, in words.
+        actions: By tool or action, the action that permission rules name.
     """
 
     generation: str
@@ -183,6 +184,7 @@ class Dialect:
     fork_cost_includes_copies: bool
     silence: float
     always_scope: str
+    actions: Mapping[str, str]
 
     def _unsupported(self, what: str, only: str = "") -> UnsupportedOperation:
         """Make the error for an unsupported operation.
@@ -468,6 +470,10 @@ class Dialect:
     def agents(self, directory: str | None) -> Flow[tuple[Agent, ...]]:
         """List the agents of a directory, without hidden ones."""
         raise self._unsupported("lists of agents")
+
+    def default_agent(self, directory: str | None) -> Flow[str]:
+        """Return the agent of sessions that name none."""
+        raise self._unsupported("naming the default agent")
 
     def commands(self, directory: str | None) -> Flow[tuple[Command, ...]]:
         """List the commands of a directory."""

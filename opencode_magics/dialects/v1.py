@@ -62,6 +62,29 @@ def probe() -> Flow[Server | None]:
     return Server("1.x", version) if isinstance(version, str) else None
 
 
+# As 1.18.33 names them. All tools that change files ask for "edit".
+_ACTIONS = {
+    "bash": "bash",
+    "doom_loop": "doom_loop",
+    "edit": "edit",
+    "external_directory": "external_directory",
+    "glob": "glob",
+    "grep": "grep",
+    "lsp": "lsp",
+    "plan_enter": "plan_enter",
+    "plan_exit": "plan_exit",
+    "question": "question",
+    "read": "read",
+    "skill": "skill",
+    "task": "task",
+    "todowrite": "todowrite",
+    "webfetch": "webfetch",
+    "websearch": "websearch",
+    "write": "edit",
+    "apply_patch": "edit",
+}
+
+
 class V1(Dialect):
     """The dialect of OpenCode 1.x."""
 
@@ -75,6 +98,7 @@ class V1(Dialect):
     fork_cost_includes_copies = True
     silence = 30.0  # there is a heartbeat every 10 s
     always_scope = "for every session in this directory, until the server restarts"
+    actions = _ACTIONS
 
     # -- sessions ----------------------------------------------------------------------------
 
@@ -358,6 +382,10 @@ class V1(Dialect):
     def agents(self, directory: str | None) -> Flow[tuple[Agent, ...]]:
         reply = yield Request("GET", "/agent", _scope(directory))
         return decode("agents", shapes.agents, reply.json())
+
+    def default_agent(self, directory: str | None) -> Flow[str]:
+        config = as_dict((yield Request("GET", "/config", _scope(directory))).json())
+        return string(config.get("default_agent")) or "build"
 
     def commands(self, directory: str | None) -> Flow[tuple[Command, ...]]:
         reply = yield Request("GET", "/command", _scope(directory))

@@ -95,6 +95,7 @@ def session(w: Wire) -> Session:
         deletions=deletions,
         metadata=as_dict(w.get("metadata")),
         rules=_rules(w.get("permission")),
+        path=string(w.get("path")),
     )
 
 

@@ -89,6 +89,26 @@ def probe() -> Flow[Server | None]:
     return None
 
 
+# By the documentation of 2.0. All tools that change files ask for "edit".
+_ACTIONS = {
+    "browser": "browser",
+    "edit": "edit",
+    "execute": "execute",
+    "external_directory": "external_directory",
+    "glob": "glob",
+    "grep": "grep",
+    "question": "question",
+    "read": "read",
+    "shell": "shell",
+    "skill": "skill",
+    "subagent": "subagent",
+    "webfetch": "webfetch",
+    "websearch": "websearch",
+    "write": "edit",
+    "patch": "edit",
+}
+
+
 class V2(Dialect):
     """The dialect of OpenCode 2.x."""
 
@@ -102,6 +122,7 @@ class V2(Dialect):
     fork_cost_includes_copies = False  # by the server's source
     silence = 45.0  # there is a heartbeat every 15 s, as a comment
     always_scope = "for every session of this project, until the rule is deleted"
+    actions = _ACTIONS
 
     # -- sessions ----------------------------------------------------------------------------
 
@@ -301,9 +322,16 @@ class V2(Dialect):
             )
 
     def _switched(self, session: Session, prompt: Prompt) -> Flow[None]:
-        """Change a session's agent and model to those of a prompt."""
-        agent = prompt.agent if prompt.agent != session.agent else None
-        model = prompt.model if prompt.model != session.model else None
+        """Change a session's agent and model to those of a prompt.
+
+        They are compared with the server's state now: an earlier prompt, or another client, may
+        have changed them since the session was read.
+        """
+        if not prompt.agent and not prompt.model:
+            return
+        now = yield from self.session(session.id)
+        agent = prompt.agent if prompt.agent != now.agent else None
+        model = prompt.model if prompt.model != now.model else None
         yield from self.switch(session, agent=agent, model=model)
 
     def abort(self, session: Session) -> Flow[None]:
@@ -489,6 +517,11 @@ class V2(Dialect):
         with suppress(StatusError):
             yield Request("GET", "/api/integration", _scope(directory))
         return _data((yield request))
+
+    def default_agent(self, directory: str | None) -> Flow[str]:
+        """Return "build", by the documentation of 2.0: no route that we know reports it."""
+        yield from ()
+        return "build"
 
     def commands(self, directory: str | None) -> Flow[tuple[Command, ...]]:
         listed = _data((yield Request("GET", "/api/command", _scope(directory))))

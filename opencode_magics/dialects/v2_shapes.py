@@ -87,6 +87,7 @@ def session(w: Wire) -> Session:
         forked_at=string(as_dict(fork.get("boundary")).get("messageID")) or None,
         outcome=string(w.get("outcome")) or None,
         revert=string(as_dict(w.get("revert")).get("messageID")) or None,
+        path=string(w.get("subpath")),
     )
 
 

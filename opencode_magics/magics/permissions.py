@@ -73,9 +73,10 @@ class PermissionMagics(TurnMagics):
         """The pending permissions and questions of a session and its subagents, as a DataFrame.
 
         Instead of a session, these subcommands work with the rules of the current session. `check
-        ACTION RESOURCE ...` shows what would happen and which rule decides. `rules` lists all rules
-        in the order in which they apply. `set "EFFECT ACTION RESOURCE" ...` replaces the session's
-        own rules (2.x), `set none` removes them, and `forget ID` revokes an "always" answer (2.x).
+        ACTION RESOURCE ...` shows what would happen and which rule decides; ACTION can also be a
+        tool, as in `check write new.txt`. `rules` lists all rules in the order in which they apply.
+        `set "EFFECT ACTION RESOURCE" ...` replaces the session's own rules (2.x), `set none`
+        removes them, and `forget ID` revokes an "always" answer (2.x).
 
         Example::
 
@@ -124,19 +125,22 @@ class PermissionMagics(TurnMagics):
     def _rules(self, verb: str, *words: str) -> pd.DataFrame | Verdict:
         """Run a subcommand of %oc_permissions; all except `check` return the rules."""
         from .. import tables
-        from ..sessions.store import session_rules
+        from ..sessions.permissions import check, check_rule, session_rules
 
         client, session = self.state.client, self.state.require_session()
         match verb, words:
             case "check", (action, *resources) if resources:
-                return session_rules(client, session).decide(action, resources)
+                return check(client, session, action, resources)
             case "set", ("none",):
                 client.run(client.dialect.set_rules(session, []))
             case "set", (_, *_):
-                client.run(client.dialect.set_rules(session, [_parse_rule(text) for text in words]))
+                rules = [_parse_rule(text) for text in words]
+                for rule in rules:
+                    check_rule(client, session.directory, rule)
+                client.run(client.dialect.set_rules(session, rules))
             case "forget", (_, *_):
-                for rule in words:
-                    client.run(client.dialect.delete_saved_rule(rule))
+                for rule_id in words:
+                    client.run(client.dialect.delete_saved_rule(rule_id))
             case "rules", ():
                 pass
             case _:
@@ -165,9 +169,9 @@ class PermissionMagics(TurnMagics):
 
 
 _VERBS = {
-    "check": "%oc_permissions check ACTION RESOURCE, as in: check shell 'git push'",
+    "check": "%oc_permissions check ACTION RESOURCE, as in: check edit README.md",
     "rules": "%oc_permissions rules lists the rules of the current session",
-    "set": "%oc_permissions set 'EFFECT ACTION RESOURCE' ..., as in: set 'deny shell git push *'",
+    "set": "%oc_permissions set 'EFFECT ACTION RESOURCE' ..., as in: set 'deny edit docs/*'",
     "forget": "%oc_permissions forget ID; %oc_permissions rules lists the ids",
 }
 

@@ -38,8 +38,8 @@ class PromptMagics(TurnMagics):
     @no_var_expand
     @documented_arguments
     @target_options
-    @argument("-m", "--model", help="provider/model; default: the session's.")
-    @argument("--agent", help="Agent that answers; default: the session's agent.")
+    @argument("-m", "--model", help="provider/model, from now on; default: the session's.")
+    @argument("--agent", help="Agent that answers, from now on; default: the session's agent.")
     @variant_option
     @file_option
     @argument(

@@ -233,12 +233,13 @@ def summary_parts(turn: Turn) -> tuple[str, ...]:
     usage_known = not running or usage is not None
     spent = (_tokens(usage, prefix), _cost(turn, usage, prefix)) if usage_known else ()
     duration = () if turn.duration is None or running else (seconds(turn.duration),)
-    model = (clean(str(turn.model)), turn.model.variant) if turn.model else ()
-    agent = tuple(clean(name) for name in (turn.agent, *model) if name)
+    model = turn.model or (turn.local.model if running else None)
+    agent = turn.agent or (turn.local.agent if running else None)
+    names = (agent, str(model), model.variant) if model else (agent,)
     counts = (pluralize(turn.steps, "step"), pluralize(len(turn.tools), "tool"))
     state = "waiting for you" if running and turn.waiting else turn.outcome
     replay = ("replay",) if turn.replayed else ()
-    return (state, *replay, *agent, *counts, *spent, *duration)
+    return (state, *replay, *(clean(name) for name in names if name), *counts, *spent, *duration)
 
 
 def _usages(turn: Turn) -> list[Usage | None]:

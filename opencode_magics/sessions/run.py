@@ -17,7 +17,7 @@ from ..client.stream import Stream
 from ..client.transport import RecordingTransport
 from ..core.limits import Limits
 from ..core.model import Attachment, Decision, Failure, Permission, Question, Session
-from ..core.turn import Turn
+from ..core.turn import LocalData, Turn
 from ..dialects.base import Delivery, Prompt
 from ..errors import OpenCodeError, UnknownNameError
 from ..recording.format import FORMAT_VERSION, VERSION_KEY, Recorder
@@ -66,6 +66,7 @@ def prepare(
         UnsupportedOperation: The server doesn't support steering.
         CostLimitError: A cost limit is already reached.
     """
+    session = client.session(session.id)  # its agent and model may have changed since it was read
     chosen, named = resolve_model_and_agent(client, session, model, agent, variant)
     new_id = client.dialect.new_prompt_id(int(time.time() * 1000))
     delivery: Delivery | None = "steer" if steer else "queue" if queue else None
@@ -131,7 +132,7 @@ class Run:
         recorder: Recorder | None = None,
     ) -> None:
         recorder = recorder or Recorder()
-        turn = Turn(session.id, prompt.id, queued=queued)
+        turn = Turn(session.id, prompt.id, queued=queued, local=_asked(session, prompt))
         self.client = client.with_transport(RecordingTransport(client.transport, recorder.reply))
         self.session = session
         self.prompt = prompt
@@ -313,3 +314,10 @@ class Run:
             "prompt": {"id": prompt.id, **{k: v for k, v in fields.items() if v}},
             "queued": self.turn.queued,
         }
+
+
+def _asked(session: Session, prompt: Prompt) -> LocalData:
+    """Who is asked to answer a prompt. A command may choose its own agent and model."""
+    if prompt.command:
+        return LocalData(agent=prompt.agent, model=prompt.model)
+    return LocalData(agent=prompt.agent or session.agent, model=prompt.model or session.model)

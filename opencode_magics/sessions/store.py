@@ -15,19 +15,16 @@ from ..client.client import Client, log_warning, optional
 from ..core.events import StoreSnapshot
 from ..core.fold import advance
 from ..core.limits import Ceiling, Limits
-from ..core.model import Permission, Question, SavedRule, Session, Status, total_usage
-from ..core.rules import Rulebook
+from ..core.model import Permission, Question, Session, Status, total_usage
 from ..core.turn import Turn
 from ..errors import (
     CostLimitError,
     NotFoundError,
     ServerConnectionError,
     SessionBusyError,
-    UnsupportedOperation,
 )
 
 _IDLE = Status("idle")
-DEFAULT_AGENT = "build"  # for sessions without an agent
 STOP_TIMEOUT = 30.0  # seconds in which a turn must be seen to stop
 _MISSES = 5  # consecutive connection errors that end an abort
 
@@ -80,21 +77,6 @@ def descendants(
         if (child.updated or since) >= since and child.id not in path:
             yield child
             yield from descendants(client, child, since, path)
-
-
-def session_rules(client: Client, session: Session) -> Rulebook:
-    """The permission rules that apply in a session now.
-
-    On 2.x they include the rules saved by "always" for the session's project; 1.x doesn't
-    report those.
-    """
-    name = session.agent or DEFAULT_AGENT
-    agent = next((a.rules for a in client.agents(session.directory) if a.name == name), None)
-    saved: tuple[SavedRule, ...] = ()
-    with suppress(UnsupportedOperation):
-        saved = optional(lambda: client.run(client.dialect.saved_rules()), saved)
-    own = client.session(session.id)
-    return Rulebook(agent, own.rules, tuple(s for s in saved if s.project in ("", own.project)))
 
 
 # -- checks before sending -------------------------------------------------------------------------

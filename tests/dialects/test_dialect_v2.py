@@ -52,7 +52,7 @@ from opencode_magics.errors import (
 from opencode_magics.history import prices
 from opencode_magics.history.frames import FRAME_KINDS
 from opencode_magics.history.load import is_finished
-from opencode_magics.sessions import status, store
+from opencode_magics.sessions import permissions, status
 from opencode_magics.sessions import transcript as transcripts
 from opencode_magics.sessions.lookup import create_session
 from opencode_magics.sessions.polling import QUIET
@@ -419,7 +419,14 @@ def test_a_prompt_has_its_id_and_switches_agent_and_model_if_they_differ() -> No
         resume=False,
     )
     receipt = {"id": "msg_1", "payload": {"text": "do it"}}
-    agent, model, posted = sent(V2().prompt(Session("ses_1"), prompt), receipt)
+
+    def requests(**now: Any) -> list[Request]:
+        """The requests for the prompt, to a session that has this agent and model now."""
+        replies = {"GET": {"id": "ses_1"} | now, "POST": receipt}
+        flow = V2().prompt(Session("ses_1"), prompt)
+        return run(flow, lambda request: reply_of(request, {"data": replies[request.method]}))[1]
+
+    read, agent, model, posted = requests()
     assert agent.body == {"agent": "plan"}
     assert model.body == {"model": {"id": "m", "providerID": "acme", "variant": "high"}}
     assert posted.path == "/api/session/ses_1/prompt"
@@ -432,8 +439,7 @@ def test_a_prompt_has_its_id_and_switches_agent_and_model_if_they_differ() -> No
         "delivery": "queue",
         "resume": False,
     }
-    had = Session("ses_1", agent="plan", model=ModelRef("acme", "m", "high"))
-    assert len(sent(V2().prompt(had, prompt), receipt)) == 1
+    assert [r.path for r in requests(**agent.body, **model.body)] == [read.path, posted.path]
 
 
 @pytest.mark.parametrize(
@@ -649,7 +655,7 @@ CALLS |= {
     "usage": lambda c: history.usage(c, "model", cache=False),
     "history": lambda c: history.messages(c, [ROOT], cache=False),
     "status": lambda c: status.read_states(c, [ROOT]),
-    "rules": lambda c: store.session_rules(c, ROOT),
+    "rules": lambda c: permissions.session_rules(c, ROOT),
     "attach": lambda c: attach(c, ROOT),
     "show": lambda c: transcripts.read_transcript(c, ROOT),
 }

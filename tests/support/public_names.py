@@ -189,7 +189,7 @@ OBJECTS = {
     "%oc_diff": "%oc_diff",
     "%oc_command": "%oc_command --isolated explain #text 2",
     "%oc_command .resend": "_.resend",
-    "%oc_permissions check": "%oc_permissions check bash ls",
+    "%oc_permissions check": "%oc_permissions check read README.md",
     "%oc_permissions check .rule": "_.rule",
     "%oc_rename": "%oc_rename Public names",
     "%oc_abort": "%oc_abort",
