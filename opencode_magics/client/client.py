@@ -7,16 +7,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TypeVar
 
 from ..core import retry_safety
-from ..core.events import Event
 from ..core.model import (
     Agent,
     Command,
-    LogEntry,
     Message,
     Model,
     Permission,
@@ -27,11 +25,10 @@ from ..core.model import (
 )
 from ..dialects import detect
 from ..dialects.base import Dialect, Flow, Prompt, Reply, Request, SessionOptions, logger
-from ..dialects.jsonwire import decode_frame
 from ..dialects.replies import error_from_reply
 from ..errors import AuthenticationError, OpenCodeError, StatusError, StreamError
 from .password import DEFAULT_USER
-from .stream import Stream, read_frames
+from .stream import Stream
 from .transport import HTTPTransport, Transport, is_loopback, parse_url
 
 T = TypeVar("T")
@@ -280,34 +277,6 @@ class Client:
     ) -> Stream:
         """Start reading the events of a directory; `tap` is called with the text of each frame."""
         return Stream(self.transport, self.dialect, directory or self.directory, tap)
-
-    def frames(self, request: Request) -> Iterator[str]:
-        """Yield the frames of a stream, such as a session's log, until it ends.
-
-        Raises:
-            StatusError: The server has no such stream.
-            ServerConnectionError: The connection broke.
-        """
-        return read_frames(self.transport, self.dialect, request)
-
-    def log(
-        self, session: Session, after: int | None = None, follow: bool = False
-    ) -> Iterator[Event]:
-        """Yield the durable events of a session (2.x).
-
-        Args:
-            session: The session.
-            after: Include only events with a higher sequence number.
-            follow: Continue with new events, until the iterator is closed.
-        """
-        for text in self.frames(self.dialect.log(session.id, after, follow)):
-            yield from self.dialect.events(decode_frame(text))
-
-    def log_entries(self, session: Session, after: int | None = None) -> tuple[LogEntry, ...]:
-        """List the entries of a session's log (2.x), or those after a sequence number."""
-        frames = self.frames(self.dialect.log(session.id, after))
-        entries = (self.dialect.log_entry(decode_frame(text)) for text in frames)
-        return tuple(entry for entry in entries if entry is not None)
 
 
 # -- best effort -----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ..core.events import Event
-from ..dialects.base import Dialect, EventPosition, Request
+from ..dialects.base import Dialect
 from ..dialects.jsonwire import decode_frame
 from ..errors import OpenCodeError, StatusError, StreamError
 from .transport import FrameStream, StreamLost, Transport
@@ -57,8 +57,7 @@ class Stream:
     """The events of one directory, as they arrive.
 
     A daemon thread reads and decodes. It reconnects with backoff and reports that (`Disconnected`,
-    then `Connected`), since the server doesn't repeat missed events. For its `sessions` it then
-    reads missed events from the server's log, if there is one (2.x); no event is reported twice.
+    then `Connected`), since the server doesn't repeat missed events. No event is reported twice.
 
     Args:
         transport: The transport to the server.
@@ -79,8 +78,7 @@ class Stream:
         self._tap = tap
         self._request = replace(dialect.stream(directory), timeout=_OPEN_WITHIN)
         self._queue: queue.SimpleQueue[StreamItem] = queue.SimpleQueue()
-        self.sessions: frozenset[str] = frozenset()
-        self._seen = _Seen()
+        self._seen: deque[str] = deque(maxlen=_REMEMBERED)
         self._closing = threading.Event()
         self._frames: FrameStream | None = None
         self._thread = threading.Thread(target=self._read, name="opencode-stream", daemon=True)
@@ -148,70 +146,23 @@ class Stream:
             if self._closing.is_set():
                 return
             yield Connected()
-            yield from self._missed()
             for text in frames:
                 if self._tap is not None:
                     self._tap(text)
-                yield from decode_items(self._dialect, text, self._seen.is_new)
+                yield from decode_items(self._dialect, text, self._seen)
         finally:
             self._frames = None
             frames.close()
 
-    def _missed(self) -> Iterator[StreamItem]:
-        """Read the events that the sessions have logged since the last one received."""
-        for session in self.sessions & self._seen.numbers.keys():
-            request = self._dialect.log(session, self._seen.numbers[session])
-            try:
-                for text in read_frames(self._transport, self._dialect, request):
-                    yield from decode_items(self._dialect, text, self._seen.is_new)
-            except OpenCodeError:
-                continue  # the follower reads the messages after every gap anyway
 
-
-def read_frames(transport: Transport, dialect: Dialect, request: Request) -> Iterator[str]:
-    """Read the frames of a stream until it ends, or the iterator is closed.
-
-    Raises:
-        StatusError: The server has no such stream.
-        ServerConnectionError: The connection broke.
-    """
-    request = replace(request, timeout=dialect.silence)
-    frames = transport.stream(request, dialect.silence)
-    try:
-        yield from frames
-    finally:
-        frames.close()
-
-
-class _Seen:
-    """The events reported so far: their ids, and the last sequence number per session."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-        self._ids: deque[str] = deque(maxlen=_REMEMBERED)
-
-    def is_new(self, position: EventPosition | None) -> bool:
-        """Return whether an event is new, and remember it."""
-        if position is None:
-            return True
-        if position.id in self._ids or self._is_old(position):
-            return False
-        self._ids.append(position.id)
-        if position.seq is not None:
-            self.numbers[position.session] = position.seq
-        return True
-
-    def _is_old(self, position: EventPosition) -> bool:
-        return position.seq is not None and position.seq <= self.numbers.get(position.session, -1)
-
-
-def decode_items(
-    dialect: Dialect, text: str, is_new: Callable[[EventPosition | None], bool]
-) -> Iterator[StreamItem]:
-    """Decode the events in a frame, if it is new."""
+def decode_items(dialect: Dialect, text: str, seen: deque[str]) -> Iterator[StreamItem]:
+    """Decode the events in a frame, unless its id was `seen`; add its id."""
     try:
         frame = decode_frame(text)
-        if is_new(dialect.position(frame)):
-            yield from dialect.events(frame)
+        event_id = dialect.event_id(frame)
+        if event_id and event_id in seen:
+            return
+        seen.append(event_id)
+        yield from dialect.events(frame)
     except StreamError as error:
         yield StreamProblem(error)

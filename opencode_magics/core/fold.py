@@ -48,7 +48,7 @@ from .model import (
     Text,
     ToolCall,
 )
-from .outcome import idle_verdict, is_part_over
+from .outcome import idle_verdict, is_complete, is_part_over, needs_answer
 from .turn import Retry, SettledRequest, Turn
 
 Partial = TypeVar("Partial", Session, ToolCall)
@@ -80,7 +80,8 @@ def advance(turn: Turn, event: Event) -> Turn:
         case PartRemoved(session, owner, part_id) if session == turn.session:
             return _parts(turn, owner, lambda ps: tuple(p for p in ps if p.id != part_id))
         case StatusChanged(session, status) if session == turn.session:
-            return _status(turn, status)
+            ended = turn.ended or (status.name == "idle" and _is_over(turn))
+            return replace(_status(turn, status), ended=ended)
         case SessionFailed(session, failure) if session == turn.session:
             declined = any(t.declined for m in turn.answers[-1:] for t in m.tools)
             if declined and failure.interrupted:  # 2.x interrupts a turn after a person declines
@@ -113,7 +114,8 @@ def _message(turn: Turn, message: Message) -> Turn:
     if known is None:
         if not _belongs(turn, message):
             return turn
-        return replace(turn, log=_ordered((*turn.log, _with_parent(turn, message))))
+        grown = replace(turn, log=_ordered((*turn.log, _with_parent(turn, message))))
+        return replace(grown, ended=grown.ended and grown.answers == turn.answers)
     if known.completed is not None and message.completed is None:
         return turn
     merged = replace(
@@ -126,6 +128,10 @@ def _message(turn: Turn, message: Message) -> Turn:
         diffs=message.diffs or known.diffs,
     )
     return replace(turn, log=tuple(merged if m.id == message.id else m for m in turn.log))
+
+
+def _is_over(turn: Turn) -> bool:
+    return turn.stored and is_complete(turn.answers) and not needs_answer(turn.answers)
 
 
 def _with_parent(turn: Turn, message: Message) -> Message:
@@ -176,7 +182,10 @@ def _status(turn: Turn, status: Status) -> Turn:
         if not retries or retries[-1].attempt != retry.attempt or retries[-1].after != after:
             retries = (*retries, retry)
     return replace(
-        turn, status=status, checked=turn.checked and status.name == "idle", retries=retries
+        turn,
+        status=status,
+        checked=turn.checked and (status.name == "idle" or turn.ended),
+        retries=retries,
     )
 
 
@@ -216,10 +225,10 @@ def _is_new_request(turn: Turn, request: Permission | Question) -> bool:
 def _is_own(turn: Turn, request: Permission | Question) -> bool:
     """Return whether a request of the tree comes from this turn's own answers.
 
-    Always true unless the turn is queued: then the request may belong to the turn before it, unless
-    one of this turn's messages or tool calls leads to it.
+    Always true unless the turn is queued, or over: then the request may belong to the turn before
+    it or after it, unless one of this turn's messages or tool calls leads to it.
     """
-    if not turn.queued:
+    if not turn.queued and not turn.ended:
         return True
     if request.session == turn.session:
         return any(m.id == request.message for m in turn.answers)
@@ -282,7 +291,7 @@ def _restored(turn: Turn, event: StoreSnapshot) -> Turn:
     )
     # The store may decide an outcome that was unknown.
     verdict = None if turn.verdict == "unknown" else turn.verdict
-    checked = event.status.name == "idle"
+    checked = event.status.name == "idle" or turn.ended
     return replace(_status(turn, event.status), checked=checked, verdict=verdict)
 
 
@@ -299,8 +308,8 @@ def _merge(known: Message | None, stored: Message) -> Message:
     A streaming message has more text here than in the store. The reason for an interruption comes
     only in the stream.
     """
-    if known is not None and known.role == "system" and stored.error and stored.error.interrupted:
-        return replace(stored, error=known.error or stored.error)
+    if known is not None and known.role == "system" and known.error and known.error.interrupted:
+        return replace(stored, error=known.error)
     if known is None or stored.completed is not None or stored.role == "user":
         return stored
     parts = reduce(_put, stored.parts, known.parts)

@@ -244,6 +244,8 @@ class Message:
     Attributes:
         kind: The wire's type of the message if it is more specific than its role ("idle").
         queued: It is in the inbox of its session; no agent has seen it yet.
+        metadata: Data that came with a prompt (2.x).
+        retry: The retry that an unfinished answer waited or waits for, if it names one (2.x).
         parent: The id of the prompt that an answer belongs to.
         finish: Why the model stopped ("stop", "tool-calls", "length", ...); None if it didn't.
         reported: Usage in the message's own header; `usage` prefers that of its steps.
@@ -268,6 +270,8 @@ class Message:
     unread: tuple[str, ...] = field(default=(), compare=False)
     kind: str = ""
     queued: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    retry: Status | None = field(default=None, compare=False)
 
     @property
     def text(self) -> str:
@@ -476,26 +480,27 @@ class InboxItem:
     delivery: str
     text: str = ""
     created: int | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class LogEntry:
-    """An entry of a session's log (2.x), with the fields of an admitted input.
+class SessionEvent:
+    """An event of a session (2.x), with the fields of an admitted input.
 
     Attributes:
+        session: The session's id.
         seq: Its number in the session.
         kind: The wire's event type without "session.".
-        at: Its time, in ms since the epoch.
         item: The id of the input.
         type: The type of the input: user, synthetic, compaction, ...
         text: The text of the input.
         delivery: The delivery of the input: steer or queue.
-        metadata: Metadata of the input, or of the session if the entry changes that.
+        metadata: Metadata of the input, or of the session if the event changes that.
     """
 
+    session: str
     seq: int
     kind: str
-    at: int | None = None
     item: str = ""
     type: str = ""
     text: str = ""

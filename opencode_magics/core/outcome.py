@@ -10,7 +10,18 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
 from .events import TurnEnded
-from .model import Failure, Message, Outcome, Part, Reasoning, StepEnd, Text, ToolCall, ToolStatus
+from .model import (
+    Failure,
+    Message,
+    Outcome,
+    Part,
+    Reasoning,
+    Status,
+    StepEnd,
+    Text,
+    ToolCall,
+    ToolStatus,
+)
 
 MessageOutcome = Literal[
     "succeeded", "rejected", "aborted", "failed", "interrupted", "unfinished", "shell"
@@ -236,6 +247,21 @@ def overtaken_verdict(outcome: Outcome, later: Iterable[Message]) -> TurnEnded |
 
 
 # -- sessions --------------------------------------------------------------------------------------
+
+
+def with_pending_retry(status: Status, newest: Sequence[Message], now: int) -> Status:
+    """Return the status of a session, with the retry that its last answer waits for (2.x).
+
+    The answer keeps its retry after that has started.
+
+    Args:
+        status: The status that the server lists.
+        newest: The newest messages of the session.
+        now: The time, in ms since the epoch.
+    """
+    last = next((m.retry for m in reversed(newest) if m.role == "assistant"), None)
+    waits = last is not None and last.next is not None and last.next > now
+    return last if last is not None and waits and status.name == "busy" else status
 
 
 def is_at_rest(newest: Sequence[Message] | None) -> bool:

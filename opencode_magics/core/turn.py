@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any
 
 from . import outcome as outcomes
@@ -85,7 +86,9 @@ class Turn:
         log: The session's messages from the prompt on; `answers` selects the turn's own.
         sessions: Subagent sessions below this one.
         status: The last known status of the session.
-        checked: Whether the store was read again while the session was idle.
+        checked: Whether the store was read again after the turn seemed over.
+        ended: Whether the stream reported an end of work after its last answer, even if the
+            session then began to work on another prompt.
         verdict: The outcome as decided by its follower, if the server can't; overrides `outcome`.
         queued: Whether it was sent while another turn was running, whose requests are not its own.
         inbox: Prompts in the session's inbox, if the server has one (2.x).
@@ -102,6 +105,7 @@ class Turn:
     status: Status | None = None
     checked: bool = False
     verdict: Outcome | None = None
+    ended: bool = field(default=False, compare=False)
     queued: bool = field(default=False, compare=False)
     inbox: tuple[Message, ...] = field(default=(), compare=False)
     permissions: tuple[Permission, ...] = ()
@@ -248,7 +252,7 @@ class Turn:
 
     @property
     def settled(self) -> bool:
-        """Whether the session is idle and was read since, and all answers are complete."""
+        """Whether the turn is over according to the store, and all answers are complete."""
         return self.checked and self.stored and outcomes.is_complete(self.answers)
 
     @property
@@ -278,7 +282,8 @@ class Turn:
         """The failure that the server recorded after the turn (2.x): one, or none."""
         own = {self.prompt, *(m.id for m in self.answers)}
         last = max((n for n, m in enumerate(self.log) if m.id in own), default=-1)
-        errors = (m.error for m in self.log[last + 1 :] if m.role == "system" and m.error)
+        after = takewhile(lambda m: m.role != "user" or m.synthetic, self.log[last + 1 :])
+        errors = (m.error for m in after if m.role == "system")
         return tuple(error for error in errors if error)[:1]
 
     @property

@@ -13,7 +13,7 @@ import logging
 import secrets
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ..core.diffs import Diff
 from ..core.events import Event
@@ -25,7 +25,6 @@ from ..core.model import (
     FileDiff,
     InboxItem,
     Integration,
-    LogEntry,
     McpServer,
     Message,
     Model,
@@ -35,6 +34,7 @@ from ..core.model import (
     Rule,
     SavedRule,
     Session,
+    SessionEvent,
     ShellOutput,
     Skill,
     Status,
@@ -143,14 +143,6 @@ class SessionOptions:
     model: ModelRef | None = None
     metadata: Mapping[str, Any] | None = None
     rules: tuple[Rule, ...] = ()
-
-
-class EventPosition(NamedTuple):
-    """An event's id and, if the event is durable, its session and sequence number."""
-
-    id: str
-    session: str = ""
-    seq: int | None = None
 
 
 class Dialect:
@@ -416,11 +408,6 @@ class Dialect:
         """Return the statuses of the sessions of a directory that are not idle, by id."""
         raise self._unsupported("session states")
 
-    def pending_retry(self, session: Session) -> Flow[Status | None]:
-        """Return the pending retry of a busy session; None if `statuses` reports it itself."""
-        return None
-        yield
-
     def permissions(self, directory: str) -> Flow[tuple[Permission, ...]]:
         """List the pending permissions of a directory."""
         raise self._unsupported("permissions")
@@ -528,24 +515,10 @@ class Dialect:
         """
         raise self._unsupported("an event stream")
 
-    def position(self, frame: Any) -> EventPosition | None:
-        """Return a frame's position in the stream; None if frames have no ids."""
-        return None
-
-    def log(self, session: str, after: int | None = None, follow: bool = False) -> Request:
-        """Return the request for a session's durable events as a stream of frames.
-
-        Args:
-            session: The session's id.
-            after: Include only events with a higher sequence number.
-            follow: Continue with new events.
-        """
-        raise self._unsupported("the log of a session", "2.x")
-
-    def log_entry(self, frame: Any) -> LogEntry | None:
-        """Decode a log frame; None if it is not a log entry."""
-        return None
-
-    def log_excerpt(self, log: str) -> str:
-        """Return the lines of a log that a recording needs; "" if none."""
+    def event_id(self, frame: Any) -> str:
+        """Return the id of a frame, by which a repeated one is recognized; "" if it has none."""
         return ""
+
+    def session_event(self, frame: Any) -> SessionEvent | None:
+        """Decode a frame about what a session admits and does (2.x); None for other frames."""
+        return None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -23,7 +22,6 @@ from ..core.model import (
     FileDiff,
     InboxItem,
     Integration,
-    LogEntry,
     McpServer,
     Message,
     Model,
@@ -35,18 +33,18 @@ from ..core.model import (
     SavedRule,
     Server,
     Session,
+    SessionEvent,
     ShellOutput,
     Skill,
     Status,
     ToolCall,
 )
-from ..errors import NotFoundError, OpenCodeError, StatusError, StreamError
+from ..errors import NotFoundError, StatusError, StreamError
 from . import v2_events
 from . import v2_shapes as shapes
 from .base import (
     Delivery,
     Dialect,
-    EventPosition,
     Flow,
     Prompt,
     Query,
@@ -55,7 +53,7 @@ from .base import (
     SessionOptions,
     logger,
 )
-from .jsonwire import decode, decode_frame, decode_list, loads
+from .jsonwire import decode, decode_list
 from .replies import json_object
 from .turn_diffs import TurnDiffs
 from .v2_shapes import Wire
@@ -63,7 +61,6 @@ from .values import as_dict, as_list, file_diffs, required_string, string
 
 _COMMAND_TIMEOUT = 3_600.0  # seconds: a command's template may run shell commands first
 _PAGE = 200  # the maximum page size of a list of messages
-_NEWEST_ROWS = 4  # newest rows, which include the open step
 _BUSY = Status("busy")
 
 
@@ -245,26 +242,17 @@ class V2(Dialect):
 
     def messages(self, session: Session) -> Flow[tuple[Message, ...]]:
         """List every message of a session, oldest first, including the server's own records."""
-        rows, reasons = _rows_and_reasons((yield from self.message_pages(session)))
-        return decode(
-            "messages", lambda rows: shapes.messages(session.id, rows, reasons=reasons), rows
-        )
+        rows = _rows((yield from self.message_pages(session)))
+        return decode("messages", lambda rows: shapes.messages(session.id, rows), rows)
 
     def message_pages(self, session: Session) -> Flow[tuple[Reply, ...]]:
-        """Return the pages that contain every message of a session.
-
-        If a turn was interrupted, the log is appended: messages don't include the reason.
-        """
         query: Query = {"order": "asc", "limit": _PAGE}
-        pages = yield from _pages(Request("GET", _path(session.id, "message"), query))
-        if any(b'"interrupted"' in page.body for page in pages):
-            with suppress(OpenCodeError):  # the route is experimental
-                pages += ((yield self.log(session.id, None, False)),)
-        return pages
+        return (yield from _pages(Request("GET", _path(session.id, "message"), query)))
 
     def readable_messages(self, session: Session, pages: Sequence[Reply]) -> tuple[Message, ...]:
-        rows, reasons = _rows_and_reasons(pages)
-        return shapes.messages(session.id, rows, shapes.readable_message, reasons)
+        # Caches and recordings of version 0.2.0 also have a page of the session's log.
+        rows = _rows(page for page in pages if page.request.path.endswith("/message"))
+        return shapes.messages(session.id, rows, shapes.readable_message)
 
     def latest_messages(self, session: Session, count: int) -> Flow[tuple[Message, ...]]:
         """List the newest messages of a session, oldest first, with the server's records."""
@@ -424,23 +412,6 @@ class V2(Dialect):
         active = _data((yield Request("GET", "/api/session/active", timeout=5.0)))
         return decode("the active sessions", lambda w: dict.fromkeys(w.keys(), _BUSY), active)
 
-    def pending_retry(self, session: Session) -> Flow[Status | None]:
-        """Return the pending retry of a busy session, whose status is only "active".
-
-        The retry is in the session's log, which is read only if the open step has one. A step keeps
-        its retry field after the retry has started, so the last log line about the step decides.
-        """
-        query: Query = {"order": "desc", "limit": _NEWEST_ROWS}
-        page = yield Request("GET", _path(session.id, "message"), query, timeout=5.0)
-        step = next((w for w in _rows([page]) if w.get("type") == "assistant"), {})
-        if not step.get("retry"):
-            return None
-        lines = (yield replace(self.log(session.id, None, False), timeout=5.0)).body
-        last = _last_about(string(step.get("id")), lines)
-        if last.get("type") != "session.retry.scheduled":
-            return None
-        return decode("a retry", shapes.retry_status, last["data"])
-
     def permissions(self, directory: str) -> Flow[tuple[Permission, ...]]:
         request = Request("GET", "/api/permission/request", _scope(directory), timeout=5.0)
         return decode_list("a permission", shapes.permission, _data((yield request)))
@@ -565,28 +536,13 @@ class V2(Dialect):
         """Return the request for the event stream, which covers the whole server."""
         return Request("GET", "/api/event")
 
-    def log(self, session: str, after: int | None = None, follow: bool = False) -> Request:
-        path = f"/api/experimental/session/{quote(session, safe='')}/log"
-        return Request("GET", path, {"after": after, "follow": "true" if follow else None})
-
-    def log_excerpt(self, log: str) -> str:
-        """Return the lines of a log that report an interruption."""
-        return b"\n".join(_interruption_lines(log.encode())).decode()
-
-    def log_entry(self, frame: Any) -> LogEntry | None:
+    def session_event(self, frame: Any) -> SessionEvent | None:
         if not isinstance(frame, dict) or "durable" not in frame:
             return None
-        return decode("an entry of a log", shapes.log_entry, frame)
+        return decode("an event of a session", shapes.session_event, frame)
 
-    def position(self, frame: Any) -> EventPosition | None:
-        """Return an event's id and, if it is durable, its sequence number, which has gaps."""
-        match frame:
-            case {"id": str(key), "durable": {"aggregateID": str(session), "seq": int(seq)}}:
-                return EventPosition(key, session, seq)
-            case {"id": str(key)}:
-                return EventPosition(key)
-            case _:
-                return None
+    def event_id(self, frame: Any) -> str:
+        return string(as_dict(frame).get("id"))
 
     def events(self, frame: Any) -> Iterator[Event]:
         return v2_events.events(frame)
@@ -616,39 +572,6 @@ def _rows(pages: Iterable[Reply]) -> list[Wire]:
     """Return the rows of a list."""
     listed = (decode("a page", as_list, _data(page)) for page in pages)
     return [w for page in listed for w in page if isinstance(w, dict)]
-
-
-def _rows_and_reasons(pages: Iterable[Reply]) -> tuple[list[Wire], dict[str, str]]:
-    """Return the rows in some pages, and the reasons of interruptions that a log reports."""
-    logs = [page for page in pages if page.request.path.endswith("/log")]
-    rows = _rows(page for page in pages if page not in logs)
-    frames = (frame for log in logs for frame in _interruptions(log.body))
-    return rows, dict(shapes.interruption_reasons(frames))
-
-
-def _interruptions(body: bytes) -> Iterator[Any]:
-    """Yield the frames of a log that report an interruption; each is a line of JSON."""
-    for line in _interruption_lines(body):
-        with suppress(ValueError, RecursionError):
-            yield loads(line.removeprefix(b"data:").decode("utf-8", "replace"))
-
-
-def _interruption_lines(body: bytes) -> list[bytes]:
-    return [x for x in _lines(body) if b".interrupted" in x]
-
-
-def _lines(body: bytes) -> list[bytes]:
-    return body.replace(b"\r", b"\n").split(b"\n")
-
-
-def _last_about(step: str, body: bytes) -> Wire:
-    """Return the last frame of a log about a step; {} if there is none."""
-    for line in reversed(_lines(body)):
-        if step.encode() in line:
-            frame = as_dict(decode_frame(line.removeprefix(b"data:").decode("utf-8", "replace")))
-            if as_dict(frame.get("data")).get("assistantMessageID") == step:
-                return frame
-    return {}
 
 
 def _pages(request: Request) -> Flow[tuple[Reply, ...]]:

@@ -7,7 +7,7 @@ required field raises an error; all other fields are optional.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,6 @@ from ..core.model import (
     Failure,
     InboxItem,
     Integration,
-    LogEntry,
     McpServer,
     Message,
     Model,
@@ -36,6 +35,7 @@ from ..core.model import (
     Rule,
     SavedRule,
     Session,
+    SessionEvent,
     ShellOutput,
     Skill,
     Status,
@@ -113,14 +113,9 @@ def messages(
     session: str,
     rows: Sequence[Wire],
     read: _Reader | None = None,
-    reasons: Mapping[str, str] | None = None,
 ) -> tuple[Message, ...]:
-    """Read stored rows as messages; an answer belongs to the prompt before it.
-
-    `reasons` are the reasons of interruptions, by the id of the row that records the end of the
-    turn (`interruption_reasons`).
-    """
-    read, reasons = read or message, reasons or {}
+    """Read stored rows as messages; an answer belongs to the prompt before it."""
+    read = read or message
     decoded: list[Message] = []
     prompt: str | None = None
     for n, row in enumerate(rows):
@@ -128,9 +123,9 @@ def messages(
         if new.role == "user":
             prompt = new.id
         if new.error is not None and new.error.aborted:
-            new = replace(new, error=_abort_failure(new.error, rows[n + 1 :], reasons))
+            new = replace(new, error=_abort_failure(new.error, rows[n + 1 :]))
         elif new.kind == "idle" and new.error is None:
-            new = replace(new, error=end_failure(new.finish, reasons.get(new.id)))
+            new = replace(new, error=end_failure(new.finish))
         decoded.append(new)
     return tuple(decoded)
 
@@ -160,44 +155,35 @@ def readable_message(session: str, w: Wire, prompt: str | None) -> Message:
     return replace(partial, unread=tuple(unread))
 
 
-def _abort_failure(error: Failure, after: Sequence[Wire], reasons: Mapping[str, str]) -> Failure:
-    """The failure of an aborted step: a person's abort, or an interruption by the server.
+def _abort_failure(error: Failure, after: Iterable[Wire]) -> Failure:
+    """The failure of an aborted step: a person's stop, or a stop of the server.
 
-    The row that records the end of the turn follows the step; it is missing if the server stopped.
+    After a person's stop, a row records the end of the turn; after the server's, none does (2.0.12
+    to 2.0.26).
     """
     following = (w for w in after if w.get("type") in ("idle", "user", "assistant"))
-    end = next(following, {})
-    if end.get("type") != "idle":
+    if next(following, {}).get("type") != "idle":
         return Failure(_INTERRUPTED, "the server stopped during the turn")
-    failure = end_failure(end.get("outcome"), reasons.get(string(end.get("id"))))
-    return failure if failure is not None and failure.interrupted else error
+    return error
 
 
-def end_failure(outcome: str | None, reason: str | None) -> Failure | None:
-    """Return the failure of a turn by its recorded outcome and reason; None if it succeeded."""
-    match outcome, reason:
-        case "failed", _:
+def end_failure(outcome: str | None, reason: str | None = None) -> Failure | None:
+    """Return the failure of a turn by its recorded outcome; None if it succeeded.
+
+    Args:
+        outcome: The outcome, in a stored row or an event.
+        reason: The reason of an interruption, which only an event has. A row is stored only if a
+            person stopped the turn.
+    """
+    match outcome:
+        case "failed":
             return Failure("Failed", "the server stored no reason")
-        case "interrupted", "user":
-            return Failure("Aborted", "a user stopped the turn")
-        case "interrupted", None:
-            return Failure(_INTERRUPTED, "the server reports no reason")
-        case "interrupted", _:
+        case "interrupted" if reason in (None, "", "user"):
+            return Failure("Aborted", "a person stopped the turn")
+        case "interrupted":
             return Failure(_INTERRUPTED, f"the server interrupted the turn ({reason})")
         case _:
             return None
-
-
-def interruption_reasons(frames: Iterable[Any]) -> Iterator[tuple[str, str]]:
-    """Yield the reasons of interruptions, by the id of the row that records the end of the turn."""
-    for frame in frames:
-        match frame:
-            case {
-                "type": "session.execution.interrupted",
-                "id": str(key),
-                "data": {"reason": str(reason)},
-            }:
-                yield row_id(key), reason
 
 
 def row_id(event: str) -> str:
@@ -230,14 +216,18 @@ def _user(
 ) -> Message:
     files: list[Part] = [_file(n, f) for n, f in enumerate(w.get("files") or ())]
     parts = (*files, Text(":text:0", string(w.get("text"))))
-    return Message(w["id"], session, "user", created, completed, parts=parts)
+    metadata = as_dict(w.get("metadata"))
+    return Message(w["id"], session, "user", created, completed, parts=parts, metadata=metadata)
 
 
 def _synthetic(
     session: str, w: Wire, prompt: str | None, created: int | None, completed: int | None
 ) -> Message:
     parts = (Text(":text:0", string(w.get("text")), synthetic=True),)
-    return Message(w["id"], session, "user", created, completed, parts=parts, kind=w["type"])
+    return Message(
+        w["id"], session, "user", created, completed, parts=parts, kind=w["type"],
+        metadata=as_dict(w.get("metadata")),
+    )  # fmt: skip
 
 
 def _assistant(
@@ -264,6 +254,7 @@ def _assistant(
         error=error,
         reported=used,
         parts=tuple(parts),
+        retry=retry_status(w["retry"]) if w.get("retry") and completed is None else None,
     )
 
 
@@ -478,11 +469,12 @@ def _as_text(value: Any) -> str:
 
 def retry_status(d: Wire) -> Status:
     """Read a scheduled retry as the status of its session."""
-    reason = string(as_dict(d.get("error")).get("message"))
+    error = as_dict(d.get("error"))
+    reason = string(error.get("message")) or string(error.get("type"))
     return Status("retry", integer(d.get("attempt")), reason, integer(d.get("at")))
 
 
-# -- saved rules, inbox, log -----------------------------------------------------------------------
+# -- saved rules, inbox, events --------------------------------------------------------------------
 
 
 def saved_rule(w: Wire) -> SavedRule:
@@ -502,24 +494,24 @@ def inbox_item(w: Wire) -> InboxItem:
         delivery=string(w.get("delivery")),
         text=string(as_dict(w.get("payload")).get("text")),
         created=integer(as_dict(w.get("time")).get("created")),
+        metadata=as_dict(as_dict(w.get("payload")).get("metadata")),
     )
 
 
-def log_entry(w: Wire) -> LogEntry:
-    """Read a durable event as an entry of its session's log."""
-    data = w["data"]
+def session_event(w: Wire) -> SessionEvent:
+    """Read a durable event of a session."""
+    data, durable = w["data"], w["durable"]
     item = as_dict(data.get("item"))
     payload = as_dict(item.get("payload"))
-    metadata = as_dict(payload.get("metadata")) or as_dict(data.get("metadata"))
-    return LogEntry(
-        seq=int(w["durable"]["seq"]),
+    return SessionEvent(
+        session=string(durable.get("aggregateID")),
+        seq=int(durable["seq"]),
         kind=w["type"].removeprefix("session."),
-        at=timestamp(w.get("created")),
         item=string(data.get("inboxID")),
         type=string(item.get("type")),
         text=string(payload.get("text")),
         delivery=string(item.get("delivery")),
-        metadata=metadata,
+        metadata=as_dict(payload.get("metadata")) or as_dict(data.get("metadata")),
     )
 
 

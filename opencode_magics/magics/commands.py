@@ -79,11 +79,12 @@ class CommandMagics(TurnMagics):
         On OpenCode 1.x the prompt of a command has a known id: the status is always `matched`. On
         OpenCode 2.x it has none. A prompt or subagent that the session started at that time
         belongs to the command if it contains the invocation id (--mark, for commands that repeat
-        their arguments). It probably does if it contains the arguments (8 characters or more) or
-        the title of a subagent, nothing else was started, and no notebook sent another command.
-        Otherwise the status is `ambiguous` or `none`, and no turn is shown. With --isolated the
-        result is never ambiguous, because the session contains nothing else. For a subtask,
-        `.turn` is the subagent's turn; the session's own turn about it is shown below.
+        their arguments). It probably does if it contains the arguments (8 characters or more) and
+        other text, or if it is a subagent with the command's title; if nothing else was started;
+        and if no notebook sent another command. Otherwise the status is `ambiguous` or `none`, and
+        no turn is shown. With --isolated the result is certain unless somebody else writes into
+        the command's own session. For a subtask, `.turn` is the subagent's turn; the session's own
+        turn about it is shown below.
 
         Example::
 
@@ -185,19 +186,19 @@ class CommandMagics(TurnMagics):
         return commands.with_turn(dispatched.receipt, turn)
 
     def _recover(self, options: Namespace) -> CommandReceipt:
-        from ..sessions import commands
         from ..sessions.lookup import find_session
+        from ..sessions.recover import recover
 
         client = self.state.client
         sessions = [find_session(client, options.session)] if options.session else []
         sessions = sessions or [t.session for t in self.state.tracked.values()]
-        return self._follow(commands.recover(client, options.recover, sessions), options)
+        return self._follow(recover(client, options.recover, sessions), options)
 
     def _list_sent(self) -> pd.DataFrame:
         from .. import tables
-        from ..sessions import commands
+        from ..sessions.command_records import list_sent_commands
 
-        return tables.recoverable(commands.list_sent_commands(self.state.client))
+        return tables.recoverable(list_sent_commands(self.state.client))
 
 
 def _check_target(options: Namespace) -> None:

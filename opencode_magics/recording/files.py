@@ -97,16 +97,16 @@ def _lines(capture: Capture, dialect: Dialect, tree: frozenset[str]) -> Iterator
                     continue
                 with suppress(StreamError, ValueError, RecursionError):
                     frame = jsonwire.loads(text)
-                    position = dialect.position(frame)
-                    if _has_events(dialect, frame) and not (position and position.id in seen):
-                        seen |= {position.id} if position else set()
+                    event_id = dialect.event_id(frame)
+                    if _has_events(dialect, frame) and event_id not in seen:
+                        seen |= {event_id} - {""}
                         yield {"t": at, "frame": frame}
             case "reply", [request, status, body]:
                 line = {"t": at, "reply": request} | ({} if status == 200 else {"status": status})
                 try:
                     yield line | {"body": jsonwire.loads(body)}
-                except (ValueError, RecursionError):  # a log is a stream
-                    yield line | {"text": dialect.log_excerpt(body)}
+                except (ValueError, RecursionError):
+                    yield line | {"text": body}
             case "read", _:
                 yield {"t": at, "read": True}
             case "answer", [session, request, given, message]:

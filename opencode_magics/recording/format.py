@@ -5,7 +5,7 @@ A recording is JSONL. Each turn begins with a head, `{"recording": 1, ...}`; eve
 
     {"t": 0.31, "frame": {...}}                  a frame of the event stream, as the server sent it
     {"t": 0.52, "reply": "GET /path?query", "body": ...}    a response, unless it is unchanged
-    {"t": 0.52, "reply": "GET /path?query", "text": "..."}  a response that is not JSON: a log
+    {"t": 0.52, "reply": "GET /path?query", "text": "..."}  a response that is not JSON
     {"t": 0.52, "reply": "GET /path", "status": 404, "body": ...}  an error response
     {"t": 0.52, "read": true}                    the store was read, and the replies were folded
     {"t": 4.10, "answer": "per_1", "session": "ses_1", "given": "once", "message": ""}

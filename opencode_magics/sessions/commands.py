@@ -1,7 +1,7 @@
 """Send a command to a session, once, and determine its effects.
 
 1.x turns a command into a prompt with the id that we send. 2.x returns no id, so `correlate`
-examines the session's log and its new subagents; nothing uncertain is attributed to the command. A
+examines the session's new inputs and subagents; nothing uncertain is attributed to the command. A
 record is saved in the session's metadata before the command is sent, so that it can be recovered
 later. A command is never sent twice.
 """
@@ -11,17 +11,15 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import takewhile
-from typing import Any, TypeVar
 
 from ..client.client import Client
 from ..client.stream import Stream
 from ..core.formatting import in_one_line
 from ..core.limits import Limits
-from ..core.model import LogEntry, Message, Session
+from ..core.model import Session
 from ..core.retry_safety import (
     GATEWAY_STATUSES,
     RetrySafety,
@@ -38,40 +36,29 @@ from ..errors import (
     ServerConnectionError,
     StatusError,
     TurnInterrupted,
-    UnknownNameError,
-    UnsupportedOperation,
 )
 from ..recording.format import Recorder
+from . import command_records
+from .command_effects import (
+    LATE,
+    Baseline,
+    LiveEvents,
+    observe,
+    subagent_results,
+)
 from .correlate import (
     DELIVERY,
     SHORT,
-    AdmittedInput,
-    ChildSession,
     Correlation,
     CorrelationStatus,
     Invocation,
-    admitted_inputs,
-    agent_was_busy,
-    correlate,
     includes_arguments,
-    is_admitted,
-    subagent_source,
 )
 from .deliver import send_in_thread
 from .follow import open_stream
 from .lookup import choose_command, resolve_model_and_agent
-from .metadata import load_records, save_record, with_records
 from .run import Run
 from .store import add_session_ceiling, is_busy
-
-Item = TypeVar("Item", "AdmittedInput", "ChildSession")
-
-_KIND = "commands"  # the key of our records in a session's metadata
-_MAX_RECORDS = 20  # per session
-_MAX_TEXT = 2_000  # characters of the arguments in a record
-_IN_FLIGHT = 60_000  # ms in which a command that was never confirmed may still arrive
-_LATE = 3.0  # seconds in which a command whose response was lost may still show an effect
-
 
 # -- the receipt -----------------------------------------------------------------------------------
 
@@ -256,10 +243,11 @@ def _dispatch_as_prompt(
             else client.create(title, session.directory)
         )
     run = Run(client, session, prompt, queued=busy)
-    return Dispatched(_receipt_as_prompt(session, prompt.id, name), session, run)
+    return Dispatched(receipt_of_prompt(session, prompt.id, name), session, run)
 
 
-def _receipt_as_prompt(session: Session, prompt: str, name: str) -> CommandReceipt:
+def receipt_of_prompt(session: Session, prompt: str, name: str) -> CommandReceipt:
+    """Return the receipt of a command that became the prompt with our id (1.x)."""
     evidence = ("the server used the prompt id that we sent",)
     return CommandReceipt(prompt, name, session.id, "matched", (prompt,), evidence=evidence)
 
@@ -274,8 +262,8 @@ def _isolated_session(
             # A fork must not allow what its original forbids.
             client.run(client.dialect.set_rules(forked, rules))
         return forked
-    new = replace(session, id=invocation.id)
-    metadata = with_records({}, _KIND, {invocation.id: _record(new, invocation)})
+    record = command_records.make_record(replace(session, id=invocation.id), invocation)
+    metadata = command_records.metadata_with(invocation.id, record)
     title = _title(invocation.name, invocation.text)
     options = SessionOptions(id=invocation.id, metadata=metadata)
     return client.create(title, session.directory, options)
@@ -284,40 +272,32 @@ def _isolated_session(
 def _dispatch_and_correlate(
     client: Client, session: Session, invocation: Invocation, prompt: Prompt, busy: bool
 ) -> Dispatched:
-    if invocation.id != session.id:  # else the session was created with its record
-        record = _record(session, invocation)
-        save_record(client, session, _KIND, invocation.id, record, _MAX_RECORDS)
-    log = client.log_entries(session)
-    before = _Before(log, frozenset(c.id for c in client.run(client.dialect.children(session))))
-    recorder = Recorder()
-    stream = open_stream(client, session.directory, recorder.frame)
+    recorder, live = Recorder(), LiveEvents(client.dialect, session.id)
+
+    def tap(text: str) -> None:
+        recorder.frame(text)
+        live.frame(text)
+
+    stream = open_stream(client, session.directory, tap)
     # The interrupt handler is outermost: a second interrupt may hit while the stream closes.
     with _explain_interrupt(invocation), ExitStack() as cleanup:
         cleanup.callback(stream.close)
+        before = Baseline.read(client, session)
+        record = command_records.make_record(session, invocation) | before.fields
+        command_records.save(client, session, invocation.id, record)
         answered = _post(client, session, invocation, prompt)
         with _explain_read_failure(invocation):
-            correlation = _observe(client, session, invocation, before, answered)
-            run = _follow(client, session, correlation, busy, stream, recorder)
-        receipt = _receipt(session, invocation, correlation)
-        _save_conclusion(client, session, invocation, receipt, answered)
+            correlation = observe(client, session, invocation, before, live, answered=answered)
+            run = follow_effects(client, session, correlation, busy, stream, recorder)
+        receipt = receipt_of(session, invocation, correlation)
+        if answered or receipt.status == "matched":
+            record |= {"inputs": receipt.inputs, "children": receipt.children}
+            record |= {"status": receipt.status, "settled": True}
+            with suppress(OpenCodeError):  # then `recover` correlates again
+                command_records.save(client, session, invocation.id, record)
         if run is not None:
             cleanup.pop_all()  # from here on the run closes the stream
         return Dispatched(receipt, session, run)
-
-
-def _save_conclusion(
-    client: Client,
-    session: Session,
-    invocation: Invocation,
-    receipt: CommandReceipt,
-    answered: bool,
-) -> None:
-    """Save a command's effects with its record; if that fails, `recover` correlates again."""
-    if answered or receipt.status == "matched":
-        effects = {"inputs": receipt.inputs, "children": receipt.children, "settled": True}
-        with suppress(OpenCodeError):
-            record = _record(session, invocation) | effects
-            save_record(client, session, _KIND, invocation.id, record, _MAX_RECORDS)
 
 
 _locks: dict[tuple[str, str], threading.Lock] = {}
@@ -388,69 +368,10 @@ def _post(client: Client, session: Session, invocation: Invocation, prompt: Prom
     return bool(answered)
 
 
-@dataclass(frozen=True, slots=True)
-class _Before:
-    """A session before a command was sent: its log, and the ids of its child sessions."""
-
-    log: tuple[LogEntry, ...]
-    children: frozenset[str]
-
-    @property
-    def last_seq(self) -> int | None:
-        """The sequence number of the last log entry."""
-        return self.log[-1].seq if self.log else None
-
-
-def _observe(
-    client: Client, session: Session, invocation: Invocation, before: _Before, answered: bool
-) -> Correlation:
-    """Correlate a command with its effects, for 3 s at most if its response was lost."""
-    deadline = time.monotonic() + (0 if answered else _LATE)
-    while True:
-        since = client.log_entries(session, before.last_seq)
-        below = client.run(client.dialect.children(session))
-        children = [_child(client, c) for c in below if c.id not in before.children]
-        correlation = correlate(
-            invocation,
-            admitted_inputs(since),
-            children,
-            answered=answered,
-            competing=_competing(session, before.log, since) - {invocation.id},
-            agent_busy=agent_was_busy(before.log, since),
-        )
-        if correlation.status == "matched" or time.monotonic() >= deadline:
-            return correlation
-        time.sleep(0.2)
-
-
-def _competing(
-    session: Session, before: Sequence[LogEntry], since: Sequence[LogEntry]
-) -> frozenset[str]:
-    """Ids of commands recorded since, or up to a minute before if they were not settled."""
-    first: dict[str, int] = {}
-    settled: set[str] = set()
-    for entry in before:
-        for key, record in _records(session, entry.metadata).items():
-            first.setdefault(key, entry.at or 0)
-            if record.get("settled"):  # a notebook with older metadata may overwrite this later
-                settled.add(key)
-    recent = (before[-1].at or 0) - _IN_FLIGHT if before else 0
-    unsettled = {key for key, at in first.items() if at >= recent} - settled
-    # A command's effects follow its record, so commands recorded after an effect don't count.
-    earlier = takewhile(lambda e: not is_admitted(e) or subagent_source(e), since)
-    new = {key for entry in earlier for key in _records(session, entry.metadata)} - first.keys()
-    return frozenset(unsettled | new)
-
-
-def _child(client: Client, session: Session) -> ChildSession:
-    first = next(
-        (i for i in admitted_inputs(client.log_entries(session)) if i.kind == "user"),
-        AdmittedInput(""),
-    )
-    return ChildSession(session.id, session.title, first.id, first.text)
-
-
-def _receipt(session: Session, invocation: Invocation, correlation: Correlation) -> CommandReceipt:
+def receipt_of(
+    session: Session, invocation: Invocation, correlation: Correlation
+) -> CommandReceipt:
+    """Return the receipt of a command whose effects were correlated (2.x)."""
     return CommandReceipt(
         invocation.id,
         invocation.name,
@@ -462,7 +383,7 @@ def _receipt(session: Session, invocation: Invocation, correlation: Correlation)
     )
 
 
-def _follow(
+def follow_effects(
     client: Client,
     session: Session,
     correlation: Correlation,
@@ -505,171 +426,13 @@ def follow_subagent_result(client: Client, dispatched: Dispatched) -> Run | None
         ServerConnectionError: The server doesn't answer.
         StatusError: The server refused a read.
     """
-    deadline = time.monotonic() + _LATE
+    deadline = time.monotonic() + LATE
     with suppress(NotFoundError):  # the session was deleted meanwhile
         while dispatched.receipt.children and time.monotonic() < deadline:
-            for admitted in admitted_inputs(client.log_entries(dispatched.session)):
-                if admitted.subagent_session in dispatched.receipt.children:
-                    prompt = Prompt(admitted.id, admitted.text)
+            results = subagent_results(client, dispatched.session)
+            for child in dispatched.receipt.children:
+                if result := results.get(child):
+                    prompt = Prompt(result.id, result.text)
                     return Run(client, dispatched.session, prompt, running=True, queued=True)
             time.sleep(0.1)
     return None
-
-
-# -- recovering ------------------------------------------------------------------------------------
-
-
-def recover(client: Client, invocation: str, sessions: Sequence[Session] = ()) -> Dispatched:
-    """Look up the effects of a command, from any notebook. Nothing is sent.
-
-    Args:
-        client: The server.
-        invocation: The id from the command's receipt.
-        sessions: The sessions to search first, before all others on the server.
-
-    Returns:
-        The receipt as of now, and for a matched command a run that follows its turn.
-
-    Raises:
-        UnknownNameError: No session of this server has a record of the command.
-        ServerConnectionError: The server doesn't answer.
-        StatusError: The server refused a read.
-    """
-    candidates = _candidates(client, invocation, sessions)
-    if client.dialect.command_keeps_prompt_id:
-        return _recover_prompt(client, invocation, candidates)
-    for session in candidates:
-        entries = client.log_entries(session)
-        for metadata in (session.metadata, *(e.metadata for e in reversed(entries))):
-            if record := _records(session, metadata).get(invocation):
-                return _recover(client, session, _invocation(invocation, record), record, entries)
-    raise _unknown(invocation)
-
-
-def _records(session: Session, metadata: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Records of the session's own commands, by id; those copied into a fork don't count."""
-    records = load_records(metadata, _KIND).items()
-    return {k: r for k, r in records if isinstance(r, dict) and r.get("session") == session.id}
-
-
-def _candidates(client: Client, invocation: str, sessions: Sequence[Session]) -> Iterator[Session]:
-    """Yield sessions that may have a record of a command, starting with `sessions`."""
-    for session in sessions:
-        with suppress(NotFoundError):
-            yield client.session(session.id)
-    if invocation.startswith("ses_"):
-        with suppress(NotFoundError):
-            yield client.session(invocation)
-        return
-    tried = {s.id for s in sessions}
-    as_prompt = client.dialect.command_keeps_prompt_id
-    for session in client.sessions(everywhere=True):
-        recorded = as_prompt or invocation in _records(session, session.metadata)
-        if session.id not in tried and recorded:
-            yield session
-
-
-def _unknown(invocation: str) -> UnknownNameError:
-    return UnknownNameError(
-        f"No session of this server has a record of command {invocation!r}.",
-        "%oc_command --given lists the recorded commands.",
-    )
-
-
-def _recover_prompt(client: Client, invocation: str, candidates: Iterator[Session]) -> Dispatched:
-    for session in candidates:
-        message: Message | None = None
-        with suppress(NotFoundError):
-            message = client.run(client.dialect.message(session, invocation))
-        if message is not None:
-            run = Run(client, session, Prompt(message.id, message.text), running=True, queued=True)
-            return Dispatched(_receipt_as_prompt(session, invocation, ""), session, run)
-    raise _unknown(invocation)
-
-
-def _recover(
-    client: Client,
-    session: Session,
-    invocation: Invocation,
-    record: dict[str, Any],
-    entries: Sequence[LogEntry],
-) -> Dispatched:
-    """Return the effects saved when the command was sent; without any, correlate now."""
-    sent = next((e for e in entries if invocation.id in _records(session, e.metadata)), None)
-    since = [e for e in entries if sent is None or e.seq > sent.seq]
-    below = [c for c in client.run(client.dialect.children(session)) if _is_newer(c, sent)]
-    inputs, children = admitted_inputs(since), [_child(client, c) for c in below]
-    if record.get("inputs") or record.get("children"):
-        correlation = Correlation(
-            "matched",
-            tuple(_by_id(i, inputs) or AdmittedInput(i) for i in record.get("inputs", ())),
-            tuple(_by_id(c, children) or ChildSession(c) for c in record.get("children", ())),
-            ("it was matched when it was sent",),
-        )
-    else:
-        correlation = correlate(invocation, inputs, children, answered=False)
-    return Dispatched(
-        _receipt(session, invocation, correlation),
-        session,
-        _follow(client, session, correlation, queued=True),
-    )
-
-
-def _by_id(key: str, items: Sequence[Item]) -> Item | None:
-    return next((i for i in items if i.id == key), None)
-
-
-def _is_newer(child: Session, sent: LogEntry | None) -> bool:
-    return sent is None or (child.created or 0) >= (sent.at or 0)
-
-
-def list_sent_commands(client: Client) -> tuple[tuple[Invocation, Session, bool], ...]:
-    """List the commands recorded in the sessions of the project.
-
-    Returns:
-        For each command, the latest first: its invocation, its session, and whether it is matched.
-
-    Raises:
-        UnsupportedOperation: On 1.x, where a command is stored as a prompt.
-        ServerConnectionError: The server doesn't answer.
-        StatusError: The server refused a read.
-    """
-    if client.dialect.command_keeps_prompt_id:
-        raise UnsupportedOperation(
-            "OpenCode 1.x doesn't list commands: each is stored as a prompt. For OpenCode 2.x this "
-            "package records them.",
-            "%oc_history lists prompts; %oc_command --recover takes their ids.",
-        )
-    sent = [
-        (_invocation(key, record), session, bool(record.get("inputs") or record.get("children")))
-        for session in client.sessions()
-        for key, record in _records(session, session.metadata).items()
-    ]
-    return tuple(sorted(sent, key=lambda s: s[0].at or 0, reverse=True))
-
-
-def _record(session: Session, invocation: Invocation) -> dict[str, Any]:
-    """A command's record, as JSON. It names its session, since forks copy metadata."""
-    return {
-        "session": session.id,
-        "name": invocation.name,
-        "text": invocation.text[:_MAX_TEXT],
-        "marked": invocation.marked,
-        "isolated": invocation.isolated,
-        "at": invocation.at,
-    }
-
-
-def _invocation(key: str, record: dict[str, Any]) -> Invocation:
-    def text(name: str) -> str:
-        return str(record.get(name) or "")
-
-    at = record.get("at")
-    return Invocation(
-        key,
-        text("name"),
-        text("text"),
-        marked=record.get("marked") is True,
-        isolated=record.get("isolated") is True,
-        at=at if isinstance(at, int) else None,
-    )

@@ -8,12 +8,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from ..core.formatting import in_one_line
-from ..core.model import LogEntry
+from ..core.model import InboxItem, Message, SessionEvent
 
 CorrelationStatus = Literal["matched", "none", "ambiguous"]
 
@@ -112,10 +112,10 @@ def correlate(
 
     The invocation's id in the arguments is proof. Without it, a match requires that there is only
     one effect, that the server confirmed the command, that no other command was sent meanwhile,
-    and that there is a trace: a prompt with the command's delivery contains the arguments, or a
-    subagent's session has the command's name or description as its title and no busy agent can
-    have opened it. One case can't be detected: the command has no effect, while another program
-    causes exactly the expected one.
+    and that there is a trace: a prompt with the command's delivery contains the arguments and more,
+    or a subagent's session has the command's name or description as its title and no busy agent
+    can have opened it. In a session of its own, the only effect needs no trace. One case can't be
+    detected: the command has no effect, while another program causes exactly the expected one.
 
     Args:
         invocation: The command.
@@ -131,9 +131,8 @@ def correlate(
         return Correlation(
             "none", evidence=("nothing was admitted to the session or its subagents",)
         )
-    if invocation.isolated:
-        reason = "the session is the command's own"
-        return Correlation("matched", own, () if own else tuple(children), (reason,))
+    if invocation.isolated and not invocation.marked:
+        return _in_own_session(invocation, own or tuple(children), answered)
     if invocation.marked:
         return _by_mark(invocation, own, children)
     if not answered:
@@ -150,6 +149,17 @@ def correlate(
     if not trace:
         return _ambiguous(effects, "it shows no trace of the command")
     return _matched(effects[0], (f"nothing else was admitted, and {trace}",))
+
+
+def _in_own_session(
+    invocation: Invocation, effects: Sequence[AdmittedInput | ChildSession], answered: bool
+) -> Correlation:
+    """Attribute the effects in a session that was created for the command."""
+    if len(effects) > 1:
+        return _ambiguous(effects, "others have written to the command's own session")
+    if answered or _has_arguments(invocation, effects[0].text):
+        return _matched(effects[0], ("nothing else was admitted to the command's own session",))
+    return _ambiguous(effects, "the server didn't respond, and it doesn't contain the arguments")
 
 
 def _by_mark(
@@ -186,13 +196,18 @@ def _trace(invocation: Invocation, effect: AdmittedInput | ChildSession) -> str:
     """The trace of a command in an effect, in words; "" if there is none."""
     if isinstance(effect, AdmittedInput) and not _may_be_command(effect):
         return ""
-    arguments = invocation.text.strip()
-    if len(arguments) >= _MIN_LENGTH and arguments in effect.text:
+    # A prompt that is just the arguments could come from anybody.
+    if _has_arguments(invocation, effect.text) and effect.text.strip() != invocation.text.strip():
         return "it contains the arguments"
     titles = {invocation.name, invocation.description} - {""}
     if isinstance(effect, ChildSession) and effect.title in titles:
         return "its title is the command's"
     return ""
+
+
+def _has_arguments(invocation: Invocation, text: str) -> bool:
+    arguments = invocation.text.strip()
+    return len(arguments) >= _MIN_LENGTH and arguments in text
 
 
 def _may_be_command(admitted: AdmittedInput) -> bool:
@@ -206,34 +221,49 @@ def includes_arguments(template: str) -> bool:
     return "$ARGUMENTS" in plain and template.count("$ARGUMENTS") == plain.count("$ARGUMENTS")
 
 
-# -- reading a log ---------------------------------------------------------------------------------
+# -- reading events and messages -------------------------------------------------------------------
 
 
-def admitted_inputs(entries: Sequence[LogEntry]) -> list[AdmittedInput]:
-    """The inputs admitted in a range of a session's log."""
-    new = filter(is_admitted, entries)
+def admitted_inputs(events: Iterable[SessionEvent]) -> list[AdmittedInput]:
+    """The inputs that some events of a session admit, in order."""
     return [
-        AdmittedInput(e.item, e.text, e.type, e.delivery, bool(e.metadata), subagent_source(e))
-        for e in new
+        AdmittedInput(
+            e.item, e.text, e.type, e.delivery, bool(e.metadata), subagent_source(e.metadata)
+        )
+        for e in filter(is_admitted, events)
     ]
 
 
-def is_admitted(entry: LogEntry) -> bool:
-    """Return whether a log entry admits an input that may begin a turn."""
-    return entry.kind == "inbox.enqueued" and entry.type in _ADMITTED
+def stored_input(message: Message) -> AdmittedInput | None:
+    """The input that became a stored message; None for an answer. Its delivery is not stored."""
+    kind = message.kind or message.role
+    if kind not in _ADMITTED:
+        return None
+    source = subagent_source(message.metadata)
+    return AdmittedInput(message.id, message.text, kind, "", bool(message.metadata), source)
 
 
-def subagent_source(entry: LogEntry) -> str:
-    """The subagent's session whose result a log entry delivers; "" if there is none."""
-    metadata = entry.metadata
+def waiting_input(item: InboxItem) -> AdmittedInput:
+    """The input in an item of the inbox."""
+    source = subagent_source(item.metadata)
+    return AdmittedInput(item.id, item.text, item.kind, item.delivery, bool(item.metadata), source)
+
+
+def is_admitted(event: SessionEvent) -> bool:
+    """Return whether an event admits an input that may begin a turn."""
+    return event.kind == "inbox.enqueued" and event.type in _ADMITTED
+
+
+def subagent_source(metadata: Mapping[str, Any]) -> str:
+    """The session of the subagent whose result an input delivers; "" if there is none."""
     return str(metadata.get("childID") or "") if metadata.get("source") == "subagent" else ""
 
 
-def agent_was_busy(before: Sequence[LogEntry], since: Sequence[LogEntry]) -> bool:
-    """Return whether an agent was busy with anything but a subagent's result."""
-    turns = [e.kind for e in before if e.kind.startswith("execution.")]
-    if turns and turns[-1] == "execution.started":
-        return True
-    new = (e for e in since if subagent_source(e) or e.kind == "execution.started")
-    first = next(new, None)
-    return first is not None and not subagent_source(first)
+def agent_started(events: Iterable[SessionEvent]) -> bool:
+    """Return whether an agent began to work, on anything but a subagent's result."""
+    for event in events:
+        if is_admitted(event) and subagent_source(event.metadata):
+            return False
+        if event.kind == "execution.started":
+            return True
+    return False

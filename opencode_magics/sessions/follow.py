@@ -80,7 +80,6 @@ class Follower:
     def listen(self, wait: float) -> None:
         """Fold the events that arrive within `wait` seconds, and read the store if that is due."""
         assert self._stream is not None, "call open() first"
-        self._stream.sessions = self._progress.turn.tree
         batch: list[Event] = []
         for item in self._stream.take(wait):
             match item:
@@ -100,7 +99,8 @@ class Follower:
                     self._watch(event)
                     batch.append(event)
         self._progress.add(batch)
-        self._stream.sessions = self._progress.turn.tree
+        if self._progress.turn.ended and self._schedule.due is None:
+            self.poll_now()  # the session may be busy again, with another prompt
         self._shells.read()
         self._poll_if_due()
         self._give_up_if_lost()

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from ..client.client import Client
+from ..client.client import Client, optional
 from ..core.model import Message, Permission, Question, Session, Status
-from ..core.outcome import is_at_rest
+from ..core.outcome import is_at_rest, with_pending_retry
 from ..errors import NotFoundError, OpenCodeError, StatusError
 from .lookup import same_directory
 from .store import descendants, waiting_or_known_requests
@@ -49,13 +49,12 @@ class SessionReading:
         subagents: Statuses of its busy subagents, by session id.
         requests: Pending permissions and questions of the whole tree.
         newest: Its newest messages, oldest first; None if they were not read.
+        unreadable: Whether the server itself can't read its messages.
         looks: The number of readings that agree.
         error: Why the reading is incomplete; "" if it is complete.
         requests_error: Why pending requests could not be read; "" if they were read.
         missing: Whether the server has no such session.
         route: The request that lists busy sessions, with a {directory} field; "" if it failed.
-        logs: Paths of the logs that showed a retry, by session id.
-        log_failed: Whether the log of a busy session could not be read.
     """
 
     session: Session
@@ -64,13 +63,12 @@ class SessionReading:
     subagents: Mapping[str, Status] = field(default_factory=dict)
     requests: tuple[Permission | Question, ...] = ()
     newest: tuple[Message, ...] | None = None
+    unreadable: bool = False
     looks: int = 1
     error: str = ""
     requests_error: str = ""
     missing: bool = False
     route: str = field(kw_only=True)
-    logs: Mapping[str, str] = field(default_factory=dict)
-    log_failed: bool = False
 
     @property
     def answer(self) -> Message | None:
@@ -131,12 +129,12 @@ def derive_state(reading: SessionReading, ending: bool = False) -> SessionState:
     if ending and not reading.missing:
         evidence = f"ending it was started and is not finished; {evidence}"
         state = "ending"
-    _, retry = _retry(reading) if state == "retrying" else ("", None)
+    retry = _retry(reading) if state == "retrying" else None
     complete = not (reading.error or reading.missing)
     if reading.requests_error and state == "running":
         evidence += "; its pending requests could not be read"
-    if reading.log_failed and state == "running":
-        evidence += "; its log could not be checked for a retry"
+    if reading.unreadable and state == "running":
+        evidence += "; its messages could not be read"
     return SessionState(
         session,
         state,
@@ -166,10 +164,8 @@ def _state(reading: SessionReading) -> tuple[State, str]:
         return "waiting_for_permission", f"pending: {_ids(reading.requests)}{deleted}"
     if reading.requests:
         return "waiting_for_question", f"pending: {_ids(reading.requests)}{deleted}"
-    retrying, retry = _retry(reading)
-    if retry is not None:
-        source = reading.logs.get(retrying, route)
-        return "retrying", f"{source}: {retry.message or 'retry'}{deleted}"
+    if retry := _retry(reading):
+        return "retrying", f"{route}: busy, waiting to retry: {retry.message or '?'}{deleted}"
     if reading.status is not None:
         return "running", f"{route}: busy{deleted}"
     return "running", f"{route}: subagents {', '.join(sorted(reading.subagents))} busy"
@@ -189,10 +185,10 @@ def _state_if_unlisted(reading: SessionReading, route: str) -> tuple[State, str]
     return "idle", f"{evidence}, twice"
 
 
-def _retry(reading: SessionReading) -> tuple[str, Status | None]:
-    """The session or subagent that is waiting to retry, and its retry status."""
-    known = ((reading.session.id, reading.status), *reading.subagents.items())
-    return next(((k, s) for k, s in known if s is not None and s.name == "retry"), ("", None))
+def _retry(reading: SessionReading) -> Status | None:
+    """The retry that the session or one of its subagents is waiting for."""
+    known = (reading.status, *reading.subagents.values())
+    return next((s for s in known if s is not None and s.name == "retry"), None)
 
 
 def _ids(requests: Iterable[Permission | Question]) -> str:
@@ -275,38 +271,17 @@ class _Listing:
         tree = frozenset({session.id, *below})
         requests = self._of(tree)
         busy = {k: s for k, s in self.statuses.items() if k in tree}
-        retries = _Retries() if requests else _Retries.read(client, busy)
-        busy |= retries.statuses
+        for key in busy:
+            known = newest if key == now.id else _newest_below(client, now, key)
+            busy[key] = with_pending_retry(busy[key], known or (), int(time.time() * 1000))
         status = busy.pop(session.id, None)
         return reading(
-            now, status, tree, busy, requests, newest, requests_error=self.requests_error,
-            logs=retries.logs, log_failed=retries.log_failed,
+            now, status, tree, busy, requests, newest, newest is None,
+            requests_error=self.requests_error,
         )  # fmt: skip
 
     def _of(self, tree: frozenset[str]) -> tuple[Permission | Question, ...]:
         return tuple(r for r in self.requests if r.session in tree)
-
-
-@dataclass(frozen=True, slots=True)
-class _Retries:
-    """Retries of busy sessions, from their logs where the status doesn't include them (2.x)."""
-
-    statuses: dict[str, Status] = field(default_factory=dict)
-    logs: dict[str, str] = field(default_factory=dict)
-    log_failed: bool = False
-
-    @classmethod
-    def read(cls, client: Client, busy: Mapping[str, Status]) -> _Retries:
-        pending: dict[str, Status | None] = {}
-        log_failed = False
-        for key in (k for k, s in busy.items() if s.name == "busy"):
-            try:
-                pending[key] = client.run(client.dialect.pending_retry(Session(key)))
-            except OpenCodeError:  # the session is still known to be busy
-                log_failed = True
-        statuses = {k: s for k, s in pending.items() if s is not None}
-        logs = {k: client.dialect.log(k, None, False).path for k in statuses}
-        return cls(statuses, logs, log_failed)
 
 
 def _newest(client: Client, session: Session) -> tuple[Message, ...] | None:
@@ -322,6 +297,12 @@ def _newest(client: Client, session: Session) -> tuple[Message, ...] | None:
         if error.status != 400:
             raise
         return None
+
+
+def _newest_below(client: Client, session: Session, key: str) -> tuple[Message, ...]:
+    """The newest message of a subagent's session; none if it can't be read."""
+    below = Session(key, directory=session.directory)
+    return optional(lambda: client.run(client.dialect.latest_messages(below, 1)), ())
 
 
 def busy_sessions(client: Client, directory: str) -> tuple[Session, ...]:

@@ -16,6 +16,7 @@ from ..core.events import StoreSnapshot
 from ..core.fold import advance
 from ..core.limits import Ceiling, Limits
 from ..core.model import Permission, Question, Session, Status, total_usage
+from ..core.outcome import with_pending_retry
 from ..core.turn import Turn
 from ..errors import (
     CostLimitError,
@@ -46,6 +47,8 @@ def read_store(
     below = optional(lambda: tuple(descendants(client, session, began)), turn.sessions, warn)
     tree = turn.tree | {s.id for s in below}
     permissions, questions = waiting_or_known_requests(client, session.directory, turn, warn)
+    if status is not None:  # the list of 2.x only says that it is active
+        status = with_pending_retry(status, messages, int(time.time() * 1000))
     over = status is None and any(m.parent == turn.prompt for m in messages)
     return StoreSnapshot(
         session.id,

@@ -24,12 +24,18 @@ from support.wire import reply_of, run
 from opencode_magics import history
 from opencode_magics.client.client import Client
 from opencode_magics.core import columns
-from opencode_magics.core.events import PermissionAsked, StoreSnapshot
+from opencode_magics.core.events import (
+    MessageChanged,
+    PermissionAsked,
+    StatusChanged,
+    StoreSnapshot,
+)
 from opencode_magics.core.fold import advance, advance_all
 from opencode_magics.core.model import (
     Attachment,
     Message,
     ModelRef,
+    Permission,
     Rule,
     Session,
     Status,
@@ -128,30 +134,60 @@ def comparable(log: tuple[Message, ...]) -> list[Message]:
     return [comparable_message(m) for m in log]
 
 
-def test_only_the_log_says_who_stopped_a_turn() -> None:
-    """Without the log, an interruption is not attributed to a person."""
+def test_a_turn_that_a_person_stopped_is_aborted_live_and_in_the_store() -> None:
+    """Case V2: the server's own stop leaves no row for the end of the turn."""
     recorded = transcript("interrupt")
     start = Turn(recorded.session, recorded.prompts[0])
 
-    def outcome(rows: Any, frames: Any) -> tuple[str, str]:
-        read = shapes.messages(
-            recorded.session, rows, reasons=dict(shapes.interruption_reasons(frames))
-        )
+    def outcome(*rows: Any) -> tuple[str, str]:
+        read = shapes.messages(recorded.session, rows)
         turn = advance(start, StoreSnapshot(recorded.session, Status("idle"), read))
         return turn.outcome, str(turn.failure)
 
-    assert outcome(recorded.rows, recorded.frames) == ("aborted", "aborted: Step interrupted")
-    nobody = "Interrupted: the server reports no reason"
-    assert outcome(recorded.rows, ()) == ("interrupted", nobody)
-    early = [r for r in recorded.rows if r["type"] != "assistant"]
-    assert outcome(early, recorded.frames) == ("aborted", "Aborted: a user stopped the turn")
-    assert outcome(early, ()) == ("interrupted", nobody)
-    # A reason from the stream is kept if the store has none.
+    person = ("aborted", "aborted: Step interrupted")
     live = advance_all(start, recorded.events())
-    bare = StoreSnapshot(
-        recorded.session, Status("idle"), shapes.messages(recorded.session, recorded.rows)
-    )
-    assert advance(live, bare).outcome == "aborted"
+    assert (live.outcome, advance(live, recorded.stored()).outcome) == ("running", "aborted")
+    assert outcome(*recorded.rows) == person
+    before_an_answer = [r for r in recorded.rows if r["type"] != "assistant"]
+    assert outcome(*before_an_answer) == ("aborted", "Aborted: a person stopped the turn")
+    by_the_server = [r for r in recorded.rows if r["type"] != "idle"]
+    stopped = ("interrupted", "Interrupted: the server stopped during the turn")
+    assert outcome(*by_the_server) == stopped
+
+
+def test_the_end_of_a_later_turn_is_not_that_of_an_earlier_one() -> None:
+    """Case V6: the server stopped the first turn, a person the second."""
+    rows = transcript("interrupt").rows
+    first = [r for r in rows if r["type"] != "idle"]
+    later = [
+        {**r, "id": f"{r['id']}_2", "time": {k: at + 10**6 for k, at in r["time"].items()}}
+        for r in rows
+    ]
+    read = shapes.messages("ses_1", [*first, *later])
+    prompts = [m.id for m in read if m.role == "user"]
+    stored = StoreSnapshot("ses_1", Status("idle"), read)
+    ends = [advance(Turn("ses_1", prompt), stored).outcome for prompt in prompts]
+    assert ends == ["interrupted", "aborted"]
+
+
+def test_a_turn_ends_although_its_session_goes_on_with_another_prompt() -> None:
+    """Case V4: 2.0.19 starts again 1 ms after a refusal if a prompt waits.
+
+    The permissions of that prompt's turn are not its own.
+    """
+    recorded = transcript("permission")
+    second = recorded.prompts[1]
+    refused = advance_all(Turn(recorded.session, second), recorded.events())
+    assert refused.ended
+    steer = Message("msg_z", recorded.session, "user", created=10**15, parts=(Text("t", "and"),))
+    again = [MessageChanged(steer), StatusChanged(recorded.session, Status("busy"))]
+    asked = Permission("per_z", recorded.session, "shell", message="msg_zz", call="call_z")
+    turn = advance_all(refused, [*again, PermissionAsked(asked)])
+    assert turn.waiting == ()
+    stored = recorded.stored()
+    busy = replace(stored, status=Status("busy"), messages=(*stored.messages, steer))
+    assert advance(turn, busy).outcome == "rejected"
+    assert advance(Turn(recorded.session, second), busy).outcome == "running"
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -633,7 +669,7 @@ EVERYTHING: dict[str, Any] = {
 }
 VERBS = ["sessions", "permissions", "questions", "statuses", "models", "agents", "commands"]
 OF_A_DIRECTORY = ["prices", "skills", "mcp", "integrations"]
-OF_A_SESSION = ["children", "inbox", "instructions", "diffs", "delete", "fork", "pending_retry"]
+OF_A_SESSION = ["children", "inbox", "instructions", "diffs", "delete", "fork"]
 
 
 def operation(name: str, *args: Any) -> Any:
@@ -721,7 +757,6 @@ ASIDE = {
     "GET /api/form": "a turn, status",
     "GET /api/session/ses_root01/diff": "a turn",
     "GET /api/session/active": "sessions, show",
-    "GET /api/experimental/session/ses_root01/log": "show",
 }
 STORED = {
     "id": "ses_root01",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from support.ipython_shell import until, wait_until_busy
 from opencode_magics import history
 from opencode_magics.client import server
 from opencode_magics.client.client import Client
-from opencode_magics.core.events import MessageChanged, PermissionAsked, PromptDelivered
+from opencode_magics.core.events import PermissionAsked
 from opencode_magics.core.fold import advance
 from opencode_magics.core.model import InboxItem, ModelRef, Rule, Session
 from opencode_magics.core.turn import Turn
@@ -225,7 +224,9 @@ def test_a_queued_prompt_is_cancelled_without_stopping_the_turn_before_it(
     assert len([m for m in client.messages(session) if m.role == "user"]) == 1
 
 
-def test_a_steered_prompt_joins_and_a_queued_one_waits(client: Client, session: Session) -> None:
+def test_a_steered_prompt_joins_and_a_queued_one_waits(
+    client: Client, session: Session, simulator: Simulator
+) -> None:
     with prepare(client, session, "#bash sleep 1") as first:
         first.start()
         turn = until(lambda: next(iter(first)).waiting and first.turn)
@@ -240,14 +241,9 @@ def test_a_steered_prompt_joins_and_a_queued_one_waits(client: Client, session: 
     assert [t.outcome for t in ends] == ["succeeded"] * 3
     assert [t.text for t in ends] == ["word0 word1 word2", "word0 word1 word2", "word0 word1"]
     assert ends[0].merged
-    kinds = [e["type"] for e in log_of(client, session)]
+    kinds = [e["type"] for e in simulator.backend.sessions[session.id].events]
     assert kinds.count("session.execution.started") == 1
     assert kinds.count("session.execution.succeeded") == 1
-
-
-def log_of(client: Client, session: Session) -> list[dict[str, Any]]:
-    frames = client.frames(client.dialect.log(session.id, None, False))
-    return [json.loads(frame) for frame in frames]
 
 
 def test_a_busy_session_says_how_to_join_it(client: Client, session: Session) -> None:
@@ -379,8 +375,6 @@ ENDS: dict[str, tuple[str, Any, str]] = {
     "failed": ("#err400", None, "once"),
     "aborted": ("#slow 400 .1", stopped, "once"),
     "interrupted by shutdown": ("#slow 400 .1", cut_off("shutdown"), "once"),
-    "interrupted by superseded": ("#slow 400 .1", cut_off("superseded"), "once"),
-    "interrupted by inactivity": ("#slow 400 .1", cut_off("inactivity"), "once"),
 }
 
 
@@ -399,6 +393,21 @@ def test_how_a_turn_ended_is_the_same_live_stored_and_in_the_history(
     in_history = history.messages(client, [session], cache=False)["outcome"].dropna().iloc[-1]
     assert {turn.outcome, fresh.outcome, in_history} == {end.split()[0]}
     assert (fresh.failure is None) == (turn.failure is None)
+
+
+@pytest.mark.parametrize("reason", ["superseded", "inactivity"])
+def test_only_the_stream_says_that_the_server_itself_interrupted_a_turn(
+    client: Client, session: Session, simulator: Simulator, reason: str
+) -> None:
+    """The store has the same rows as after a person's stop; no recording shows these reasons."""
+    with prepare(client, session, "#slow 400 .1") as run:
+        run.start()
+        until(lambda: next(iter(run)).text)
+        cut_off(reason)(simulator, client, session)
+        turn = finish(run, "once")
+    assert (turn.outcome, turn.stored) == ("interrupted", True)
+    fresh = store.refresh(client, Turn(session.id, turn.prompt, verdict="unknown"))
+    assert fresh.outcome == "aborted"
 
 
 def test_a_directory_that_is_not_loaded_yet_has_its_models(client: Client, tmp_path: Path) -> None:
@@ -502,11 +511,14 @@ def test_a_request_made_in_a_gap_is_shown_although_the_log_says_busy(
     assert time.monotonic() - began < QUIET
 
 
-def test_a_gap_is_filled_from_the_log(faulty: Simulator, client: Client, session: Session) -> None:
+def test_a_gap_is_filled_from_the_store(
+    faulty: Simulator, client: Client, session: Session
+) -> None:
+    """Case V1: no log is read, since real servers keep none."""
     faulty.faults.append(Fault(cut=8))
     faulty.requests.clear()
-    prompted(client, session, "#bash echo hi")
-    assert f"GET /api/experimental/session/{session.id}/log" in faulty.requests
+    assert prompted(client, session, "#bash echo hi").outcome == "succeeded"
+    assert not [r for r in faulty.requests if r.endswith("/log")]
 
 
 def test_a_duplicated_frame_counts_once(
@@ -587,33 +599,14 @@ def test_two_turns_at_once_each_show_their_own_text(client: Client, session: Ses
         assert other not in text.render(run.turn).replace(run.turn.question_text, "")
 
 
-def test_the_log_can_be_read_after_a_number(client: Client, session: Session) -> None:
-    turn = prompted(client, session, "#text 2")
-    events = list(client.log(session))
-    assert any(isinstance(e, PromptDelivered) and e.message == turn.prompt for e in events)
-    frames = log_of(client, session)
-    numbers = [f["durable"]["seq"] for f in frames[:-1]]
-    assert numbers == list(range(len(numbers)))
-    assert frames[-1]["type"] == "log.synced"
-    assert len(list(client.log(session, after=numbers[-1]))) == 0
-    with pytest.raises(NotFoundError):
-        list(client.log(Session("ses_nowhere")))
-
-
-def test_the_log_can_be_followed(client: Client, session: Session) -> None:
-    events: list[Any] = []
-
-    def follow() -> None:
-        for event in client.log(session, follow=True):
-            events.append(event)
-            if isinstance(event, MessageChanged) and event.message.kind == "idle":
-                return
-
-    thread = threading.Thread(target=follow)
-    thread.start()
-    prompted(client, session, "#text 2")
-    thread.join(120)
-    assert not thread.is_alive()
+def test_the_log_is_empty_as_on_real_servers(simulator: Simulator, session: Session) -> None:
+    """Case V1: five reports, 2.0.8 to 2.0.24."""
+    path = f"/api/experimental/session/{session.id}/log?follow=true"
+    with httpx.stream(
+        "GET", f"{simulator.url}{path}", auth=("opencode", simulator.password)
+    ) as log:
+        (line,) = [line for line in log.iter_lines() if line]
+    assert json.loads(line.removeprefix("data: "))["type"] == "log.synced"
 
 
 # -- sessions --------------------------------------------------------------------------------------
@@ -836,7 +829,6 @@ def test_the_output_of_a_shell_is_read_by_bytes(
         lambda c, s: c.run(c.dialect.remove_mcp(c.directory, "x")),
         lambda c, s: c.run(c.dialect.integrations(c.directory)),
         lambda c, s: c.run(c.dialect.shell_output(c.directory, "sh_1")),
-        lambda c, s: list(c.log(s)),
         lambda c, s: prepare(c, s, "hi", steer=True),
     ],
 )

@@ -31,7 +31,7 @@ from opencode_magics.errors import (
 )
 from opencode_magics.practice.simulator.commands import expand
 from opencode_magics.practice.simulator.server import Cut, Simulator
-from opencode_magics.sessions import commands
+from opencode_magics.sessions import command_effects, command_records, commands
 from opencode_magics.sessions.commands import CommandReceipt, Dispatched
 from opencode_magics.sessions.correlate import (
     AdmittedInput,
@@ -40,6 +40,7 @@ from opencode_magics.sessions.correlate import (
     correlate,
     includes_arguments,
 )
+from opencode_magics.sessions.recover import recover
 
 
 @pytest.fixture
@@ -141,11 +142,21 @@ def test_without_a_response_only_the_mark_counts() -> None:
     assert concluded(COMMAND, BELOW, answered=False) == ("ambiguous",)
 
 
-def test_in_an_isolated_session_every_effect_is_matched() -> None:
-    invocation = Invocation("ses_1", "explain", isolated=True)
-    assert concluded(invocation, OTHER, answered=False) == ("matched", "msg_other")
+def test_in_an_isolated_session_the_only_effect_is_matched() -> None:
+    """Case W2: others can write into that session, too."""
+    invocation = Invocation("ses_1", "explain", "greet.py", isolated=True)
+    assert concluded(invocation, OTHER) == ("matched", "msg_other")
     assert concluded(invocation, BELOW) == ("matched", "ses_below")
     assert concluded(invocation) == ("none",)
+    assert concluded(invocation, OWN, OTHER) == ("ambiguous",)
+    assert concluded(invocation, OWN, answered=False) == ("matched", "msg_own")
+    assert concluded(invocation, OTHER, answered=False) == ("ambiguous",)
+
+
+def test_a_prompt_that_is_just_the_arguments_is_no_trace() -> None:
+    """Case W2: another client sends the same text while the command admits nothing."""
+    same = AdmittedInput("msg_other", COMMAND.text, delivery="queue")
+    assert concluded(COMMAND, same) == ("ambiguous",)
 
 
 def test_the_evidence_names_the_effects() -> None:
@@ -432,7 +443,7 @@ def test_a_second_interrupt_does_not_say_that_nothing_was_sent(
         commands.send_command(client, session, "explain", "greet.py #text 2")
 
 
-def test_an_interrupt_while_the_receipt_is_saved_leaves_no_stream_open(
+def test_an_interrupt_before_the_receipt_is_saved_leaves_no_stream_open(
     client: Client, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*args: object) -> None:
@@ -441,16 +452,16 @@ def test_an_interrupt_while_the_receipt_is_saved_leaves_no_stream_open(
     closed: list[Stream] = []
     close = Stream.close
     monkeypatch.setattr(Stream, "close", lambda stream: (closed.append(stream), close(stream)))
-    monkeypatch.setattr(commands, "_save_conclusion", interrupted)
+    monkeypatch.setattr(commands, "receipt_of", interrupted)
     with pytest.raises(TurnInterrupted, match="--recover cmd_"):
         commands.send_command(client, session, "explain", "greet.py #text 2", mark=True)
     assert len(closed) == 1
 
 
-def test_an_interrupt_while_the_log_is_read_does_not_say_that_nothing_was_sent(
+def test_an_interrupt_while_the_effects_are_read_does_not_say_that_nothing_was_sent(
     shell: Shell, simulator: Simulator
 ) -> None:
-    simulator.cuts.append("after")  # then the log is read for a while
+    simulator.cuts.append("after")  # then the effects are looked for, for a while
     timers: list[threading.Timer] = []
 
     def stop_soon(target: str, when: Cut) -> None:
@@ -554,7 +565,7 @@ def test_a_command_without_a_response_may_still_arrive(
     assert receipt_of(client, session, "explain", "greet.py").status == "none"
     assert receipt_of(client, session, "explain", "greet.py").status == "ambiguous"
     client.run(client.dialect.wait(session))
-    monkeypatch.setattr(commands, "_IN_FLIGHT", 0)
+    monkeypatch.setattr(command_effects, "_IN_FLIGHT", 0)
     assert receipt_of(client, session, "explain", "greet.py").status == "matched"
 
 
@@ -650,12 +661,11 @@ def test_another_clients_prompt_is_never_the_commands_turn(
 
 ROOT = Session("ses_root01", "root", "/work/p")
 ROUTE = "/api/session/ses_root01/command"
-LOG = "GET /api/experimental/session/ses_root01/log"
-SYNCED = (200, {"content-type": "text/event-stream"}, b'data: {"type":"log.synced","seq":3}\n\n')
+INBOX = "GET /api/session/ses_root01/inbox"
 
 
 def offering(**changes: Any) -> dict[str, Any]:
-    """The routes of a server with one command and an empty log."""
+    """The routes of a server with one command."""
     names = [{"name": "explain", "description": "Explain"}]
     scripted = {"id": "scripted", "providerID": "practice"}
     return v2_routes(
@@ -666,15 +676,15 @@ def offering(**changes: Any) -> dict[str, Any]:
             "GET /api/command": {"data": names},
             "PATCH /api/session/ses_root01": (204, {}, b""),
             f"POST {ROUTE}": (204, {}, b""),
-            LOG: SYNCED,
+            INBOX: {"data": []},
         }
         | changes
     )
 
 
-def test_no_command_is_sent_to_a_server_without_a_log() -> None:
+def test_no_command_is_sent_to_a_server_without_an_inbox() -> None:
     """Its effects could not be correlated."""
-    routes = offering(**{LOG: (404, {}, b"")})
+    routes = offering(**{INBOX: (404, {}, b"")})
     with FakeServer(routes) as fake, Client(fake.url, directory="/work/p") as client:
         with pytest.raises(StatusError):
             commands.send_command(client, ROOT, "explain", "greet.py")
@@ -740,7 +750,7 @@ def test_a_command_whose_response_is_lost_is_never_posted_again(
 def recovered(world: Simulator, invocation: str) -> Dispatched:
     """Recover a command in another notebook, which only knows its id."""
     with Client(world.url, directory="/", password=world.password) as client:
-        dispatched = commands.recover(client, invocation)
+        dispatched = recover(client, invocation)
         if dispatched.run is not None:
             played(dispatched)
         return dispatched
@@ -792,12 +802,11 @@ def test_a_late_effect_is_recovered_by_its_mark(
     assert recovered(simulator, receipt.invocation).receipt.status == "matched"
 
 
-def test_metadata_that_another_client_replaced_is_found_in_the_log(
-    client: Client, session: Session
-) -> None:
+def test_a_record_that_another_client_removed_is_an_error(client: Client, session: Session) -> None:
     receipt = receipt_of(client, session, "explain", "greet.py")
     client.run(client.dialect.set_metadata(session, {"theirs": 1}))
-    assert commands.recover(client, receipt.invocation, [session]).receipt.inputs == receipt.inputs
+    with pytest.raises(UnknownNameError, match="has a record of command"):
+        recover(client, receipt.invocation, [session])
 
 
 def test_the_metadata_of_others_is_kept(client: Client, session: Session) -> None:
@@ -822,7 +831,7 @@ def test_a_command_is_not_recovered_from_a_fork_of_its_session(
 def test_an_unknown_invocation_is_an_error(client: Client) -> None:
     for unknown in ("cmd_nope", "ses_nope"):
         with pytest.raises(UnknownNameError, match="has a record of command"):
-            commands.recover(client, unknown)
+            recover(client, unknown)
 
 
 # -- isolated commands -----------------------------------------------------------------------------
@@ -853,7 +862,9 @@ def test_the_record_is_saved_before_the_command_is_posted(
     recorded: list[str] = []
 
     def look(target: str, when: str) -> None:
-        recorded.extend(i.id for i, s, _ in commands.list_sent_commands(client) if s.id == target)
+        recorded.extend(
+            i.id for i, s, _ in command_records.list_sent_commands(client) if s.id == target
+        )
 
     simulator.meanwhile = look
     receipt = receipt_of(client, session, "tidy", "", isolated=True, fork=fork)
@@ -866,7 +877,7 @@ def test_an_isolated_command_whose_response_was_lost_is_recovered(
     client: Client, simulator: Simulator, session: Session, fork: bool, cut: Cut
 ) -> None:
     simulator.cuts.append(cut)
-    receipt = receipt_of(client, session, "tidy", "", isolated=True, fork=fork)
+    receipt = receipt_of(client, session, "explain", "greet.py", isolated=True, fork=fork)
     assert receipt.status == ("none" if cut == "before" else "matched")
     assert recovered(simulator, receipt.invocation).receipt.inputs == receipt.inputs
 
@@ -914,7 +925,7 @@ def test_a_command_whose_session_was_deleted_is_unknown(
     client.run(client.dialect.wait(Session(receipt.session)))
     client.run(client.dialect.delete(Session(receipt.session)))
     with pytest.raises(UnknownNameError):
-        commands.recover(client, receipt.invocation)
+        recover(client, receipt.invocation)
     with pytest.raises(NotFoundError):
         client.session(receipt.session)
 

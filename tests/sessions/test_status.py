@@ -191,52 +191,38 @@ def test_a_session_that_cannot_be_read_does_not_affect_the_others() -> None:
 
 
 OPEN_STEP = {"id": "msg_2", "type": "assistant", "agent": "build", "time": {"created": 2}}
-RETRIED = {"attempt": 2, "at": 99, "error": {"type": "provider.internal", "message": "again"}}
-LOG = "/api/experimental/session/ses_root01/log"
+RETRIED = {"attempt": 2, "error": {"type": "provider.rate-limit", "status": 429}}
 
 
-def logged(kind: str, step: str = "msg_2", **more: Any) -> bytes:
-    """An entry of a 2.x log about a step."""
-    data = {"sessionID": "ses_root01", "assistantMessageID": step, **more}
-    return b"data: " + json.dumps({"type": f"session.{kind}", "data": data}).encode() + b"\n\n"
-
-
-def read_of_2_x(*lines: bytes, **step: Any) -> tuple[SessionState, FakeServer]:
-    """The state of a busy 2.x session, read from its open step and its log."""
-    log = (200, {"content-type": "text/event-stream"}, b"".join(lines)) if lines else (404, {}, b"")
+def read_of_2_x(**step: Any) -> SessionState:
+    """The state of a busy 2.x session, read from its open step."""
     active = {"data": {"ses_root01": {"type": "running"}}}
     page = {"data": [{**OPEN_STEP, **step}], "cursor": {}}
-    return read_from(v2_routes(active=active, message=page) | {f"GET {LOG}": log})
+    return read_from(v2_routes(active=active, message=page))[0]
 
 
-SCHEDULED = logged("retry.scheduled", **RETRIED)
+def test_a_retry_of_2_x_is_read_from_the_open_step() -> None:
+    """Case V3: `retry.at` in the future is a wait."""
+    at = int(time.time() * 1000) + 60_000
+    state = read_of_2_x(retry={**RETRIED, "at": at})
+    assert (state.state, state.attempt, state.retry_at) == ("retrying", 2, at)
+    busy = "/api/session/active: busy"
+    assert state.evidence == f"{busy}, waiting to retry: provider.rate-limit"
 
 
-def test_a_retry_of_2_x_is_read_from_the_log_that_the_evidence_names() -> None:
-    other = logged("text.started", "msg_1", note="msg_2")
-    state, _ = read_of_2_x(logged("step.started"), SCHEDULED, other, retry=RETRIED)
-    assert (state.state, state.attempt, state.retry_at) == ("retrying", 2, 99)
-    assert state.evidence == f"{LOG}: again"
-
-
-@pytest.mark.parametrize("since", ["reasoning.started", "text.started", "step.ended"])
-def test_a_retry_of_2_x_is_over_after_the_next_event(since: str) -> None:
-    state, _ = read_of_2_x(logged("step.started"), SCHEDULED, logged(since), retry=RETRIED)
+@pytest.mark.parametrize("retry", [None, {**RETRIED, "at": 99}, {"attempt": 2}])
+def test_a_retry_of_2_x_is_over_once_it_has_started(retry: Any) -> None:
+    """The step keeps its `retry`."""
+    state = read_of_2_x(retry=retry)
     assert (state.state, state.attempt) == ("running", None)
     assert state.evidence == "/api/session/active: busy"
 
 
-@pytest.mark.parametrize("lines", [(), (b"data: {msg_2",), (b"data:" + b"[" * 100_000 + b"msg_2",)])
-def test_a_session_whose_log_can_not_be_read_is_running_and_says_so(lines: Any) -> None:
-    state, _ = read_of_2_x(*lines, retry=RETRIED)
+def test_a_session_whose_messages_can_not_be_read_is_running_and_says_so() -> None:
+    active = {"data": {"ses_root01": {"type": "running"}}}
+    state, _ = read_from(v2_routes(active=active, message=(400, {}, b"")))
     assert (state.state, state.error) == ("running", "")
-    assert "its log could not be checked for a retry" in state.evidence
-
-
-def test_the_log_is_read_only_after_a_retry() -> None:
-    state, fake = read_of_2_x(SCHEDULED)
-    assert state.state == "running"
-    assert not fake.asked(f"GET {LOG}")
+    assert "its messages could not be read" in state.evidence
 
 
 def test_messages_that_the_server_cannot_read_itself_hide_no_state() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,8 +82,7 @@ class RecordedSession:
 
     def stored(self) -> StoreSnapshot:
         """Return the store at the end."""
-        reasons = dict(shapes.interruption_reasons(self.frames))
-        messages = shapes.messages(self.session, self.rows, reasons=reasons)
+        messages = shapes.messages(self.session, self.rows)
         return StoreSnapshot(self.session, Status("idle"), messages)
 
     def events(self) -> tuple[Event, ...]:
@@ -111,7 +111,7 @@ def events_in(chunks: list[bytes]) -> Iterator[StreamItem]:
 
     response = httpx.Response(200, headers={"content-type": "text/event-stream"}, content=chunks)
     for sse in httpx_sse.EventSource(response).iter_sse():
-        yield from decode_items(V1(), sse.data, lambda place: True)
+        yield from decode_items(V1(), sse.data, deque())
 
 
 def case(name: str) -> Any:

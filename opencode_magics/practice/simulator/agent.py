@@ -328,7 +328,7 @@ class Execution(threading.Thread):
         return [k for k in self.record.inbox if delivery in (None, items[k]["delivery"])]
 
     def _work(self) -> None:
-        kinds = {e["type"] for e in self.record.log}
+        kinds = {e["type"] for e in self.record.events}
         if self._queued() and not any(k.endswith("instructions.updated") for k in kinds):
             self._publish("instructions.updated", delta={"core/environment": "0" * 64})
         while self._deliver_next():

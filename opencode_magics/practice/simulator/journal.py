@@ -64,7 +64,7 @@ class SessionRecord:
     """A session: its fields, its durable events, and its messages."""
 
     info: Wire
-    log: list[Wire] = field(default_factory=list)
+    events: list[Wire] = field(default_factory=list)
     rows: list[Wire] = field(default_factory=list)
     items: dict[str, Wire] = field(default_factory=dict)  # all present and past inbox items
     inbox: list[str] = field(default_factory=list)
@@ -84,7 +84,7 @@ class SessionRecord:
 
 
 class Journal:
-    """The log: it numbers events, stores the durable ones, and sends all of them to listeners."""
+    """Numbers events, applies the durable ones to their sessions, and sends all to listeners."""
 
     def __init__(self) -> None:
         self.ids = Ids()
@@ -102,9 +102,9 @@ class Journal:
             event["data"] = data
             if record is not None and kind.startswith("session.") and kind not in _VOLATILE:
                 version = 2 if kind in _VERSION_2 else 1
-                seq = len(record.log)
+                seq = len(record.events)
                 event["durable"] = {"aggregateID": record.id, "seq": seq, "version": version}
-                record.log.append(event)
+                record.events.append(event)
                 project(record, event)
             if kind != "session.usage.recorded":  # stored but not published (2.0.16)
                 for listener in self._listeners:
