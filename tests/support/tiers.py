@@ -18,6 +18,7 @@ Tier = Literal["quick", "ci", "all"]
 Resource = Literal["server", "kernel", "browser"]
 
 OLD, NEW = "6.31.0", kernels.OURS
+MAIN = ("lab", NEW)
 
 # Fixtures that start something. Whether `generation` starts a server depends on its value.
 SERVER = {"practice", "opencode"}
@@ -43,12 +44,18 @@ IN_CI_SCRIPT = {
     "test_the_lesson_about_plain_python_says_what_its_stored_copy_says",
 }
 
+# The tests that *ci* takes in Jupyter Notebook with an old kernel; all run in JupyterLab.
+IN_NOTEBOOK_TOO = {
+    "test_after_a_reload_the_form_is_there_and_answers",
+    "test_a_question_is_answered_with_options_and_free_text",
+}
+
 # By parameter, the values with which *quick* takes a sample and *ci* takes a test.
-QUICK_VALUES: dict[str, tuple[Any, ...]] = {"version": (NEW,), "window": (("lab", NEW),)}
+QUICK_VALUES: dict[str, tuple[Any, ...]] = {"version": (NEW,), "window": (MAIN,)}
 CI_VALUES: dict[str, tuple[Any, ...]] = {
     "version": (OLD, NEW),
     "running": ((OLD, False), (NEW, True)),
-    "window": (("lab", NEW), ("notebook", OLD)),
+    "window": (MAIN, ("notebook", OLD)),
 }
 
 # Fixtures of module scope that are slow to make, by the parameters that make another one. Tests
@@ -69,6 +76,11 @@ def rare(item: pytest.Function) -> bool:
     """Return whether *ci* leaves out a test because something similar runs there."""
     if "servers" in item.fixturenames:
         return parameters(item) != {} and item.callspec.indices["text"] % 3 != 0
+    values = parameters(item)
+    if values.get("window", MAIN) != MAIN:
+        return item.originalname not in IN_NOTEBOOK_TOO
+    if values.get("trusted"):  # hostile text in a notebook that is trusted: untrusted is the rule
+        return True
     # The examples run on the simulator in *quick*.
     return item.originalname in IN_CI_SCRIPT or "shared_shell" in item.fixturenames
 
