@@ -119,12 +119,14 @@ class RequestReplied:
     """A permission or question was settled, here or elsewhere.
 
     `reply` is once, always or reject for a permission, "answered" or "dismissed" for a question.
+    `ours` says that this process answered exactly this request.
     """
 
     session: str
     request: str
     reply: str
     message: str = ""
+    ours: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from dataclasses import fields, replace
 from functools import reduce
 from typing import Any, TypeVar
 
+from .decision import with_call, with_call_in
 from .events import (
     Event,
     MessageChanged,
@@ -71,7 +72,7 @@ def advance(turn: Turn, event: Event) -> Turn:
             return _removed(turn, removed)
         case PartChanged(session, owner, part) if session in turn.tree:
             owner = owner or _owner(turn, part)
-            turn = _retracted(turn, owner, part)
+            turn = _informed(_retracted(turn, owner, part), part)
             own = session == turn.session
             turn = turn if is_part_over(part) or not own else _resumed(turn)
             return _parts(turn, owner, lambda parts: _put(parts, part)) if own else turn
@@ -91,8 +92,8 @@ def advance(turn: Turn, event: Event) -> Turn:
             return _child(turn, session_now)
         case SessionDeleted(deleted):
             return replace(turn, sessions=tuple(s for s in turn.sessions if s.id != deleted))
-        case PermissionAsked(permission) if _is_new_request(turn, permission):
-            return replace(turn, permissions=(*turn.permissions, permission))
+        case PermissionAsked(permission):
+            return _asked(turn, permission)
         case QuestionAsked(question) if _is_new_request(turn, question):
             return replace(turn, questions=(*turn.questions, question))
         case RequestReplied():
@@ -216,6 +217,31 @@ def _by_age(sessions: Iterable[Session]) -> tuple[Session, ...]:
     return tuple(sorted(sessions, key=lambda s: (s.created or 0, s.id)))
 
 
+def _asked(turn: Turn, permission: Permission) -> Turn:
+    """The turn with a pending permission, new or changed."""
+    known = next((p for p in turn.permissions if p.id == permission.id), None)
+    if known is not None:
+        new = with_call_in(turn, permission) if permission != known else known
+        permissions = tuple(new if p is known else p for p in turn.permissions)
+        return turn if new is known else replace(turn, permissions=permissions)
+    if not _is_new_request(turn, permission):
+        return turn
+    return replace(turn, permissions=(*turn.permissions, with_call_in(turn, permission)))
+
+
+def _informed(turn: Turn, part: Part) -> Turn:
+    """The turn with the input of a tool call added to the permission that it waits for."""
+    if not isinstance(part, ToolCall) or not part.input:
+        return turn
+    return replace(
+        turn,
+        permissions=tuple(
+            with_call(p, part) if p.call == part.call and not p.input else p
+            for p in turn.permissions
+        ),
+    )
+
+
 def _is_new_request(turn: Turn, request: Permission | Question) -> bool:
     """Return whether a request belongs to the turn and is neither pending nor settled."""
     known = {r.id for r in turn.waiting} | {s.request.id for s in turn.settled_requests}
@@ -263,10 +289,25 @@ def _replied(turn: Turn, event: RequestReplied) -> Turn:
         turn,
         permissions=tuple(p for p in turn.permissions if p.id != event.request),
         questions=tuple(q for q in turn.questions if q.id != event.request),
-        settled_requests=(
-            *turn.settled_requests,
-            SettledRequest(request, event.reply, event.message),
-        ),
+        settled_requests=(*turn.settled_requests, _settled(turn, request, event)),
+    )
+
+
+def _settled(turn: Turn, request: Permission | Question, event: RequestReplied) -> SettledRequest:
+    """The request with its reply, and the one that was answered if the server settled both.
+
+    A rejection rejects the other permissions of the session, and "always" allows those that the new
+    rule covers (1.18.33).
+    """
+    also = frozenset(p.id for p in turn.permissions if p.session == request.session)
+    together = ""
+    if not event.ours:
+        by = "reject" if event.reply == "reject" else "always"
+        causes = (s for s in turn.settled_requests if request.id in s.also and s.reply == by)
+        subjects = (c.request.subject for c in causes if isinstance(c.request, Permission))
+        together = next(subjects, "")
+    return SettledRequest(
+        request, event.reply, event.message, together=together, also=also - {request.id}
     )
 
 
@@ -276,6 +317,7 @@ def _restored(turn: Turn, event: StoreSnapshot) -> Turn:
         stored = tuple(replace(m, diffs=event.diffs) if m.id == turn.prompt else m for m in stored)
     known = {m.id: m for m in turn.log}
     log = tuple(_merge(known.get(m.id), m) for m in stored) if stored else turn.log
+    pending = {p.id: p for p in turn.permissions}
     turn = replace(
         turn,
         inbox=tuple(m for m in turn.inbox if m.id not in {s.id for s in stored}),
@@ -286,7 +328,11 @@ def _restored(turn: Turn, event: StoreSnapshot) -> Turn:
     )
     turn = replace(
         turn,
-        permissions=tuple(p for p in event.permissions if _is_new_request(turn, p)),
+        permissions=tuple(
+            pending[p.id] if pending.get(p.id) == p else with_call_in(turn, p)
+            for p in event.permissions
+            if _is_new_request(turn, p)
+        ),
         questions=tuple(q for q in event.questions if _is_new_request(turn, q)),
     )
     # The store may decide an outcome that was unknown.

@@ -7,6 +7,7 @@ reported is `None`, never 0.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
@@ -118,14 +119,22 @@ class Failure:
 class FileDiff:
     """One changed file. Counts are None for a binary file or if they are unknown.
 
-    `patch` is a unified diff; "" when the server sent none.
+    `patch` is a unified diff; "" when the server sent none. `before` is the name before a rename.
     """
 
     file: str
     patch: str = ""
     additions: int | None = None
     deletions: int | None = None
-    status: Literal["added", "modified", "deleted"] | None = None
+    status: Literal["added", "modified", "deleted", "renamed"] | None = None
+    before: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name for display: both names of a rename; what happens to it, unless it is edited."""
+        if self.status == "renamed":
+            return f"{self.before} → {self.file}"
+        return f"{self.file} ({self.status})" if self.status in ("added", "deleted") else self.file
 
 
 # -- messages and their parts ----------------------------------------------------------------------
@@ -393,8 +402,10 @@ class Permission:
         patterns: Its resources: the command, the files.
         always: Patterns that the reply "always" would allow from then on.
         command: The complete shell command, if it is one.
-        diff: The proposed edit, if it is one.
+        diff: The proposed edit, if it is one, as a single patch.
+        files: The files that the edit changes, if the server names them one by one.
         call, message: The tool call that waits for it, and the message with that call.
+        tool, input: The name and the input of that tool call, if they are known.
         saves: Whether "always" saves a rule; if not, it is equivalent to "once".
     """
 
@@ -408,11 +419,54 @@ class Permission:
     call: str | None = None
     message: str | None = None
     saves: bool = True
+    files: tuple[FileDiff, ...] = ()
+    tool: str = field(default="", compare=False)
+    input: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def subject(self) -> str:
-        """The command, or the resources in one line."""
-        return self.command or ", ".join(self.patterns)
+        """What it is about, in one line: the command, the files, or the input of the tool."""
+        if self.command is not None:
+            where = f" in {self.workdir}" if self.workdir else ""
+            return f"{self.command}{where}"
+        if self.action == "external_directory" and self.path:
+            return f"{self.tool} {self.path}".lstrip()
+        if self.files:
+            return ", ".join(file.name for file in self.files)
+        named = ", ".join(pattern for pattern in self.patterns if pattern != "*")
+        if self.task:
+            return f"{named}: {self.task}"
+        if self.input and not named:
+            return ", ".join(self.input_lines)
+        return named or ", ".join(self.patterns)
+
+    @property
+    def input_lines(self) -> tuple[str, ...]:
+        """The input of the tool call, a line for each value; a text may have several lines."""
+        return tuple(
+            f"{name}: {value if isinstance(value, str) else json.dumps(value, default=str)}"
+            for name, value in self.input.items()
+        )
+
+    @property
+    def workdir(self) -> str:
+        """The folder in which a command runs; "" if it is the session's directory."""
+        return _text(self.input.get("workdir"))
+
+    @property
+    def path(self) -> str:
+        """The file or folder that the tool call names; "" if it names none."""
+        return _text(self.input.get("filePath")) or _text(self.input.get("path"))
+
+    @property
+    def task(self) -> str:
+        """The prompt for a subagent; "" if it is for something else."""
+        agent = self.input.get("subagent_type") or self.input.get("agent")
+        return _text(self.input.get("prompt")) if agent else ""
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 class Option(NamedTuple):

@@ -90,6 +90,8 @@ def changes_in(diff: FileDiff) -> tuple[FileChange, ...]:
     change = changes[0] if changes else FileChange(additions=None, deletions=None, has_patch=False)
     if diff.status and change.status == "modified":
         change = replace(change, status=diff.status)
+    if diff.before:
+        return (_counted(replace(change, old=diff.before, new=diff.file), diff),)
     if diff.file and change.status not in ("renamed", "copied"):
         # 1.18.33 reports a name with quotes or control characters in git's quoting.
         name = _name(diff.file)[0] if _QUOTED.fullmatch(diff.file) else diff.file

@@ -44,6 +44,45 @@ def answer_error(item: QuestionItem, answers: Sequence[str]) -> str:
     return "" if text in offered else _text_error(item, text)
 
 
+def parse_typed(item: QuestionItem, typed: str, *, numbers: bool = True) -> tuple[str, ...]:
+    """Return the answers in a typed line: labels of options, their numbers, or other words.
+
+    An exact label wins over a number, so that of the options 1, 2, 4, 8 the answer 4 is the third.
+
+    Args:
+        item: The question.
+        typed: The line; for several answers, separated by commas.
+        numbers: Whether the person sees numbers beside the options.
+
+    Raises:
+        InvalidAnswer: No option has the typed number.
+    """
+    labels = [option.label for option in item.options]
+    if typed in labels or not item.multiple:
+        return (_chosen(item, typed, numbers),)
+    pieces, answers, start = typed.split(","), list[str](), 0
+    while start < len(pieces):
+        # A label can contain commas: the longest one wins.
+        ends = range(len(pieces), start, -1)
+        spans = ((end, ",".join(pieces[start:end]).strip()) for end in ends)
+        end, text = next((s for s in spans if s[1] in labels), (start + 1, pieces[start].strip()))
+        if text:
+            answers.append(_chosen(item, text, numbers))
+        start = end
+    return tuple(dict.fromkeys(answers))
+
+
+def _chosen(item: QuestionItem, text: str, numbers: bool) -> str:
+    labels = [option.label for option in item.options]
+    if not numbers or text in labels or not text.isdecimal() or not labels:
+        return text
+    if 1 <= int(text) <= len(labels):
+        return labels[int(text) - 1]
+    if item.kind in ("integer", "number") or any(label.isdecimal() for label in labels):
+        return text  # a number of their own
+    raise InvalidAnswer(f"There is no option {text}.", f"Choose {_choices(item)}.")
+
+
 def _text_error(item: QuestionItem, text: str) -> str:
     if item.kind in ("integer", "number"):
         try:

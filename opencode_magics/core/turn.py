@@ -37,13 +37,19 @@ LIMIT_EXCEEDED = "Stopped"  # name of the failure of a turn that exceeded a limi
 class SettledRequest:
     """A permission or question and the reply to it.
 
-    `waited` is the number of seconds it is known to have waited; None if not measured.
+    Attributes:
+        waited: The number of seconds it is known to have waited; None if not measured.
+        together: The subject of the permission whose reply settled this one, too; "" if it was
+            answered itself.
+        also: Ids of the permissions of its session that were pending at that time.
     """
 
     request: Permission | Question
     reply: str
     message: str = ""
     waited: float | None = field(default=None, compare=False)
+    together: str = field(default="", compare=False)
+    also: frozenset[str] = field(default=frozenset(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

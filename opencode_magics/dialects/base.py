@@ -432,7 +432,7 @@ class Dialect:
         """Answer a question, with one list of option labels or free texts per item."""
         raise self._unsupported("questions")
 
-    def dismiss(self, question: Question, directory: str) -> Flow[None]:
+    def dismiss(self, question: Question, directory: str, message: str = "") -> Flow[None]:
         """Refuse to answer a question; the turn stops."""
         raise self._unsupported("questions")
 

@@ -359,7 +359,9 @@ class V1(Dialect):
         path = f"/question/{quote(question.id, safe='')}/reply"
         yield Request("POST", path, _scope(directory), {"answers": [list(a) for a in answers]})
 
-    def dismiss(self, question: Question, directory: str) -> Flow[None]:
+    def dismiss(self, question: Question, directory: str, message: str = "") -> Flow[None]:
+        if message:
+            raise self._unsupported("a message with a dismissed question", "2.x")
         path = f"/question/{quote(question.id, safe='')}/reject"
         yield Request("POST", path, _scope(directory), {})
 

@@ -379,6 +379,7 @@ def permission(w: Wire) -> Permission:
         always=tuple(map(str, w.get("always") or ())),
         command=string(meta.get("command")) or None,
         diff=FileDiff(string(meta.get("filepath")), diff) if isinstance(diff, str) else None,
+        files=diffs(meta.get("files")),
         call=optional_string(tool.get("callID")),
         message=optional_string(tool.get("messageID")),
     )

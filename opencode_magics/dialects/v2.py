@@ -447,9 +447,10 @@ class V2(Dialect):
         path = _path(question.session, "form", question.id, "reply")
         yield Request("POST", path, {}, {"answer": filled})
 
-    def dismiss(self, question: Question, directory: str) -> Flow[None]:
-        """Cancel a form, which stops the turn that asked."""
-        yield Request("DELETE", _path(question.session, "form", question.id))
+    def dismiss(self, question: Question, directory: str, message: str = "") -> Flow[None]:
+        """Cancel a form, which stops the turn that asked unless there is a message."""
+        query: Query = {"message": message or None}
+        yield Request("DELETE", _path(question.session, "form", question.id), query)
 
     def saved_rules(self) -> Flow[tuple[SavedRule, ...]]:
         return decode_list(

@@ -419,7 +419,7 @@ def question(w: Wire) -> Question:
 
 def _field(w: Wire) -> QuestionItem:
     kind: Any = string(w.get("type"))
-    options = [_option(o) for o in w.get("options") or ()]
+    options = [_option(n, o) for n, o in enumerate(w.get("options") or (), 1)]
     if kind == "boolean":
         options = [Option("Yes", value="true"), Option("No", value="false")]
     default = w.get("default")
@@ -456,9 +456,13 @@ def _bound(w: Wire, *names: str) -> float | None:
     return next((n for n in map(number, map(w.get, names)) if n is not None), None)
 
 
-def _option(w: Wire) -> Option:
-    value = required_string(w["value"])
-    return Option(string(w.get("label")) or value, string(w.get("description")), value)
+def _option(number: int, w: Wire) -> Option:
+    """Read an option; one without value and label is named by its description (2.0.19)."""
+    value, description = string(w.get("value")), string(w.get("description"))
+    label = string(w.get("label")) or value
+    if label:
+        return Option(label, description, value)
+    return Option(description or f"option {number}")
 
 
 def _as_text(value: Any) -> str:

@@ -121,18 +121,27 @@ def file_diffs(
 ) -> tuple[FileDiff, ...]:
     """Read changed files; `patch` reads the patch of one."""
     listed = values if isinstance(values, list) else ()
-    return tuple(
-        FileDiff(
-            file=next((n for n in map(string, map(w.get, _NAMES)) if n), ""),
-            patch=patch(w),
-            additions=integer(w.get("additions")),
-            deletions=integer(w.get("deletions")),
-            status=w.get("status") if w.get("status") in _STATUSES else None,
-        )
-        for w in listed
-        if isinstance(w, dict)
-    )
+    return tuple(_file_diff(w, patch(w)) for w in listed if isinstance(w, dict))
 
 
-_NAMES = ("file", "filePath", "relativePath")
-_STATUSES = ("added", "modified", "deleted")
+def _file_diff(w: dict[str, Any], patch: str) -> FileDiff:
+    file, before = next((n for n in map(string, map(w.get, _NAMES)) if n), ""), ""
+    status = _STATUSES.get(string(w.get("status")) or string(w.get("type")))
+    if status == "renamed":
+        # `relativePath` is that of the destination, `filePath` the source in full (1.18.33).
+        root = string(w.get("movePath")).removesuffix(file)
+        before = string(w.get("filePath")).removeprefix(root)
+    counts = integer(w.get("additions")), integer(w.get("deletions"))
+    return FileDiff(file, patch, *counts, status, before)
+
+
+_NAMES = ("file", "relativePath", "filePath")
+_STATUSES: dict[str, Any] = {
+    "added": "added",
+    "modified": "modified",
+    "deleted": "deleted",
+    "add": "added",
+    "update": "modified",
+    "delete": "deleted",
+    "move": "renamed",
+}

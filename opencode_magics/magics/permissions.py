@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 from IPython.core.magic import line_magic, magics_class, no_var_expand
@@ -21,8 +21,7 @@ from .turns import TurnMagics
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..client.client import Client
-    from ..core.model import Decision, Permission, Question, Rule, Session
+    from ..core.model import Permission, Question, Rule, Session
     from ..core.rules import Verdict
     from ..core.turn import SettledRequest
 
@@ -99,7 +98,9 @@ class PermissionMagics(TurnMagics):
     @argument("request", help="Id of the request, or its beginning; %%oc_permissions lists them.")
     @argument("reply", nargs="?", help="once, always or reject; for a question: dismiss.")
     @argument(
-        "message", nargs="*", help="With reject: a message to the agent, which then continues."
+        "message",
+        nargs="*",
+        help="With reject (2.x: or dismiss): a message to the agent, which then continues.",
     )
     @argument("--answer", action="append", default=[], help="Answer; one for each question.")
     @line_magic
@@ -108,7 +109,8 @@ class PermissionMagics(TurnMagics):
         """The answer to a pending permission or question, as the server accepted it.
 
         For a request with several questions, give one --answer for each: the label of an option or
-        your own words, or several labels separated by commas where that is allowed. A request that
+        your own words, or several labels separated by commas where that is allowed. A message with
+        a rejection (on 2.x also with `dismiss`) tells the agent what to do instead. A request that
         was already answered or has expired is an error.
 
         Example::
@@ -117,10 +119,11 @@ class PermissionMagics(TurnMagics):
             %oc_status --wait any --timeout 60
             %oc_reply per_ reject Use the staging server instead
         """
-        client = self.state.client
+        from ..sessions.answer import reply_to
+
         request, session = self._find_request(options.request)
         message = " ".join(options.message)
-        return _reply(client, request, session, options.reply, message, options.answer)
+        return reply_to(self.state.client, request, session, options.reply, message, options.answer)
 
     def _rules(self, verb: str, *words: str) -> pd.DataFrame | Verdict:
         """Run a subcommand of %oc_permissions; all except `check` return the rules."""
@@ -192,40 +195,3 @@ def _parse_rule(text: str) -> Rule:
             f"Write a rule as 'allow|deny|ask ACTION RESOURCE' in quotes, not {text!r}."
         )
     return Rule(action, resource.strip(), effect)
-
-
-def _reply(
-    client: Client,
-    request: Permission | Question,
-    session: Session,
-    reply: Decision | Literal["dismiss"] | None,
-    message: str,
-    answers: list[str],
-) -> SettledRequest:
-    from ..core.formatting import pluralize
-    from ..core.model import Permission
-    from ..core.turn import SettledRequest
-
-    directory = session.directory
-    if isinstance(request, Permission):
-        if reply not in ("once", "always", "reject") or answers:
-            raise UsageError(f"{request.id} is a permission. Reply with once, always or reject.")
-        if message and reply != "reject":
-            raise UsageError("Only reject takes a message.")
-        client.run(client.dialect.reply(request, directory, reply, message))
-        return SettledRequest(request, reply, message)
-    if reply == "dismiss":
-        client.run(client.dialect.dismiss(request, directory))
-        return SettledRequest(request, "dismissed")
-    if reply or len(answers) != len(request.items):
-        questions = pluralize(len(request.items), "question")
-        raise UsageError(f"{request.id} has {questions}: give --answer once for each.")
-    labels = [
-        _labels(text, item.multiple) for text, item in zip(answers, request.items, strict=True)
-    ]
-    client.run(client.dialect.answer(request, directory, labels))
-    return SettledRequest(request, "answered", "; ".join(", ".join(each) for each in labels))
-
-
-def _labels(text: str, multiple: bool) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()] if multiple else [text]

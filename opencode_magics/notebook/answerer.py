@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..core import patches, questions
+from ..core import decision, patches, questions
 from ..core.model import Decision, FileDiff, Permission, Question, QuestionItem
-from ..errors import AnswerNeeded
+from ..errors import AnswerNeeded, InvalidAnswer
 from ..prompts.answering import PermissionAnswer, QuestionAnswer
 from . import text, wording
 
@@ -63,6 +63,7 @@ class Answerer:
         subagent: str = "",
         always_scope: str = "",
         also_rejected: int = 0,
+        directory: str = "",
     ) -> PermissionAnswer:
         """Decide a permission.
 
@@ -71,6 +72,7 @@ class Answerer:
             subagent: The title of the subagent that asks, "" for the agent itself.
             always_scope: Where and how long "always" applies on this server.
             also_rejected: Number of other waiting permissions that a rejection also rejects.
+            directory: The directory of the session.
 
         Raises:
             AnswerNeeded: Nobody can answer and the policy is "error".
@@ -79,7 +81,9 @@ class Answerer:
             return PermissionAnswer(self.policy, by=f"policy {self.policy!r}")
         if self.asks(permission):
             try:
-                return self._ask_permission(permission, subagent, always_scope, also_rejected)
+                return self._ask_permission(
+                    permission, subagent, always_scope, also_rejected, directory
+                )
             except (EOFError, NotImplementedError):
                 pass  # the front end doesn't support input after all
         if self.fallback == "error":
@@ -98,13 +102,19 @@ class Answerer:
         return QuestionAnswer(None, by="nobody can answer here")
 
     def _ask_permission(
-        self, permission: Permission, subagent: str, always_scope: str, also_rejected: int
+        self,
+        permission: Permission,
+        subagent: str,
+        always_scope: str,
+        also_rejected: int,
+        directory: str,
     ) -> PermissionAnswer:
         without_message, with_message = wording.rejection_effects(subagent, also_rejected)
         self.write(f"Permission{_owner(subagent)}: {escaped_line(permission.action)}")
-        self.write(_indented(permission.subject))
-        if permission.diff is not None:
-            self.write(_indented(_diff_text(permission.diff)))
+        for label, content in decision.details(permission, directory):
+            self.write(f"    {label}:\n{_indented(_indented(content))}")
+        for edit in decision.edits_of(permission):
+            self.write(_indented(_diff_text(edit)))
         self.write(
             "[1] Allow once\n"
             f"[2] Always allow {escaped_line(wording.always_scope(permission, always_scope))}\n"
@@ -143,9 +153,18 @@ class Answerer:
         hint = f"numbers, separated by commas{custom}" if item.multiple else ""
         hint = hint or (f"number{custom}" if item.options else "your answer")
         hint = f"{hint} ({_DISMISS} to give no answer: {wording.stop_effect(subagent)})"
-        while not (typed := self.read(f"{hint}: ").strip()):
-            continue
-        return _parse_answer(item, typed)
+        optional = not item.required or bool(item.default)
+        if optional:
+            hint += f"; Enter for {', '.join(item.default) or 'no answer'}"
+        while True:
+            typed = self.read(f"{hint}: ").strip()
+            if typed == _DISMISS or (optional and not typed):
+                return (_DISMISS,) if typed else ()
+            try:
+                if typed:
+                    return questions.parse_typed(item, typed)
+            except InvalidAnswer as error:
+                self.write(escaped_line(str(error)))
 
 
 def _parse_decision(typed: str) -> PermissionAnswer | None:
@@ -155,15 +174,6 @@ def _parse_decision(typed: str) -> PermissionAnswer | None:
     if decision is None or (message and decision != "reject"):
         return None
     return PermissionAnswer(decision, message.strip())
-
-
-def _parse_answer(item: QuestionItem, typed: str) -> tuple[str, ...]:
-    """Return the labels of typed option numbers; any other input is a free-text answer."""
-    picks = [p.strip() for p in typed.split(",") if p.strip()] if item.multiple else [typed]
-    labels = {str(n): o.label for n, o in enumerate(item.options, 1)}
-    if picks and all(p in labels for p in picks):
-        return tuple(labels[p] for p in picks)
-    return (typed,)
 
 
 def _diff_text(diff: FileDiff) -> str:

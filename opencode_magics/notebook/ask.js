@@ -32,6 +32,13 @@ function diff(lines) {
   return pre;
 }
 
+// What the request is about: a label and a text, folded if it is long.
+function detail({ label, text, folded }) {
+  const node = make(folded ? "details" : "div", "", { className: folded ? "" : "oc-ask-detail" });
+  node.append(make(folded ? "summary" : "span", label), make("pre", text));
+  return node;
+}
+
 function permission(spec, send) {
   const message = make("input", "", { type: "text", placeholder: "what it should do instead" });
   const label = make("label", "Message with a rejection: ");
@@ -64,10 +71,10 @@ function permission(spec, send) {
   message.onkeydown = (event) => {
     if (event.key === "Enter" && !event.isComposing && message.value.trim()) reply("reject");
   };
-  const subject = spec.subject ? [make("pre", spec.subject)] : [];
+  const details = spec.details.map(detail);
   const changes = spec.diff.length ? [diff(spec.diff)] : [];
   const messageField = spec.choices.some((choice) => choice.with_message) ? [label] : [];
-  return { nodes: [...subject, ...changes, buttons, ...messageField, effects], update };
+  return { nodes: [...details, ...changes, buttons, ...messageField, effects], update };
 }
 
 function item(spec, question, number) {

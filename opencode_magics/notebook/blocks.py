@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from ..core.decision import edits_of
 from ..core.model import (
     Compaction,
     Failure,
@@ -35,12 +36,14 @@ class RequestState:
         reply: The reply that settled it; "" while it waits.
         message: The message that came with the reply.
         subagent: The subagent that asks; "" for the turn's own agent.
+        together: The subject of the permission whose reply settled it, too; "" if none did.
     """
 
     request: Permission | Question
     reply: str = ""
     message: str = ""
     subagent: str = ""
+    together: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +167,10 @@ def _compaction(part: Compaction) -> str:
 def _requests_by_call(turn: Turn) -> dict[str, list[Block]]:
     """The requests by the turn's own tool call that they belong to; under "" those without one."""
     by_call: dict[str, list[Block]] = {}
-    requests = [RequestState(s.request, s.reply, s.message) for s in turn.settled_requests]
+    requests = [
+        RequestState(s.request, s.reply, s.message, together=s.together)
+        for s in turn.settled_requests
+    ]
     requests += [RequestState(r) for r in turn.waiting]
     if requests:
         calls, titles = _calls_by_session(turn), {s.id: s.title for s in turn.sessions}
@@ -195,7 +201,7 @@ def _with_diff(block: Block, requests: dict[str, list[Block]]) -> Block:
     permissions = (
         r.value.request for r in requests.get(tool.call, ()) if isinstance(r.value, RequestState)
     )
-    diffs = tuple(r.diff for r in permissions if isinstance(r, Permission) and r.diff is not None)
+    diffs = tuple(d for r in permissions if isinstance(r, Permission) for d in edits_of(r))
     return replace(block, value=replace(tool, diffs=diffs)) if diffs else block
 
 

@@ -17,14 +17,15 @@ from typing import Any, Literal
 import anywidget
 import traitlets
 
-from ..core import patches, questions
-from ..core.formatting import without_middle
+from ..core import decision, patches, questions
+from ..core.formatting import pluralize, without_middle
 from ..core.model import FileDiff, Permission, Question, QuestionItem
 from . import diff_rows, wording
 from .blocks import RequestState
 
 Spec = dict[str, Any]
 _MAX_CHARS = 200_000  # of a command or a diff; Jupyter drops messages of a few megabytes
+_FOLDED_CHARS, _FOLDED_LINES = 4_000, 40  # a longer detail is folded
 _EMPTY = {"text/html": "", "text/plain": ""}
 
 CSS = """
@@ -34,6 +35,10 @@ CSS = """
   color: var(--jp-ui-font-color1, inherit); background: var(--jp-layout-color1, transparent); }
 .oc-ask[hidden] { display: none; }
 .oc-ask-title { font-weight: 600; }
+.oc-ask-detail { display: flex; gap: 10px; align-items: baseline; margin: 4px 0; }
+.oc-ask-detail > span { flex: 0 0 7.5em; opacity: .75; font-size: 12px; }
+.oc-ask-detail > pre { flex: 1; min-width: 0; margin: 0; padding: 3px 8px; }
+.oc-ask summary { opacity: .75; font-size: 12px; cursor: pointer; }
 .oc-ask pre { margin: 6px 0; padding: 6px 8px; max-height: 24em; overflow: auto;
   white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere; border-radius: 3px;
   font-family: var(--jp-code-font-family, monospace); font-size: 12px; line-height: 1.4;
@@ -166,23 +171,27 @@ def _parse_click(content: Any) -> Click | None:
 
 
 def permission_spec(
-    permission: Permission, subagent: str, always_scope: str, also_rejected: int
+    permission: Permission, subagent: str, always_scope: str, also_rejected: int, directory: str
 ) -> Spec:
     """Return the form's content for a permission.
+
+    Its id contains a digest of what is shown, so that a click only counts for what was drawn.
 
     Args:
         permission: The permission.
         subagent: The title of the subagent that asks; "" for the agent itself.
         always_scope: Where and how long "always" applies on this server.
         also_rejected: Number of other waiting permissions that a rejection also rejects.
+        directory: The directory of the session.
     """
-    diff = [] if permission.diff is None else list(_diff_lines(permission.diff))
-    subject = without_middle(diff_rows.visible_lines(permission.subject), _MAX_CHARS)
+    edits = decision.edits_of(permission)
+    diff = [line for edit in edits for line in _diff_lines(edit, named=len(edits) > 1)]
+    details = decision.details(permission, directory)
     without_message, with_message = wording.rejection_effects(subagent, also_rejected)
     return {
-        "id": permission.id,
+        "id": f"{permission.id}-{decision.digest(permission, directory)}",
         "title": wording.request_title(RequestState(permission, subagent=subagent)),
-        "subject": "" if diff else subject,
+        "details": [_detail(detail) for detail in details],
         "diff": diff,
         "note": "",
         "choices": [
@@ -202,12 +211,21 @@ def permission_spec(
     }
 
 
+def _detail(detail: decision.Detail) -> Spec:
+    """Return the content for a detail; a long one is folded, and its label says how long it is."""
+    text = without_middle(diff_rows.visible_lines(detail.text), _MAX_CHARS)
+    lines = text.count("\n") + 1
+    folded = len(text) > _FOLDED_CHARS or lines > _FOLDED_LINES
+    size = f" ({pluralize(lines, 'line')}, {len(text):,} characters)" if folded else ""
+    return {"label": f"{detail.label}{size}", "text": text, "folded": folded}
+
+
 def pause_spec(key: str, title: str) -> Spec:
     """Return the form's content between two steps of a replay."""
     return {
         "id": key,
         "title": wording.clean(title),
-        "subject": "",
+        "details": [],
         "diff": [],
         "note": "",
         "decides": False,
@@ -218,16 +236,18 @@ def pause_spec(key: str, title: str) -> Spec:
     }
 
 
-def _diff_lines(edit: FileDiff) -> Iterator[tuple[str, str]]:
+def _diff_lines(edit: FileDiff, named: bool) -> Iterator[tuple[str, str]]:
     """Yield a whole edit as (kind, text): a person must see all that they allow."""
     changes, left = patches.changes_in(edit), _MAX_CHARS
     if not any(change.hunks for change in changes):  # the patch doesn't parse: show it raw
+        if named:
+            yield "@", diff_rows.visible_line(edit.name)
         raw = without_middle(edit.patch.strip(), _MAX_CHARS)
         yield from ((" ", diff_rows.visible_line(line)) for line in raw.split("\n") if raw)
         return
     for change in changes:
         notes = diff_rows.notes(change)
-        if notes or len(changes) > 1:
+        if notes or named or len(changes) > 1:
             yield "@", " · ".join((diff_rows.visible_line(change.name), *notes))
         crlf = all(line.endswith("\r") for h in change.hunks for line in h.lines if line[0] != "\\")
         for hunk in patches.trim_context(change.hunks):

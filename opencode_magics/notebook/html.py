@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from html import escape
 from itertools import groupby
 
+from ..core import decision
 from ..core.diffs import ChangedFile, Diff
 from ..core.formatting import pluralize, without_middle
 from ..core.model import (
@@ -212,11 +213,13 @@ def _request_details(request: Permission | Question) -> str:
                 + _options(i.options)
                 for i in items
             )
-        case Permission(diff=FileDiff() as edit):
-            return _diff(edit)
         case Permission():
-            subject = f"$ {request.command}" if request.command else "\n".join(request.patterns)
-            return _pre(diff_rows.visible_lines(subject))
+            details = (
+                f'<div style="{_SMALL};{_QUIET}">{escape_html(label)}</div>'
+                f"{_pre(diff_rows.visible_lines(content))}"
+                for label, content in decision.details(request, "")
+            )
+            return "".join([*details, *map(_diff, decision.edits_of(request))])
 
 
 def _options(options: Iterable[Option]) -> str:
@@ -434,7 +437,8 @@ def request(request: Permission | Question) -> str:
 
 def settled_request(settled: SettledRequest) -> str:
     """Return a permission or question with its answer, in one line."""
-    return page([_request(RequestState(settled.request, settled.reply, settled.message))])
+    state = RequestState(settled.request, settled.reply, settled.message, "", settled.together)
+    return page([_request(state)])
 
 
 def result(value: Result) -> str:

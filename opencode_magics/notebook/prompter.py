@@ -52,6 +52,7 @@ class Prompter:
         self._below: int | None = None  # number of the view's outputs when the form was placed
         self._place = ""  # display id of the form's output
         self._open: Permission | Question | None = None
+        self._shown = ""  # id of the drawing in the form
         self._others = 0  # other permissions that a rejection also rejects, as shown in the form
         self._since = 0.0
         self._paused = ""  # key of the pause that the form shows
@@ -67,7 +68,7 @@ class Prompter:
             self._hide_form()  # answered elsewhere, or over
         if not waiting:
             return
-        request = self._open or next(iter(waiting.values()))
+        request = waiting[self._open.id] if self._open else next(iter(waiting.values()))
         if self._buttons and self._answerer.asks(request):
             self._answer_with_buttons(request)
         else:
@@ -124,10 +125,11 @@ class Prompter:
         if self._open is None:
             self._open, self._since = request, time.monotonic()
             self._show(request, form)
-        elif self._others != self._also_rejected(request):
+        elif self._others != self._also_rejected(request) or self._open is not request:
+            self._open = request
             self._show(request, form)
         while (click := form.next_click()) is not None:
-            if click.id == request.id:
+            if click.id == self._shown:  # a click on an earlier drawing is void
                 self._submit(request, click, form)
                 return
         if not form.ready and time.monotonic() - self._since > READY_TIMEOUT:
@@ -152,7 +154,10 @@ class Prompter:
         if isinstance(request, Question):
             spec = question_spec(request, subagent)
         else:
-            spec = permission_spec(request, subagent, self._run.always_scope, self._others)
+            spec = permission_spec(
+                request, subagent, self._run.always_scope, self._others, self._run.directory
+            )
+        self._shown = spec["id"]
         form.show(spec | {"note": wording.clean(note)})
 
     def _also_rejected(self, request: Permission | Question) -> int:
@@ -165,7 +170,9 @@ class Prompter:
         try:
             self._send(request, click)
         except InvalidAnswer as error:
-            self._show(request, form, error.what)
+            # A permission may be for something else now.
+            self._open = next((r for r in self._run.waiting if r.id == request.id), request)
+            self._show(self._open, form, error.what)
         except OpenCodeError as error:
             self._show(request, form, f"The answer did not arrive: {error.what} Try again.")
         else:
@@ -208,7 +215,8 @@ class Prompter:
         answer: PermissionAnswer | QuestionAnswer
         if isinstance(request, Permission):
             also = self._also_rejected(request)
-            answer = self._answerer.permission(request, subagent, self._run.always_scope, also)
+            scope, directory = self._run.always_scope, self._run.directory
+            answer = self._answerer.permission(request, subagent, scope, also, directory)
         else:
             answer = self._answerer.question(request, subagent)
         answering.send(self._run, request, answer)

@@ -32,7 +32,9 @@ class QuietView:
             if request.id not in self._written:
                 self._written.add(request.id)
                 subagent = titles.get(request.session, "")
-                state = RequestState(request, settled.reply, settled.message, subagent)
+                state = RequestState(
+                    request, settled.reply, settled.message, subagent, settled.together
+                )
                 self._write(wording.request_line(state))
 
     @property

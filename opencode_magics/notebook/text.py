@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 
+from ..core import decision
 from ..core.diffs import ChangedFile, Diff
 from ..core.formatting import pluralize, without_middle
 from ..core.model import Failure, FileDiff, Permission, Question, Reasoning, Session, Text, ToolCall
@@ -246,7 +247,8 @@ def request(request: Permission | Question) -> str:
 
 def settled_request(settled: SettledRequest) -> str:
     """Return a permission or question with its answer, in one line."""
-    return wording.request_line(RequestState(settled.request, settled.reply, settled.message))
+    state = RequestState(settled.request, settled.reply, settled.message, "", settled.together)
+    return wording.request_line(state)
 
 
 def result(value: Result) -> str:
@@ -260,10 +262,10 @@ def _request_details(request: Permission | Question) -> Iterator[str]:
         case Question(items=items):
             options = [o for item in items for o in item.options]
             yield from (f"- {clean(o.label)}" + _description(o.description) for o in options)
-        case Permission(diff=FileDiff() as edit):
-            yield file_diff(edit)
-        case _ if len(request.subject) > wording.LIMIT or "\n" in request.subject:
-            yield diff_rows.visible_lines(request.subject)
+        case Permission():
+            for label, content in decision.details(request, ""):
+                yield f"{label}: {diff_rows.visible_lines(content)}"
+            yield from map(file_diff, decision.edits_of(request))
 
 
 def _description(description: str) -> str:

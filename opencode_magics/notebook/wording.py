@@ -21,7 +21,7 @@ from ..core.model import (
     Usage,
     total_usage,
 )
-from ..core.outcome import tool_outcome
+from ..core.outcome import is_granted, tool_outcome
 from ..core.patches import changes_in
 from ..core.turn import Retry, Turn
 from ..sessions.transcript import Transcript
@@ -107,10 +107,12 @@ _SUBJECTS = ("filePath", "path", "pattern", "url", "query", "description", "name
 
 def tool_subject(tool: ToolCall) -> str:
     """Return the subject of a tool call in one line: its command, else its title, else an input."""
-    values = [tool.input.get("command"), tool.title, *map(tool.input.get, _SUBJECTS)]
-    return first_line(
-        visible_lines(next((v for v in values if isinstance(v, str) and v.strip()), ""))
-    )
+    files = ", ".join(diff.name for diff in tool.diffs) if "patchText" in tool.input else ""
+    values = [tool.input.get("command"), files, tool.title, *map(tool.input.get, _SUBJECTS)]
+    subject = next((v for v in values if isinstance(v, str) and v.strip()), "")
+    workdir = tool.input.get("workdir")
+    where = f" in {first_line(visible_lines(workdir), 60)}" if isinstance(workdir, str) else ""
+    return f"{first_line(visible_lines(subject))}{where}"
 
 
 def tool_notes(tool: ToolCall, closed: bool = True) -> tuple[str, ...]:
@@ -127,8 +129,15 @@ def request_text(request: Permission | Question) -> str:
     """Return the content of a request in one line."""
     if isinstance(request, Question):
         return first_line(" / ".join(i.question or i.header for i in request.items))
-    action, subject = first_line(request.action), first_line(visible_lines(request.subject))
-    return f"{action} '{subject}'" if request.command else f"{action} {subject}".rstrip()
+    action = first_line(request.action)
+    if request.command is None:
+        return f"{action} {first_line(visible_lines(request.subject))}".rstrip()
+    return f"{action} {_command_in(request.command, request.workdir)}"
+
+
+def _command_in(command: str, workdir: str) -> str:
+    quoted = f"'{first_line(visible_lines(command))}'"
+    return f"{quoted} in {first_line(visible_lines(workdir))}" if workdir else quoted
 
 
 def request_line(request: RequestState) -> str:
@@ -136,6 +145,10 @@ def request_line(request: RequestState) -> str:
     if not request.reply:
         noun = "permission" if isinstance(request.request, Permission) else "an answer"
         return f"Waiting for {noun}{_owner(request)}: {request_text(request.request)}"
+    if request.together:
+        verb = "allowed" if is_granted(request.reply) else "rejected"
+        other = first_line(visible_lines(request.together), 60)
+        return f"{request_title(request)} → {verb} together with {other}"
     message = f" ({first_line(request.message)})" if request.message.strip() else ""
     return f"{request_title(request)} → {first_line(request.reply)}{message}"
 
@@ -150,7 +163,7 @@ def always_scope(permission: Permission, scope: str) -> str:
     """Describe what "always" allows: the patterns or every such action, and the server's scope."""
     if not permission.saves:
         return "only this once, since there is no pattern to save"
-    patterns = ", ".join(permission.always) or permission.subject
+    patterns = ", ".join(permission.always or permission.patterns)
     actions = f"every {permission.action}" if patterns == "*" else visible_lines(patterns)
     return f"{actions} {scope}".rstrip()
 

@@ -54,6 +54,10 @@ def send(
             return
         except (ServerConnectionError, StatusError):  # the request is still pending
             time.sleep(wait)
+        except InvalidAnswer:
+            if isinstance(request, Question):
+                raise
+            return  # it is for something else now, and is asked again
     _send_once(run, request, answer)
 
 

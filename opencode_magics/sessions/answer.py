@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ..client.client import Client
-from ..core.events import RequestReplied
-from ..core.model import Decision, Permission, Question, Session
-from ..core.turn import Turn
-from ..errors import NotFoundError, ServerConnectionError, StatusError
+from ..client.client import Client, optional
+from ..core import questions
+from ..core.events import PermissionAsked, RequestReplied
+from ..core.formatting import pluralize
+from ..core.model import DECISIONS, Decision, Permission, Question, Session
+from ..core.turn import SettledRequest, Turn
+from ..errors import InvalidAnswer, NotFoundError, ServerConnectionError, StatusError
 from .progress import Progress
 
 
@@ -23,6 +25,10 @@ class Answerable(Protocol):
     @property
     def waiting(self) -> tuple[Permission | Question, ...]:
         """The requests that can be answered now, oldest first."""
+
+    @property
+    def directory(self) -> str:
+        """The directory of its session."""
 
     @property
     def always_scope(self) -> str:
@@ -54,8 +60,14 @@ class Answers:
         self._progress = progress
 
     def decide(self, permission: Permission, decision: Decision, message: str, by: str) -> bool:
-        """Answer a permission."""
+        """Answer a permission; a grant is only sent for what the person saw.
+
+        Raises:
+            InvalidAnswer: The server now has another request with this id; nothing was sent.
+        """
         where = self._directory_of(permission.session)
+        if decision != "reject":
+            self._check_unchanged(permission, where)
         return self._settle(
             permission,
             decision,
@@ -85,6 +97,16 @@ class Answers:
             lambda: self._client.run(self._client.dialect.dismiss(question, where)),
         )
 
+    def _check_unchanged(self, permission: Permission, directory: str) -> None:
+        pending = optional(lambda: self._client.permissions(directory), ())
+        now = next((p for p in pending if p.id == permission.id), permission)
+        if now != permission:
+            self._progress.add([PermissionAsked(now)])
+            raise InvalidAnswer(
+                f"Permission {permission.id} is for something else now; nothing was sent.",
+                "Read it again, and decide again.",
+            )
+
     def _directory_of(self, session: str) -> str:
         known = next((s for s in self._progress.turn.sessions if s.id == session), self._session)
         return known.directory or self._session.directory
@@ -101,7 +123,9 @@ class Answers:
             if self._is_pending(request):
                 raise
             ours, reply = False, "settled, perhaps by this answer"
-        settled = RequestReplied(request.session, request.id, reply, message if ours else "")
+        settled = RequestReplied(
+            request.session, request.id, reply, message if ours else "", ours=True
+        )
         self._progress.recorder.answer(
             settled.session, settled.request, settled.reply, settled.message
         )
@@ -117,3 +141,57 @@ class Answers:
 def in_words(answers: Sequence[Sequence[str]]) -> str:
     """The answers to a question as one line."""
     return "; ".join(", ".join(a) or "no answer" for a in answers)
+
+
+# -- without following the turn --------------------------------------------------------------------
+
+
+def reply_to(
+    client: Client,
+    request: Permission | Question,
+    session: Session,
+    reply: str | None,
+    message: str = "",
+    answers: Sequence[str] = (),
+) -> SettledRequest:
+    """Answer a pending request of a session, in words.
+
+    Args:
+        client: The server.
+        request: The permission or question.
+        session: The session that asks.
+        reply: once, always or reject; "dismiss" for a question; None with `answers`.
+        message: A message to the agent, with a rejection or a dismissal (2.x).
+        answers: One for each item of a question: a label, labels separated by commas, or words.
+
+    Returns:
+        The request with its reply, as the server accepted it.
+
+    Raises:
+        InvalidAnswer: The reply or an answer doesn't fit the request; nothing was sent.
+        UnsupportedOperation: A message with a dismissal, on 1.x.
+        NotFoundError: The request was answered before, or has expired.
+    """
+    directory = session.directory
+    if isinstance(request, Permission):
+        if reply not in DECISIONS or answers:
+            raise InvalidAnswer(
+                f"{request.id} is a permission.", "Reply with once, always or reject."
+            )
+        if message and reply != "reject":
+            raise InvalidAnswer("Only reject takes a message.")
+        client.run(client.dialect.reply(request, directory, reply, message))
+        return SettledRequest(request, reply, message)
+    if reply == "dismiss":
+        client.run(client.dialect.dismiss(request, directory, message))
+        return SettledRequest(request, "dismissed", message)
+    if reply or len(answers) != len(request.items):
+        number = pluralize(len(request.items), "question")
+        raise InvalidAnswer(f"{request.id} has {number}.", "Give --answer once for each.")
+    labels = [
+        questions.parse_typed(item, text, numbers=False)
+        for text, item in zip(answers, request.items, strict=True)
+    ]
+    questions.check_answers(request, labels)
+    client.run(client.dialect.answer(request, directory, labels))
+    return SettledRequest(request, "answered", in_words(labels))

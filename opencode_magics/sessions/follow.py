@@ -29,7 +29,7 @@ from ..dialects.base import logger
 from ..errors import NotFoundError, OpenCodeError, ServerConnectionError
 from .polling import PollingSchedule
 from .progress import Progress
-from .store import read_store
+from .store import read_call, read_store
 
 TICK = 0.05  # seconds between two states of a quiet turn
 
@@ -93,7 +93,7 @@ class Follower:
                     self._handle_problem(error, fatal)
                 case PermissionAsked() | QuestionAsked():
                     self._progress.add(batch)
-                    batch = [*self._ancestors(item), item]
+                    batch = [*self._ancestors(item), self._with_call(item)]
                 case event:
                     self._schedule = self._schedule.event_received()
                     self._watch(event)
@@ -149,6 +149,13 @@ class Follower:
 
     def _ancestors(self, event: PermissionAsked | QuestionAsked) -> list[Event]:
         return ancestors(self._client, self._progress, event, self._unrelated)
+
+    def _with_call(self, event: PermissionAsked | QuestionAsked) -> Event:
+        """The event, with the tool call of a subagent, whose messages the turn doesn't have."""
+        match event:
+            case PermissionAsked(permission) if permission.session != self._session.id:
+                return PermissionAsked(read_call(self._client, permission))
+        return event
 
     def _poll_if_due(self) -> None:
         now = time.monotonic()

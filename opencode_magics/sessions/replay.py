@@ -144,6 +144,11 @@ class Replay:
         return self._progress.note
 
     @property
+    def directory(self) -> str:
+        """The directory of the recorded session."""
+        return self._session.directory
+
+    @property
     def always_scope(self) -> str:
         """The scope of an "always" reply on the recorded server, in words."""
         return self._client.dialect.always_scope

@@ -160,6 +160,11 @@ class Run:
         return self._delivery.sent
 
     @property
+    def directory(self) -> str:
+        """The directory of the session."""
+        return self.session.directory
+
+    @property
     def always_scope(self) -> str:
         """The scope of an "always" reply on this server, in words."""
         return self.client.dialect.always_scope

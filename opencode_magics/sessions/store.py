@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ..client.client import Client, log_warning, optional
+from ..core.decision import with_call
 from ..core.events import StoreSnapshot
 from ..core.fold import advance
 from ..core.limits import Ceiling, Limits
@@ -55,10 +56,28 @@ def read_store(
         status or _IDLE,
         messages,
         below,
-        tuple(p for p in permissions if p.session in tree),
+        tuple(_with_call(client, turn, p) for p in permissions if p.session in tree),
         tuple(q for q in questions if q.session in tree),
         client.run(client.dialect.turn_diffs(session, turn.prompt)) if over else (),
     )
+
+
+def _with_call(client: Client, turn: Turn, permission: Permission) -> Permission:
+    """The permission with the tool call of a subagent, which is not among the turn's messages."""
+    if permission.session == turn.session:
+        return permission
+    known = next((p for p in turn.permissions if p == permission), permission)
+    return known if known.input else read_call(client, permission)
+
+
+def read_call(client: Client, permission: Permission) -> Permission:
+    """Return the permission with the tool call that waits for it, if that can be read."""
+    if permission.input or not permission.call or not permission.message:
+        return permission
+    message_id, session = permission.message, Session(permission.session)
+    message = optional(lambda: client.run(client.dialect.message(session, message_id)), None)
+    calls = (t for t in (message.tools if message else ()) if t.call == permission.call)
+    return with_call(permission, next(calls, None))
 
 
 def refresh(client: Client, turn: Turn) -> Turn:
@@ -157,7 +176,11 @@ def pending_requests(
         known |= {s.id: s for s in descendants(client, session, 0)}
     elif requests:
         known |= {r.session: client.session(r.session) for r in requests}
-    return tuple((r, known[r.session]) for r in requests if r.session in known)
+    return tuple(
+        (read_call(client, r) if isinstance(r, Permission) else r, known[r.session])
+        for r in requests
+        if r.session in known
+    )
 
 
 def waiting_requests(

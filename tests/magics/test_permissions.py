@@ -14,7 +14,7 @@ from support.generations import tool_names
 from support.ipython_shell import Shell, is_short_error
 
 from opencode_magics.core.turn import SettledRequest, Turn
-from opencode_magics.errors import UnknownNameError
+from opencode_magics.errors import InvalidAnswer, UnknownNameError
 
 BOTH_GENERATIONS = True
 
@@ -72,7 +72,7 @@ def test_a_question_is_answered_with_oc_reply(shell: Shell) -> None:
     (row,) = pending_after(shell, "#question").itertuples()
     assert row.kind == "question"
     assert "Red" in row.options
-    with pytest.raises(UsageError, match="give --answer"):
+    with pytest.raises(InvalidAnswer, match="Give --answer"):
         shell.run(f"%oc_reply {row.id} --answer Red --answer S --answer more")
     items = row.asks.count(" / ") + 1
     shell.run(f"%oc_reply {row.id} " + " ".join(["--answer 'my own words'"] * items))
@@ -145,7 +145,7 @@ def test_a_request_that_is_not_pending_is_an_error(shell: Shell, line: str) -> N
 @pytest.mark.parametrize("reply", ["", "maybe", "once please", "--answer yes"])
 def test_an_invalid_reply_to_a_permission_is_refused(shell: Shell, reply: str) -> None:
     pending_after(shell, "#bash touch made")
-    with pytest.raises(UsageError):
+    with pytest.raises(InvalidAnswer):
         shell.run(f"%oc_reply per_ {reply}")
 
 

@@ -26,9 +26,15 @@ PUSH = Permission(
 EDIT = Permission(
     "per_2", "ses_1", "edit", ("a.txt",), ("*",), diff=FileDiff("a.txt", "--- a\n+++ b\n-old\n+new")
 )
-COLOUR = QuestionItem("Which colour?", "Colour", (Option("Red", "warm"), Option("Blue")))
-SIZES = QuestionItem("Which sizes?", "Sizes", (Option("S"), Option("L"), Option("XL")), True)
-NAME = QuestionItem("What is its name?")
+COLOUR = QuestionItem(
+    "Which colour?", "Colour", (Option("Red", "warm"), Option("Blue")), required=True
+)
+SIZES = QuestionItem(
+    "Which sizes?", "Sizes", (Option("S"), Option("L"), Option("XL")), True, required=True
+)
+NAME = QuestionItem("What is its name?", required=True)
+POWERS = QuestionItem("How many?", options=tuple(map(Option, "1248")))
+LISTS = QuestionItem("Which?", options=(Option("a, b"), Option("a"), Option("c")), multiple=True)
 
 
 @dataclass
@@ -145,21 +151,44 @@ def test_the_effects_of_a_rejection_are_shown() -> None:
     [
         (COLOUR, "2", ("Blue",)),
         (COLOUR, " 1 ", ("Red",)),
-        (COLOUR, "3", ("3",)),
+        (POWERS, "4", ("4",)),
+        (POWERS, "3", ("4",)),
+        (POWERS, "16", ("16",)),
+        (LISTS, "a, b", ("a, b",)),
+        (LISTS, "c, a, b", ("c", "a, b")),
+        (LISTS, "a, c", ("a", "c")),
         (COLOUR, "green, please", ("green, please",)),
         (COLOUR, "1,2", ("1,2",)),
         (SIZES, "1,3", ("S", "XL")),
         (SIZES, "2", ("L",)),
         (SIZES, " 3 , 1 , ", ("XL", "S")),
-        (SIZES, "1, huge", ("1, huge",)),
-        (SIZES, ",", (",",)),
+        (SIZES, "1, huge", ("S", "huge")),
+        (SIZES, "1,1", ("S",)),
         (NAME, "1", ("1",)),
     ],
 )
 def test_numbers_choose_options_and_other_text_is_an_answer(
     item: QuestionItem, typed: str, answer: tuple[str, ...]
 ) -> None:
+    """Cases T7 and W8: an exact label wins, also one with a comma; then a number."""
     assert person(typed).answerer().question(question(item)) == QuestionAnswer((answer,))
+
+
+@pytest.mark.parametrize(("item", "typed"), [(COLOUR, "3"), (SIZES, "1, 4"), (SIZES, ",")])
+def test_a_number_that_no_option_has_is_asked_again(item: QuestionItem, typed: str) -> None:
+    """Case T7: it is not sent as the answer."""
+    anna = person(typed, "1")
+    answered = anna.answerer().question(question(item))
+    assert answered == QuestionAnswer(((item.options[0].label,),))
+    assert "option" in anna.seen or "an answer is needed" in anna.seen
+
+
+def test_an_optional_item_can_be_left_empty() -> None:
+    """Case W8: it was asked for ever."""
+    anna = person("", "1")
+    answered = anna.answerer().question(question(replace(NAME, required=False), COLOUR))
+    assert answered == QuestionAnswer(((), ("Red",)))
+    assert "Enter for no answer" in anna.prompts[0]
 
 
 def test_several_items_are_answered_one_after_another() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import time
@@ -32,19 +33,26 @@ def effects(spec: dict[str, Any], key: str = "effect") -> dict[str, str]:
     return {c["value"]: c[key] for c in spec["choices"] if key in c}
 
 
+def shown(spec: dict[str, Any]) -> dict[str, str]:
+    """The details of a form, by label."""
+    return {detail["label"]: detail["text"] for detail in spec["details"]}
+
+
 # -- permissions -----------------------------------------------------------------------------------
 
 
 def test_a_command_is_shown_in_full() -> None:
     command = "echo " + "x" * 5_000 + "\nrm -rf /"
     permission = Permission("per_1", "ses_1", "bash", ("echo *",), ("echo *",), command)
-    spec = permission_spec(permission, "", SCOPE, 0)
-    assert spec["subject"] == command
+    spec = permission_spec(permission, "", SCOPE, 0, "/p")
+    assert shown(spec)["In"] == "/p"
+    (text,) = [text for label, text in shown(spec).items() if label.startswith("Command")]
+    assert text == command
     assert spec["title"].startswith("Permission: bash 'echo xx")
 
 
 def test_it_shows_the_effect_of_each_answer() -> None:
-    spec = permission_spec(PUSH, "", SCOPE, 0)
+    spec = permission_spec(PUSH, "", SCOPE, 0, "/p")
     assert effects(spec) == {
         "once": "Allow once: only this time.",
         "always": f"Always allow: git * {SCOPE}.",
@@ -56,7 +64,7 @@ def test_it_shows_the_effect_of_each_answer() -> None:
 
 
 def test_a_subagents_permission_names_it_and_says_that_the_parent_continues() -> None:
-    spec = permission_spec(PUSH, "Run the tests", SCOPE, 2)
+    spec = permission_spec(PUSH, "Run the tests", SCOPE, 2, "/p")
     assert spec["title"] == "Permission for subagent 'Run the tests': bash 'git push --force'"
     assert effects(spec)["reject"] == (
         "Reject without a message: that subagent's task fails, and the parent continues; "
@@ -67,52 +75,56 @@ def test_a_subagents_permission_names_it_and_says_that_the_parent_continues() ->
 
 def test_an_edit_is_shown_with_its_full_lines() -> None:
     hidden = "x = 1" + " " * 5_000 + "; evil()"
-    spec = permission_spec(edit(f"--- a\n+++ a\n@@ -1 +1 @@\n-x\n+{hidden}\n"), "", SCOPE, 0)
+    spec = permission_spec(edit(f"--- a\n+++ a\n@@ -1 +1 @@\n-x\n+{hidden}\n"), "", SCOPE, 0, "/p")
     assert spec["diff"] == [("@", "@@ -1 +1 @@"), ("-", "-x"), ("+", f"+{hidden}")]
-    assert spec["subject"] == ""
+    assert shown(spec) == {"Files": "a.py"}
 
 
 def test_an_edit_of_several_files_names_each() -> None:
     patch = "--- {0}\n+++ {0}\n@@ -1 +1 @@\n-x\n+y\n"
-    spec = permission_spec(edit(patch.format("a.py") + patch.format("b.py")), "", SCOPE, 0)
+    spec = permission_spec(edit(patch.format("a.py") + patch.format("b.py")), "", SCOPE, 0, "/p")
     headings = [text for kind, text in spec["diff"] if kind == "@"]
     assert headings == ["a.py", "@@ -1 +1 @@", "b.py", "@@ -1 +1 @@"]
 
 
 def test_an_edit_of_line_endings_is_noted() -> None:
-    spec = permission_spec(edit("--- a\n+++ a\n@@ -1 +1 @@\n-x\r\n+x\n"), "", SCOPE, 0)
+    spec = permission_spec(edit("--- a\n+++ a\n@@ -1 +1 @@\n-x\r\n+x\n"), "", SCOPE, 0, "/p")
     assert "CRLF → LF" in spec["diff"][0][1]
     assert spec["diff"][2:] == [("-", "-x␍"), ("+", "+x")]
 
 
 @pytest.mark.parametrize("patch", ["nonsense\nof two lines", "old mode 100644\nnew mode 100755"])
 def test_a_patch_that_does_not_parse_is_shown_raw(patch: str) -> None:
-    spec = permission_spec(edit(patch), "", SCOPE, 0)
+    spec = permission_spec(edit(patch), "", SCOPE, 0, "/p")
     assert "\n".join(text for _, text in spec["diff"]) == patch
 
 
 def test_an_edit_without_a_patch_shows_at_least_its_files() -> None:
-    spec = permission_spec(edit(""), "", SCOPE, 0)
-    assert (spec["diff"], spec["subject"]) == ([], "a.py")
+    spec = permission_spec(edit(""), "", SCOPE, 0, "/p")
+    assert (spec["diff"], shown(spec)) == ([], {"Files": "a.py"})
 
 
 def test_unchanged_line_endings_are_not_shown() -> None:
-    spec = permission_spec(edit("--- a\n+++ a\n@@ -1 +1 @@\n-x\r\n+y\r\n"), "", SCOPE, 0)
+    spec = permission_spec(edit("--- a\n+++ a\n@@ -1 +1 @@\n-x\r\n+y\r\n"), "", SCOPE, 0, "/p")
     assert spec["diff"][1:] == [("-", "-x"), ("+", "+y")]
 
 
 def test_invisible_characters_are_made_visible() -> None:
     permission = Permission("p", "s", "bash", command="ls\u202e\x1b[8m\u200b")
-    assert permission_spec(permission, "", SCOPE, 0)["subject"] == "ls⟨U+202E⟩␛[8m⟨U+200B⟩"
+    spec = permission_spec(permission, "", SCOPE, 0, "/p")
+    assert shown(spec)["Command"] == "ls⟨U+202E⟩␛[8m⟨U+200B⟩"
 
 
 def test_content_too_long_for_a_message_is_cut_with_a_note() -> None:
     patch = "--- a\n+++ a\n@@ -0,0 +1,9999 @@\n" + f"+{'x' * 100}\n" * 9_999
-    spec = permission_spec(edit(patch), "", SCOPE, 0)
+    spec = permission_spec(edit(patch), "", SCOPE, 0, "/p")
     assert spec["diff"][-1] == ("@", "… the rest is too long to show here")
     assert sum(len(text) for _, text in spec["diff"]) < 250_000
     long = Permission("p", "s", "bash", command="x" * 1_000_000)
-    assert "characters left out" in permission_spec(long, "", SCOPE, 0)["subject"]
+    (command, _) = permission_spec(long, "", SCOPE, 0, "/p")["details"]
+    assert command["folded"]
+    assert re.fullmatch(r"Command \(\d+ lines?, [\d,]+ characters\)", command["label"])
+    assert "characters left out" in command["text"]
 
 
 # -- questions -------------------------------------------------------------------------------------
@@ -328,8 +340,8 @@ def test_any_request_can_be_sent_to_the_page(front: FrontEnd, payload: str) -> N
     item = QuestionItem(payload, payload, (Option(payload, payload),))
     form = Form()
     for spec in (
-        permission_spec(permission, payload, SCOPE, 0),
-        permission_spec(edit(patch), payload, SCOPE, 0),
+        permission_spec(permission, payload, SCOPE, 0, "/p"),
+        permission_spec(edit(patch), payload, SCOPE, 0, "/p"),
         question_spec(Question("q", "s", (item,)), payload),
     ):
         form.show(spec | {"note": "?"})

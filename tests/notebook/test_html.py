@@ -211,7 +211,7 @@ def test_errors_and_retries_are_visible_and_not_folded() -> None:
 def test_a_waiting_request_is_shown_in_full() -> None:
     """A person must see all that they allow."""
     command = permission(command="git push\nrm -rf /")
-    assert "$ git push\nrm -rf /" in Page(html.request(command)).text
+    assert "Commandgit push\nrm -rf /" in Page(html.request(command)).text
     edit = permission(action="edit", command=None, patterns=("app.py",), diff=EDIT)
     assert "-old\n+new" in Page(html.request(edit)).text
 

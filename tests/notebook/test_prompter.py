@@ -39,7 +39,14 @@ CHILD = Session("ses_kid", "Run the tests (@general subagent)", "/work/p", paren
 ITEMS = (QuestionItem("Which?", "", (Option("A"), Option("B"))),)
 GONE = (404, {"content-type": "application/json"}, b'{"_tag":"PermissionNotFoundError"}')
 DOWN = (500, {}, b"")
-WAITING = {"id": "per_1", "sessionID": ROOT.id, "permission": "bash", "patterns": ["x"]}
+WAITING = {
+    "id": "per_1",
+    "sessionID": ROOT.id,
+    "permission": "bash",
+    "patterns": ["git *"],
+    "always": ["git *"],
+    "metadata": {"command": "git push 1"},
+}
 
 
 def push(n: int = 1, session: Session = ROOT) -> Permission:
@@ -52,6 +59,11 @@ def ask(n: int = 1) -> Question:
 
 def reply_to(request: str, kind: str = "permission/per") -> str:
     return f"POST /{kind}_{request}/reply"
+
+
+def request_of(front: FrontEnd) -> str:
+    """The id of the request that the form shows; the rest of its id is a digest."""
+    return str(front.asks["id"]).partition("-")[0]
 
 
 @dataclass
@@ -142,7 +154,7 @@ def test_a_click_on_a_permission_sends_one_reply(
     with cell(front) as running:
         running.waits(push())
         running.step()
-        assert front.asks["subject"] == "git push 1"
+        assert {"label": "Command", "text": "git push 1", "folded": False} in front.asks["details"]
         front.click(reply, message=message)
         running.step()
         running.step()
@@ -195,7 +207,7 @@ def test_nothing_is_sent_before_a_click(front: FrontEnd) -> None:
         for _ in range(5):
             running.step()
         assert running.sent == []
-        assert front.asks["id"] == "per_1"
+        assert request_of(front) == "per_1"
 
 
 def test_g4_03_two_clicks_from_two_threads_send_one_reply(front: FrontEnd) -> None:
@@ -229,6 +241,46 @@ def test_g4_03_the_first_of_two_quick_clicks_counts(front: FrontEnd) -> None:
         assert running.sent == [("/permission/per_1/reply", {"reply": "once"})]
 
 
+def test_a_click_on_an_earlier_drawing_is_void(front: FrontEnd) -> None:
+    """Case T5: drawn `echo harmless`; then the same id is for another command."""
+    harmless = replace(push(), command="echo harmless")
+    harmful = replace(push(), command="rm -rf /important")
+    with cell(front) as running:
+        running.waits(harmless)
+        running.step()
+        drawn = front.asks["id"]
+        running.waits(harmful)
+        front.click("once")
+        running.step()
+        assert running.sent == []
+        assert front.asks["id"] != drawn
+        assert "rm -rf /important" in str(front.asks["details"])
+        front.click("reject")
+        running.step()
+        assert running.sent == [("/permission/per_1/reply", {"reply": "reject"})]
+
+
+@pytest.mark.parametrize("typed", [None, ["1", "3"]])
+def test_only_what_was_shown_is_allowed(front: FrontEnd, typed: list[str] | None) -> None:
+    """Case T5: the server has another request under this id when the answer is sent."""
+    other = WAITING | {"metadata": {"command": "rm -rf /important"}}
+    options = {"ui": "text"} if typed else {}
+    with cell(front, {"GET /permission": [other]}, typed, **options) as running:
+        running.waits(push())
+        running.step()
+        if typed is None:
+            front.click("once")
+            running.step()
+            assert "for something else now; nothing was sent" in front.asks["note"]
+            assert "rm -rf /important" in str(front.asks["details"])
+            front.click("reject")
+        running.step()
+        assert running.sent == [("/permission/per_1/reply", {"reply": "reject"})]
+        (settled,) = running.run.turn.settled_requests
+        assert isinstance(settled.request, Permission)
+        assert settled.request.command == "rm -rf /important"
+
+
 def test_a_click_for_an_unknown_request_is_ignored(front: FrontEnd) -> None:
     with cell(front) as running:
         running.waits(push())
@@ -236,7 +288,7 @@ def test_a_click_for_an_unknown_request_is_ignored(front: FrontEnd) -> None:
         front.click("always", id="per_99")
         running.step()
         assert running.sent == []
-        assert front.asks["id"] == "per_1"
+        assert request_of(front) == "per_1"
 
 
 @pytest.mark.parametrize(("request_", "reply"), [(ask(), "once"), (push(), "dismiss")])
@@ -250,7 +302,7 @@ def test_an_answer_of_the_wrong_kind_is_ignored(
         running.step()
         assert running.sent == []
         running.step()
-        assert front.asks["id"] == request_.id
+        assert request_of(front) == request_.id
 
 
 # -- failures --------------------------------------------------------------------------------------
@@ -355,7 +407,7 @@ def test_g4_13_simultaneous_requests_are_asked_one_by_one(front: FrontEnd) -> No
         running.step()
         shown = []
         for reply in ("once", "reject", "always"):
-            shown.append((front.asks["id"], front.asks["title"]))
+            shown.append((request_of(front), front.asks["title"]))
             front.click(reply)
             running.step()
             running.step()

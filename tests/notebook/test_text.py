@@ -124,7 +124,7 @@ def test_a_permission_is_printed_when_asked_and_when_settled() -> None:
 
 def test_a_request_alone_is_printed_in_full() -> None:
     command = permission(command="git push\nrm -rf /")
-    assert request(command).endswith("git push …'\n  git push\n  rm -rf /")
+    assert request(command).endswith("git push …'\n  Command: git push\n  rm -rf /")
     assert "  -old\n  +new" in request(permission(action="edit", command=None, diff=EDIT))
     question = Question("q", SESSION, (QuestionItem("Which?", options=(Option("Red", "warm"),)),))
     assert request(question) == "? Waiting for an answer: Which?\n  - Red: warm"

@@ -34,7 +34,7 @@ from opencode_magics import (
     UnfitAnswer,
     UnknownNameError,
 )
-from opencode_magics.core.model import Attachment, Message, Option, QuestionItem
+from opencode_magics.core.model import Attachment, Decision, Message, Option, QuestionItem
 from opencode_magics.prompts import ask as asking
 from opencode_magics.prompts.answering import Callbacks, PermissionAnswer, QuestionAnswer
 from opencode_magics.prompts.ask import (
@@ -489,3 +489,19 @@ def test_a_turn_is_saved_and_played_again(client: Client, session: Session, tmp_
     opencode_magics.save(other, path, append=True)
     with pytest.raises(RecordingError, match="has 2 recorded turns"):
         opencode_magics.replay(path)
+
+
+@both_generations
+@pytest.mark.parametrize("prompt", ["#bash touch made", "#task #bash touch made"])
+def test_a_function_that_decides_sees_the_input_of_the_tool_call(
+    client: Client, session: Session, bash: str, prompt: str
+) -> None:
+    """Case T3, in plain Python; also of a subagent, whose messages the turn doesn't have."""
+    seen: list[Permission] = []
+
+    def decide(permission: Permission) -> Decision:
+        seen.append(permission)
+        return "reject"
+
+    opencode_magics.ask(client, prompt, session=session, on_permission=decide)
+    assert [(p.tool, p.input["command"]) for p in seen] == [(bash, "touch made")]
