@@ -32,6 +32,7 @@ from .errors import (
     AnswerNeeded,
     AuthenticationError,
     CostLimitError,
+    InsecureError,
     InvalidAnswer,
     MissingPackageError,
     NotFoundError,
@@ -68,6 +69,7 @@ __all__ = [
     "AuthenticationError",
     "Client",
     "CostLimitError",
+    "InsecureError",
     "InvalidAnswer",
     "Limits",
     "MissingPackageError",
@@ -119,7 +121,11 @@ _LAZY = {
 
 
 def connect(
-    url: str | None = None, *, directory: str | None = None, password: str | None = None
+    url: str | None = None,
+    *,
+    directory: str | None = None,
+    password: str | None = None,
+    insecure: bool = False,
 ) -> Client:
     """Connect to a running OpenCode server.
 
@@ -129,15 +135,17 @@ def connect(
         directory: Working directory. Default: the current directory if the server is on this
             machine, otherwise the server's own.
         password: Default: $OPENCODE_SERVER_PASSWORD or $OPENCODE_PASSWORD.
+        insecure: Whether the password may be sent to another machine over plain http.
 
     Raises:
+        InsecureError: The password would be sent over plain http to another machine.
         ServerConnectionError: No server answers.
         AuthenticationError: The password is missing or wrong.
         UnsupportedServerError: The address is not a supported OpenCode server.
     """
     from .client.server import connect_to
 
-    return connect_to(url, directory=directory, password=password)
+    return connect_to(url, directory=directory, password=password, insecure=insecure)
 
 
 def ask(

@@ -8,6 +8,7 @@
     + NotFoundError           404
     + SessionBusyError        409, or the session is running another prompt
   - StreamError               the event stream could not be decoded
+  - InsecureError             a password would be sent over plain http; nothing was sent
   - UnsupportedServerError    the address is not a supported OpenCode server
   - UnsupportedOperation      this server generation doesn't support the operation
   - UnknownNameError          no such session, model, agent, column, time zone, ...
@@ -102,6 +103,11 @@ class StatusError(OpenCodeError):
         self.name = name
         self.reason = reason
 
+    @property
+    def permanent(self) -> bool:
+        """Whether the same request will fail again: the server itself refused it."""
+        return 400 <= self.status < 500 and self.status not in (408, 425, 429)
+
 
 class AuthenticationError(StatusError):
     """The password is missing or wrong."""
@@ -117,6 +123,10 @@ class SessionBusyError(StatusError):
 
 class StreamError(OpenCodeError):
     """The event stream could not be decoded."""
+
+
+class InsecureError(OpenCodeError):
+    """A password would be sent to another machine over plain http. Nothing was sent."""
 
 
 class UnsupportedServerError(OpenCodeError):

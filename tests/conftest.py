@@ -25,6 +25,7 @@ from opencode_magics.practice import install
 from opencode_magics.practice.simulator.server import Simulator
 from opencode_magics.practice.workspace import reset_workspace
 from opencode_magics.practice.world import Practice
+from opencode_magics.prompts import answering
 from opencode_magics.sessions import deliver
 
 # How long an example takes says how busy the machine is, and nothing of what is tested.
@@ -117,6 +118,8 @@ def short_waits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     if not tiers.SERVERS & {*request.fixturenames}:
         monkeypatch.setattr(deliver, "_CONFIRM_REFUSAL", 0.5)
         monkeypatch.setattr(deliver, "_CONFIRM_SENT", 0.5)
+        monkeypatch.setattr(deliver, "_PATIENCE", 1.0)
+        monkeypatch.setattr(answering, "_PATIENCE", 1.0)
 
 
 @pytest.fixture(scope="session")

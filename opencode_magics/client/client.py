@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TypeVar
@@ -72,7 +73,7 @@ class Client:
         self.transport = transport or HTTPTransport(url, password=password, user=user)
         self.url = self.transport.url
         self.local = is_loopback(parse_url(self.url).host)
-        self._directory = directory
+        self._directory = self.real(directory)
         self._identify = self._detect
         if server is not None:
             known = server, detect.for_generation(server.generation)
@@ -96,6 +97,15 @@ class Client:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def real(self, directory: str | None) -> str | None:
+        """Return a directory as its real path, if the server is on this machine.
+
+        1.18.33 makes a session in the real path if it is given a symbolic link.
+        """
+        if not directory or not self.local or not os.path.isabs(directory):
+            return directory
+        return os.path.realpath(directory)
 
     def close(self) -> None:
         """Release the connections. Close streams separately."""

@@ -26,6 +26,7 @@ import httpx
 
 from ..errors import (
     AuthenticationError,
+    InsecureError,
     ServerConnectionError,
     ServerStartError,
     StatusError,
@@ -49,6 +50,7 @@ def connect_to(
     *,
     directory: str | None = None,
     password: str | None = None,
+    insecure: bool = False,
 ) -> Client:
     """Connect to a running server and check that it is supported.
 
@@ -60,8 +62,10 @@ def connect_to(
         password: Default: the password in the address, then the stored password of a server
             started with `keep` or of the background service, then $OPENCODE_SERVER_PASSWORD or
             $OPENCODE_PASSWORD.
+        insecure: Whether a password may be sent to another machine over plain http.
 
     Raises:
+        InsecureError: A password would be sent over plain http to another machine.
         ServerConnectionError: No server answers, or the directory does not exist.
         AuthenticationError: The password is missing or wrong.
         UnsupportedServerError: The address is not a supported OpenCode server.
@@ -71,7 +75,25 @@ def connect_to(
     if client is not None:
         return client
     address = address or DEFAULT_URL
-    return _connected(address, directory, *_credentials(address, password))
+    user, secret = _credentials(address, password)
+    if not insecure and (secret or parse_url(address).password):
+        check_secure(address)
+    return _connected(address, directory, user, secret)
+
+
+def check_secure(address: str) -> None:
+    """Check that a password for an address can't be read on the way.
+
+    Raises:
+        InsecureError: The address is plain http on another machine.
+    """
+    url = parse_url(address)
+    if url.scheme == "http" and not is_loopback(url.host):
+        raise InsecureError(
+            f"Nothing was sent to {url.host}: anybody on the way could read the password.",
+            "Use https, or an SSH tunnel. If the network is safe: %oc_connect --insecure "
+            f"{url.scheme}://{url.host}, or %config OpenCodeMagics.insecure_http = True",
+        )
 
 
 def _background_service(directory: str | None, password: str | None) -> Client | None:

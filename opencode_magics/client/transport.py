@@ -141,7 +141,7 @@ class HTTPTransport:
                 # httpcore's frames have the password in their variables (%xmode Verbose).
                 raise _interrupted(request) from None
             else:
-                if wait is None or response.status_code not in (502, 503, 504):
+                if wait is None or response.status_code not in (429, 502, 503, 504):
                     return self._reply(request, response)
             time.sleep(wait)
         raise AssertionError("the last attempt returns or raises")

@@ -374,7 +374,7 @@ def judge_idle_turn(turn: Turn, idle_for: float) -> TurnEnded | None:
     if turn.outcome != "running":
         return None
     parked = any(m.id == turn.prompt for m in turn.inbox)
-    return idle_verdict(idle_for, stored=turn.stored, parked=parked, failed=bool(turn.failures))
+    return idle_verdict(idle_for, stored=turn.stored, parked=parked, failures=turn.failures)
 
 
 def with_wait_times(turn: Turn, waited: Mapping[str, float]) -> Turn:

@@ -203,14 +203,16 @@ STATUS_UNKNOWN = TurnEnded(
 )
 
 
-def idle_verdict(idle_for: float, *, stored: bool, parked: bool, failed: bool) -> TurnEnded | None:
+def idle_verdict(
+    idle_for: float, *, stored: bool, parked: bool, failures: Sequence[Failure]
+) -> TurnEnded | None:
     """Return the verdict on a running turn whose session is idle.
 
     Args:
         idle_for: Seconds that its session has been idle.
         stored: Whether its prompt is among the messages of the session.
         parked: Whether its prompt is in the inbox.
-        failed: Whether the stream reported a failure.
+        failures: The failures that the stream reported, in order.
 
     Returns:
         None while it may still continue. Otherwise the verdict: its answer is unfinished, or its
@@ -220,8 +222,10 @@ def idle_verdict(idle_for: float, *, stored: bool, parked: bool, failed: bool) -
         return None
     if stored:
         reason = "the session is idle, but its answer was never finished"
+        if failures:
+            reason = f"{reason} ({failures[-1]})"
         return TurnEnded("interrupted", Failure("HalfDone", reason))
-    if failed:
+    if failures:
         return TurnEnded("failed")
     if parked:
         reason = "the session is idle, but the prompt is still in its inbox (%oc_inbox)"

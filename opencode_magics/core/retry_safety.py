@@ -66,7 +66,7 @@ def assess_turn(turn: Turn, *, sent: bool = True) -> RetrySafety:
     """
     if not sent:
         return RetrySafety("not_sent", "safe", ("the server does not have the prompt",))
-    stored = "the server has the prompt" if turn.stored else "the server does not list the prompt"
+    stored = "the server has the prompt" if turn.stored else "the prompt was not seen on the server"
     evidence = ("the request was sent", stored, *_effects(turn))
     match turn.outcome:
         case "running":

@@ -281,6 +281,9 @@ class Turn:
         if errors or self.outcome in ("succeeded", "running"):
             return errors[0] if errors else None
         failures = (*self._ends, *self.failures)
+        if not failures and not self.answers:
+            what = f"the server accepted the prompt {self.prompt}, but no agent began to answer it"
+            return Failure("NotStarted", what)
         return failures[-1] if failures else None
 
     @property

@@ -44,6 +44,11 @@ class ConnectionMagics(Topic):
         "port 4096 on this machine.",
     )
     @argument("-d", "--directory", help="Working directory; default: the kernel's.")
+    @argument(
+        "--insecure",
+        action="store_true",
+        help="Send the password to another machine over plain http.",
+    )
     @line_magic
     @with_parsed_options
     def oc_connect(self, options: Namespace) -> Client:
@@ -52,14 +57,15 @@ class ConnectionMagics(Topic):
         An address looks like http://127.0.0.1:4096. The password is read from
         $OPENCODE_SERVER_PASSWORD, or you are asked for it. Without %oc_connect, the first magic
         that needs a server connects in the same way. If connecting fails, the previous connection
-        is kept.
+        is kept. A password is only sent over plain http to this machine, unless you agree,
+        --insecure is given, or OpenCodeMagics.insecure_http is set.
 
         Example::
 
             %oc_connect
             %oc_connect --directory .
         """
-        return self.state.connect(options.url, options.directory)
+        return self.state.connect(options.url, options.directory, insecure=options.insecure)
 
     @documented_arguments
     @argument("-d", "--directory", help="Directory to run in; default: the kernel's.")

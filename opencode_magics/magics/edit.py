@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,13 @@ class EditMagics(Topic):
     @argument("message", nargs="?", help="Id of a prompt, or its beginning; default: the last one.")
     @argument("--commit", action="store_true", help="Make the current revert permanent (2.x).")
     @argument("--keep-files", action="store_true", help="Don't change the files (2.x).")
+    @argument(
+        "--force",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="Overwrite this file although its content now would be lost; may be repeated.",
+    )
     @_yes
     @line_magic
     @with_parsed_options
@@ -69,6 +77,11 @@ class EditMagics(Topic):
         are only reverted if the directory is a git repository; --keep-files reverts only messages.
         --commit makes the revert permanent at once.
 
+        The server restores all files of the directory, also those that the agent didn't change. You
+        are asked before that if you can answer here. A notebook that is open here, and a file that
+        was changed since, are only overwritten if you say so: by your answer, or by --force FILE
+        (--yes is not enough).
+
         Example::
 
             %oc_revert
@@ -77,6 +90,8 @@ class EditMagics(Topic):
 
         client, session = self.state.client, self._session(options)
         if not options.commit:
+            if not options.keep_files:
+                self._confirm_plan(options, session)
             return edit.revert(client, session, options.message, files=not options.keep_files)
         if options.message or options.keep_files:
             raise UsageError(
@@ -236,6 +251,28 @@ class EditMagics(Topic):
             self.state.track(session, "chosen")
         if self.state.session is not None and self.state.session.id == session.id:
             self.state.session = session
+
+    def _confirm_plan(self, options: Namespace, session: Session) -> None:
+        """Ask before files are overwritten; refuse to lose what nobody named.
+
+        Raises:
+            UsageError: The answer is no, or a file at risk is neither named nor can be asked about.
+        """
+        from ..notebook.answerer import can_ask
+        from ..sessions.edit import plan_revert
+        from ..sessions.revert_plan import refused
+        from .open_notebook import is_open
+
+        plan = plan_revert(self.state.client, session, options.message, is_open(self.shell))
+        at_risk = refused(plan, options.force)
+        if at_risk and (options.yes or not can_ask(self.shell)):
+            named = " ".join(f"--force {shlex.quote(file.path)}" for file in at_risk)
+            raise UsageError(
+                f"Nothing was reverted. It would overwrite {', '.join(map(str, at_risk))}. "
+                f"Save a copy, or add {named}"
+            )
+        if plan.files and can_ask(self.shell):
+            self._confirm(options, str(plan))
 
     def _confirm(self, options: Namespace, consequence: str) -> None:
         """Ask for confirmation of a step that can't be undone, unless --yes is set.

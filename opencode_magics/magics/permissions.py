@@ -80,7 +80,7 @@ class PermissionMagics(TurnMagics):
         Example::
 
             %oc_permissions
-            %oc_permissions check bash "git push origin"
+            %oc_permissions check write README.md
             rules = %oc_permissions rules
         """
         from .. import tables

@@ -11,7 +11,7 @@ from IPython.core.error import UsageError
 from traitlets import Bool, Enum, Float, TraitError, Unicode, validate
 from traitlets.config import Configurable
 
-from ..errors import AuthenticationError, RecordingError
+from ..errors import AuthenticationError, InsecureError, RecordingError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,6 +67,9 @@ class OpenCodeMagics(Configurable):
     """Options of the magics, and their state: the server, the current session, the last turn."""
 
     directory = Unicode("", help="Working directory; empty: the kernel's.").tag(config=True)
+    insecure_http = Bool(
+        False, help="Send passwords to other machines over plain http, without asking."
+    ).tag(config=True)
     model = Unicode("", help="Model for prompts, provider/model; empty: the session's.").tag(
         config=True
     )
@@ -153,11 +156,22 @@ class OpenCodeMagics(Configurable):
         return self._client
 
     def connect(
-        self, url: str | None = None, directory: str | None = None, password: str | None = None
+        self,
+        url: str | None = None,
+        directory: str | None = None,
+        password: str | None = None,
+        *,
+        insecure: bool = False,
     ) -> Client:
         """Connect to a server and a directory; then there is no current session.
 
         If that fails, the earlier connection stays.
+
+        Args:
+            url: The address of the server.
+            directory: The directory.
+            password: The password.
+            insecure: Whether it may be sent to another machine over plain http.
         """
         from ..client.server import connect_to, is_same_server
         from ..notebook.answerer import can_ask
@@ -169,21 +183,29 @@ class OpenCodeMagics(Configurable):
             and is_same_server(url, self.own_server.url)
         ):
             password = self.own_server.password
+        insecure = insecure or self.insecure_http
         try:
-            client = connect_to(url, directory=directory, password=password)
+            client = connect_to(url, directory=directory, password=password, insecure=insecure)
+        except InsecureError as error:
+            if not can_ask(self.shell) or not _agrees(f"{error.what} Send it?"):
+                raise
+            return self.connect(url, directory, password, insecure=True)
         except AuthenticationError:
             if password is not None or not can_ask(self.shell):
                 raise
-            client = self._connect_with_typed_password(url, directory)
+            client = self._connect_with_typed_password(url, directory, insecure)
         self.disconnect()
         self._client = client
         return client
 
-    def _connect_with_typed_password(self, url: str | None, directory: str | None) -> Client:
+    def _connect_with_typed_password(
+        self, url: str | None, directory: str | None, insecure: bool
+    ) -> Client:
         from ..client.server import connect_to
 
+        typed = _typed_password()
         try:
-            return connect_to(url, directory=directory, password=_typed_password())
+            return connect_to(url, directory=directory, password=typed, insecure=insecure)
         except AuthenticationError as error:
             raise AuthenticationError(
                 "The server did not accept that password.",
@@ -198,7 +220,7 @@ class OpenCodeMagics(Configurable):
         """
         if named is None or not self.client.local:
             return named
-        return os.path.abspath(os.path.expanduser(named))
+        return self.client.real(os.path.abspath(os.path.expanduser(named)))
 
     def disconnect(self) -> None:
         """Close the connection; then there is no current session."""
@@ -320,6 +342,11 @@ class OpenCodeMagics(Configurable):
                 "with %oc_new TITLE."
             )
         return self.session
+
+
+def _agrees(question: str) -> bool:
+    """Ask a person; anything but yes is no."""
+    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 
 
 def _typed_password() -> str:

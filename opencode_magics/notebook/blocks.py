@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from ..core.attribution import attribute
 from ..core.decision import edits_of
 from ..core.model import (
     Compaction,
@@ -63,9 +64,17 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """All files that the turn changed."""
+    """The files that changed during the turn.
+
+    Attributes:
+        diffs: The files that the turn's edits changed.
+        meanwhile: Files that something else changed.
+        during: What could have changed those: shell commands and subagents, in words.
+    """
 
     diffs: tuple[FileDiff, ...]
+    meanwhile: tuple[FileDiff, ...] = ()
+    during: str = ""
 
 
 BlockValue = Text | Reasoning | Recap | ToolCall | RequestState | Retry | Failure | Note | Changes
@@ -235,7 +244,7 @@ def _failures(turn: Turn) -> list[Block]:
 
 
 def _changes(turn: Turn) -> list[Block]:
-    return [Block("changes", Changes(turn.diffs))] if turn.diffs else []
+    return [Block("changes", Changes(*attribute(turn.diffs, turn.answers)))] if turn.diffs else []
 
 
 def _notes(turn: Turn) -> Iterable[Block]:

@@ -131,7 +131,7 @@ def block(block: Block) -> str:
         case Note():
             return _line("·", "inherit", f'<i style="{_QUIET}">{escape_html(block.value.text)}</i>')
         case Changes():
-            return _changes(block.value.diffs)
+            return _changes(block.value)
 
 
 # -- tool calls ------------------------------------------------------------------------------------
@@ -235,15 +235,22 @@ def _failure(failure: Failure) -> str:
     return f'<div style="{style}"><b style="color:{_BAD}">Error</b> {text}</div>'
 
 
-def _changes(diffs: Iterable[FileDiff]) -> str:
+def _changes(changes: Changes) -> str:
+    title = f"Changed {pluralize(len(wording.changed_files(changes.diffs)), 'file')}"
+    own = _file_list(title, changes.diffs) if changes.diffs else ""
+    others = _file_list(wording.meanwhile_title(changes.during), changes.meanwhile, quiet=True)
+    return own + (others if changes.meanwhile else "")
+
+
+def _file_list(title: str, diffs: Iterable[FileDiff], quiet: bool = False) -> str:
     files = wording.changed_files(diffs)
     shown = [
         f"{_code(diff_rows.visible_line(name))}{_signed(*counts)}"
         for name, counts in list(files.items())[:20]
     ]
     more = [f"{len(files) - 20} more"] if len(files) > 20 else []
-    title = f"Changed {pluralize(len(files), 'file')}:"
-    return _line("±", "inherit", f"{title} {' · '.join([*shown, *more])}")
+    text = f"{escape_html(title)}: {' · '.join([*shown, *more])}"
+    return _line("±", "inherit", text, quiet=quiet)
 
 
 # -- diffs -----------------------------------------------------------------------------------------

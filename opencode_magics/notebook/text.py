@@ -149,7 +149,7 @@ def plain(block: Block) -> str:
         case Note():
             return f"· {clean(block.value.text)}"
         case Changes():
-            return _changes(block.value.diffs)
+            return _changes(block.value)
 
 
 def _rail(text: str) -> str:
@@ -166,13 +166,21 @@ def _tool(tool: ToolCall) -> str:
     return "\n".join([line + error, *map(_indent, edits)])
 
 
-def _changes(diffs: Iterable[FileDiff]) -> str:
+def _changes(changes: Changes) -> str:
+    title = f"Changed {pluralize(len(wording.changed_files(changes.diffs)), 'file')}"
+    lines = [_file_list(title, changes.diffs)] if changes.diffs else []
+    if changes.meanwhile:
+        lines.append(_file_list(wording.meanwhile_title(changes.during), changes.meanwhile))
+    return "\n".join(lines)
+
+
+def _file_list(title: str, diffs: Iterable[FileDiff]) -> str:
     files = [
         f"{diff_rows.visible_line(name)} {wording.signed_counts(*counts)}".rstrip()
         for name, counts in wording.changed_files(diffs).items()
     ]
     more = [f"{len(files) - 20} more"] if len(files) > 20 else []
-    return f"Changed {pluralize(len(files), 'file')}: {', '.join([*files[:20], *more])}"
+    return f"{title}: {', '.join([*files[:20], *more])}"
 
 
 def file_diff(edit: FileDiff) -> str:

@@ -217,6 +217,13 @@ def signed_counts(additions: int | None, deletions: int | None) -> str:
     return " ".join(f"{sign}{n}" for sign, n in counts if n is not None)
 
 
+def meanwhile_title(during: str) -> str:
+    """Introduce the files that changed during a turn, but not by its edits."""
+    if during:
+        return f"Also changed, during {visible_lines(during)}"
+    return "Also changed meanwhile, not by this turn's edits"
+
+
 def changed_files(diffs: Iterable[FileDiff]) -> dict[str, tuple[int | None, int | None]]:
     """Return the counts of added and deleted lines by file name, summed over its edits."""
     files: dict[str, tuple[int | None, int | None]] = {}

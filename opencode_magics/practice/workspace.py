@@ -66,7 +66,7 @@ for name, got, expected in CASES:
 print(f"{len(CASES) - failed} passed, {failed} failed")
 sys.exit(failed > 0)
 ''',
-    ".gitignore": "__pycache__/\n*.ipynb\n.ipynb_checkpoints/\n",
+    ".gitignore": "__pycache__/\n",
 }
 
 BUGGY = """\

@@ -16,6 +16,8 @@ from ..core.model import Decision, Permission, Question
 from ..errors import AnswerNeeded, InvalidAnswer, ServerConnectionError, StatusError
 from ..sessions.answer import Answerable
 
+_PATIENCE = 60.0  # seconds in which an answer is sent again, about as long as a turn is followed
+
 PermissionPolicy = Literal["reject", "once", "error"]
 PermissionCallback = Callable[[Permission], Decision | tuple[Decision, str]]
 QuestionCallback = Callable[[Question], Sequence[str | Sequence[str]] | None]
@@ -41,19 +43,21 @@ class QuestionAnswer:
 def send(
     run: Answerable, request: Permission | Question, answer: PermissionAnswer | QuestionAnswer
 ) -> None:
-    """Send the answer to a request of a run, with up to three retries.
+    """Send the answer to a request of a run; try again for a minute, as long as it is pending.
 
     Raises:
         InvalidAnswer: The answer is invalid for the question.
-        ServerConnectionError: The server could not be reached in four attempts.
-        StatusError: The server replied with an error in four attempts.
+        ServerConnectionError: The server could not be reached within a minute.
+        StatusError: The server replied with an error for a minute.
     """
-    for wait in (0.5, 1.0, 2.0):
+    wait, deadline = 0.5, time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
         try:
             _send_once(run, request, answer)
             return
         except (ServerConnectionError, StatusError):  # the request is still pending
             time.sleep(wait)
+            wait = min(2 * wait, 4.0)
         except InvalidAnswer:
             if isinstance(request, Question):
                 raise

@@ -27,6 +27,7 @@ from .progress import Progress
 
 _CONFIRM_REFUSAL = 3.0  # seconds to look for a prompt after an error reply
 _CONFIRM_SENT = 5.0  # seconds to look for a prompt after a lost reply
+_PATIENCE = 60.0  # seconds to wait for a server that doesn't answer at all
 
 
 class PromptDelivery:
@@ -60,7 +61,7 @@ class PromptDelivery:
         except StatusError as error:
             self._refused(error)
         except StreamError as error:
-            self._fail_unconfirmed(error)
+            self._fail_unconfirmed(error, answered=True)
         except ServerConnectionError as error:
             self.sent = error.sent
             if not error.sent:
@@ -78,8 +79,12 @@ class PromptDelivery:
         Raises:
             TurnError: The server doesn't list it, or doesn't reply.
         """
-        if not self._is_stored(within=_CONFIRM_SENT):
-            self._fail_unconfirmed(cause)
+        stored = self._is_stored(within=_CONFIRM_SENT)
+        deadline = time.monotonic() + _PATIENCE
+        while stored is None and time.monotonic() < deadline:
+            stored = self._is_stored(within=1.0)
+        if not stored:
+            self._fail_unconfirmed(cause, answered=stored is not None)
 
     def _post(self) -> None:
         """Post the prompt. Don't wait for the reply to a command: it may come only after its turn.
@@ -106,7 +111,7 @@ class PromptDelivery:
         if stored:
             return
         if stored is None or not by_server:
-            self._fail_unconfirmed(error)
+            self._fail_unconfirmed(error, answered=stored is not None)
         self.sent = False
         self._progress.end("failed", Failure(error.name or type(error).__name__, error.what))
         raise error
@@ -129,12 +134,12 @@ class PromptDelivery:
             if time.monotonic() >= deadline:
                 return stored
 
-    def _fail_unconfirmed(self, cause: Exception | None) -> NoReturn:
-        turn = self._progress.end(
-            "unknown", Failure("PromptUnconfirmed", "the server doesn't list the prompt")
-        )
+    def _fail_unconfirmed(self, cause: Exception | None, *, answered: bool) -> NoReturn:
+        why = "the server doesn't list the prompt" if answered else "the server doesn't answer"
+        turn = self._progress.end("unknown", Failure("PromptUnconfirmed", why))
         raise TurnError(
-            f"It is unknown whether session {self._session.id} has the prompt; it was sent once.",
+            f"It is unknown whether session {self._session.id} has the prompt: {why}. "
+            "It was sent once.",
             "Check the session before you send it again.",
             turn=turn,
         ) from cause

@@ -7,9 +7,10 @@ the session doesn't show it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..client.client import Client, optional
 from ..core.formatting import format_usd
@@ -18,6 +19,7 @@ from ..core.model import Message, ModelRef, Session
 from ..core.retry_safety import assess_running_request
 from ..errors import SessionBusyError, TurnInterrupted, UnknownNameError
 from .lookup import choose_model, default_model
+from .revert_plan import RevertPlan, make_plan
 from .store import add_session_ceiling, archive_tree
 
 
@@ -94,12 +96,51 @@ def fork(client: Client, session: Session, before: str | None = None) -> EditRes
     return EditResult(forked, what, copied == expected, f"%oc_end {forked.id}")
 
 
+def plan_revert(
+    client: Client,
+    session: Session,
+    reference: str | None = None,
+    is_open: Callable[[Path], bool] = lambda file: False,
+) -> RevertPlan:
+    """Plan a revert; nothing is changed.
+
+    Args:
+        client: The session's server.
+        session: The session.
+        reference: The prompt's id or a unique prefix of it; None is the last prompt.
+        is_open: Returns whether a file is a notebook that is open here.
+
+    Raises:
+        SessionBusyError: The session is busy.
+        UnknownNameError: There is no such message.
+    """
+    check_idle(client, session)
+    messages = client.messages(session)
+    prompt = find_prompt(messages, reference)
+    reverted = messages[[m.id for m in messages].index(prompt.id) :]
+    diffs = tuple(d for m in reverted for d in m.diffs)
+    if not diffs:  # 2.x reports them by turn
+        prompts = [m.id for m in reverted if m.role == "user" and not m.synthetic]
+        diffs = tuple(d for p in prompts for d in client.run(client.dialect.turn_diffs(session, p)))
+    diffs = diffs or tuple(d for m in reverted for t in m.tools for d in t.diffs)
+    unique = {d.file: d for d in diffs}
+    written = _restored_at.get((client.url, session.id), 0.0)
+    return make_plan(
+        session,
+        reverted,
+        tuple(unique.values()),
+        local=client.local,
+        is_open=is_open,
+        written=written,
+    )
+
+
 def revert(
     client: Client, session: Session, reference: str | None = None, *, files: bool = True
 ) -> EditResult:
     """Return a session and its files to their state before a prompt.
 
-    `unrevert` undoes this until the next prompt.
+    `unrevert` undoes this until the next prompt. `plan_revert` says what will be overwritten.
 
     Args:
         client: The session's server.
@@ -137,9 +178,14 @@ def unrevert(client: Client, session: Session) -> EditResult:
     if before.revert is None:
         return EditResult(before, "there was no revert to undo")
     client.run(client.dialect.unrevert(session))
+    _restored_at[client.url, session.id] = time.time()
     now = client.session(session.id)
     restored = now.revert is None and _has(client, session, before.revert)
     return EditResult(now, f"the messages from {before.revert} on are back", restored)
+
+
+# When this process last had the server restore a session's files: they are newer than the turn.
+_restored_at: dict[tuple[str, str], float] = {}
 
 
 def _has(client: Client, session: Session, message: str) -> bool:

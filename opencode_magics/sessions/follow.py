@@ -26,7 +26,7 @@ from ..core.events import (
 from ..core.fold import judge_idle_turn
 from ..core.model import Failure, Session, Status
 from ..dialects.base import logger
-from ..errors import NotFoundError, OpenCodeError, ServerConnectionError
+from ..errors import NotFoundError, OpenCodeError, ServerConnectionError, StatusError
 from .polling import PollingSchedule
 from .progress import Progress
 from .store import read_call, read_store
@@ -170,6 +170,10 @@ class Follower:
             self._progress.end("interrupted", Failure("SessionGone", error.what))
             return
         except OpenCodeError as error:
+            if isinstance(error, StatusError) and error.permanent and self._seems_over():
+                name = error.name or type(error).__name__
+                self._progress.end("unknown", Failure(name, error.what))
+                return
             self._lose_contact(error.what)
         else:
             self._schedule = self._schedule.store_read()
@@ -179,6 +183,14 @@ class Follower:
         status = self._progress.turn.status
         idle = status is not None and status.name == "idle"
         self._schedule = self._schedule.polled(time.monotonic(), idle or self._lost is not None)
+
+    def _seems_over(self) -> bool:
+        """Whether nothing more can be learned of the turn if its messages can't be read.
+
+        1.18.33 answers 400 for ever after a prompt with a JSON Schema as its format.
+        """
+        status = self._progress.turn.status
+        return self._lost is not None or status is None or status.name == "idle"
 
     def _judge(self, snapshot: StoreSnapshot) -> None:
         """End the turn if its session is idle and nothing will continue it."""

@@ -86,7 +86,7 @@ def create_session(
     Raises:
         UnknownNameError: The server created it in another directory; no prompt was sent to it.
     """
-    requested = directory or client.directory
+    requested = client.real(directory) or client.directory
     session = client.create(title, requested)
     if not same_directory(session.directory, requested):
         raise UnknownNameError(

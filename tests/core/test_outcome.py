@@ -213,12 +213,16 @@ def test_an_abort_stops_only_an_unfinished_turn(
 def test_a_turn_of_an_idle_session_ends_after_a_while(
     stored: bool, parked: bool, failed: bool, outcome: Outcome, name: str | None
 ) -> None:
-    state = {"stored": stored, "parked": parked, "failed": failed}
+    reason = Failure("UnknownError", "FileSystem.realPath /work/p")
+    state = {"stored": stored, "parked": parked, "failures": (reason,) if failed else ()}
     assert idle_verdict(IDLE_FOR - 0.1, **state) is None
     ended = idle_verdict(IDLE_FOR, **state)
     assert ended is not None
     assert ended.outcome == outcome
     assert (ended.failure and ended.failure.name) == name
+    if name == "HalfDone":  # case F3
+        assert ended.failure is not None
+        assert "FileSystem.realPath /work/p" in ended.failure.message
 
 
 def test_a_turn_is_over_when_a_later_prompt_was_answered() -> None:

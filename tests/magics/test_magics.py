@@ -812,7 +812,8 @@ def test_a_person_answers_in_the_cell(shell: Shell, workspace: Path, generation:
     (bash,) = tool_names(generation, "bash")
     shell.types("what?", "1", "3 not this one")
     shown = shell.run("%%oc_prompt\n#bash touch made")
-    assert f"Permission: {bash}\n    touch made\n[1] Allow once" in shown.text
+    asked = f"Permission: {bash}\n    Command:\n        touch made\n    In:\n        {workspace}\n"
+    assert f"{asked}[1] Allow once" in shown.text
     assert "→ once" in shown.text
     assert (workspace / "made").exists()
     shown = shell.run("%%oc_prompt -o turn\n#bash touch other")

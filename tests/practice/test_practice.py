@@ -343,9 +343,11 @@ def test_no_account_or_setting_reaches_the_world(
     assert not set(foreign) & set(practice.env)
 
 
-def test_the_workspace_stays_clean(practice: Practice, workspace: Path) -> None:
-    (workspace / "tour.ipynb").write_text("{}")
+def test_the_workspace_hides_no_notebook_from_git(practice: Practice, workspace: Path) -> None:
+    """Case F1: as in a real project, a saved notebook is a change."""
     assert git(workspace, "status", "--short") == ""
+    (workspace / "tour.ipynb").write_text("{}")
+    assert git(workspace, "status", "--short") == "?? tour.ipynb"
 
 
 def test_nothing_is_installed_beside_the_configuration(practice: Practice) -> None:

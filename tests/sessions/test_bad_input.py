@@ -164,7 +164,7 @@ def test_a_prompt_that_may_be_lost_leaves_an_unknown_turn(alone: Shell) -> None:
     assert isinstance(shown.error, TurnError)
     assert shown.error.turn is alone.user_ns["turn"]
     assert alone.user_ns["turn"].outcome == "unknown"
-    assert "it was sent once" in shown.text
+    assert "It was sent once" in shown.text
     assert "Traceback" not in shown.text
 
 
@@ -291,7 +291,7 @@ def test_an_answer_that_the_server_refuses_is_reported_and_the_turn_is_kept(alon
     with FakeServer(routes, [[accept.sent.wait, frame("permission.asked", **asked)]]) as fake:
         alone.run(f"%oc_connect {fake.url};")
         shown = alone.fails("%%oc_prompt -s ses_root01 -o turn\nhello")
-        assert len(fake.asked("POST /permission/per_1/reply")) == 4
+        assert len(fake.asked("POST /permission/per_1/reply")) > 1
     assert isinstance(shown.error, TurnError)
     assert "POST /permission/per_1/reply failed with HTTP 500" in shown.text
     turn = alone.user_ns["turn"]

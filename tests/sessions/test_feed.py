@@ -70,7 +70,7 @@ def test_rows_of_2_x_say_what_happened() -> None:
     (failed,) = summaries("interrupt", "session.tool.failed")
     assert (called, failed) == ("shell running", "shell error: Tool execution interrupted")
     (ended,) = summaries("interrupt", "session.execution.interrupted")
-    assert ended == "idle interrupted: Aborted: a user stopped the turn"
+    assert ended == "idle interrupted: Aborted: a person stopped the turn"
     assert summaries("turn", "session.execution.succeeded") == ["idle succeeded"]
     assert summaries("turn", "session.step.ended")[0].startswith("step ends: tool-calls, ")
     assert all("tokens, $" in s for s in summaries("turn", "session.usage.updated"))

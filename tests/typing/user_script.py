@@ -88,7 +88,13 @@ def reasons(client: oc.Client) -> str:
         return error.name
     except oc.ServerConnectionError as error:
         return "It arrived, perhaps." if error.sent else "It was not sent."
-    except (oc.UnknownNameError, oc.CostLimitError, oc.AnswerNeeded, oc.InvalidAnswer) as error:
+    except (
+        oc.UnknownNameError,
+        oc.CostLimitError,
+        oc.AnswerNeeded,
+        oc.InvalidAnswer,
+        oc.InsecureError,
+    ) as error:
         return error.what
     except (oc.ServerStartError, oc.StreamError, oc.MissingPackageError) as error:
         return error.what

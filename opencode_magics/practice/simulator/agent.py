@@ -228,7 +228,7 @@ class Backend:
         self.journal.close()
 
 
-_SUFFIXES = (".py", ".txt", ".md", "")
+_SUFFIXES = (".py", ".txt", ".md", ".ipynb", "")
 
 
 def project_of(directory: str) -> str:
