@@ -26,7 +26,15 @@ without a traceback.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Protocol
+
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """Return a text of a server without what a terminal might interpret, such as colors."""
+    return _UNPRINTABLE.sub("", text)
 
 
 class ResendAdvice(Protocol):
@@ -58,6 +66,7 @@ class OpenCodeError(Exception):
     resend: ResendAdvice | None = None
 
     def __init__(self, what: str, todo: str = "") -> None:
+        what, todo = printable(what), printable(todo)
         super().__init__(what, todo)
         self.what = what
         self.todo = todo

@@ -60,6 +60,8 @@ class Client:
     or use it in a `with` statement.
     """
 
+    max_pages = 5_000  # of an operation; a list whose cursors never end is refused
+
     def __init__(
         self,
         url: str,
@@ -110,6 +112,13 @@ class Client:
     def close(self) -> None:
         """Release the connections. Close streams separately."""
         self.transport.close()
+
+    def limit(self, response_mb: float, event_mb: float, pages: int) -> None:
+        """Set the limits above which replies of the server are refused."""
+        self.max_pages = pages
+        if isinstance(self.transport, HTTPTransport):
+            self.transport.max_body = int(response_mb * 1e6)
+            self.transport.max_event = int(event_mb * 1e6)
 
     def with_transport(self, transport: Transport) -> Client:
         """Return a client of the same server that uses another transport."""
@@ -167,9 +176,17 @@ class Client:
     def run(self, flow: Flow[T]) -> T:
         """Run an operation: send the requests that it yields, and pass the replies to it."""
         written: Request | None = None
+        pages = 0
         try:
             request = next(flow)
             while True:
+                pages += 1
+                if pages > self.max_pages:
+                    raise StreamError(
+                        f"{request} has more than {self.max_pages:,} pages.",
+                        "If that can be right, raise the limit: %config "
+                        f"OpenCodeMagics.max_pages = {2 * self.max_pages}",
+                    )
                 try:
                     reply = self._send(request)
                 except OpenCodeError as error:

@@ -103,6 +103,10 @@ class StreamLost(ServerConnectionError):  # noqa: N818 - a state of the stream
 class HTTPTransport:
     """A transport over HTTP.
 
+    Attributes:
+        max_body: Bytes of a decoded reply above which it is refused.
+        max_event: Characters of a line of an event stream above which it is refused.
+
     Args:
         url: The server's address, as a user types it.
         password: The password for HTTP basic authentication, unless the address contains one.
@@ -111,6 +115,9 @@ class HTTPTransport:
     Raises:
         ServerConnectionError: The address or a proxy setting is invalid.
     """
+
+    max_body = 200_000_000  # the largest page of messages that was seen has 61 MB
+    max_event = 50_000_000
 
     def __init__(self, url: str, *, password: str | None = None, user: str = DEFAULT_USER) -> None:
         parsed = parse_url(url)
@@ -132,17 +139,26 @@ class HTTPTransport:
         waits = _RETRY_WAITS if request.method == "GET" else ()
         for wait in (*waits, None):
             try:
-                response = self._http.send(self._build(request, request.timeout))
+                response = self._http.send(self._build(request, request.timeout), stream=True)
+                body = self._read(request, response)
             except httpx.RequestError as error:
                 # After a timeout, a retry would probably time out as well.
                 if wait is None or isinstance(error, httpx.TimeoutException):
                     raise self._unreachable(request, error) from error
+            except RuntimeError as error:
+                if not self._http.is_closed:
+                    raise
+                raise ServerConnectionError(  # by %oc_connect or %unload_ext elsewhere
+                    f"The connection to {self.url} was closed here, so {request} was not sent.",
+                    "What runs on the server continues. Connect again: %oc_connect",
+                    sent=False,
+                ) from error
             except KeyboardInterrupt:
                 # httpcore's frames have the password in their variables (%xmode Verbose).
                 raise _interrupted(request) from None
             else:
                 if wait is None or response.status_code not in (429, 502, 503, 504):
-                    return self._reply(request, response)
+                    return self._reply(request, response, body)
             time.sleep(wait)
         raise AssertionError("the last attempt returns or raises")
 
@@ -170,8 +186,7 @@ class HTTPTransport:
 
     def _check_stream(self, request: Request, response: httpx.Response) -> None:
         if response.status_code != 200:
-            response.read()
-            raise error_from_reply(self._reply(request, response))
+            raise error_from_reply(self._reply(request, response, self._read(request, response)))
         kind = response.headers.get("content-type", "no content type")
         if "text/event-stream" not in kind:
             raise StreamError(
@@ -189,9 +204,22 @@ class HTTPTransport:
             timeout=httpx.Timeout(timeout, connect=_CONNECT),
         )
 
-    def _reply(self, request: Request, response: httpx.Response) -> Reply:
+    def _read(self, request: Request, response: httpx.Response) -> bytes:
+        """Read and decompress a body, up to the limit."""
+        chunks, size = [], 0
+        try:
+            for chunk in response.iter_bytes():
+                size += len(chunk)
+                if size > self.max_body:
+                    raise _too_large(f"The reply to {request}", self.max_body, "max_response_mb")
+                chunks.append(chunk)
+        finally:
+            response.close()
+        return b"".join(chunks)
+
+    def _reply(self, request: Request, response: httpx.Response, body: bytes) -> Reply:
         headers = {k.lower(): v for k, v in response.headers.items()}
-        return Reply(request, response.status_code, headers, self._mask(response.content))
+        return Reply(request, response.status_code, headers, self._mask(body))
 
     def _lost(self, request: Request, error: Exception) -> Exception:
         """Return the error to raise for a broken stream; an error of our own is unchanged."""
@@ -219,6 +247,34 @@ class HTTPTransport:
         return unreachable
 
 
+def _too_large(what: str, limit: int, option: str) -> StreamError:
+    megabytes = limit / 1e6
+    return StreamError(
+        f"{what} has more than {megabytes:g} MB.",
+        f"If that can be right, raise the limit: %config OpenCodeMagics.{option} = "
+        f"{2 * megabytes:g}",
+    )
+
+
+class _LimitedLines:
+    """A response whose text is refused once a line is too long."""
+
+    def __init__(self, response: httpx.Response, request: Request, limit: int) -> None:
+        self.headers = response.headers
+        self._response = response
+        self._request = request
+        self._limit = limit
+
+    def iter_text(self) -> Iterator[str]:
+        length = 0
+        for text in self._response.iter_text():
+            _, newline, rest = text.rpartition("\n")
+            length = len(rest) if newline else length + len(rest)
+            if length > self._limit:
+                raise _too_large(f"A line of {self._request}", self._limit, "max_event_mb")
+            yield text
+
+
 class _HTTPFrames:
     """The frames of an open HTTP response."""
 
@@ -235,7 +291,10 @@ class _HTTPFrames:
     def __iter__(self) -> Iterator[str]:
         self._begun = True
         try:
-            for sse in httpx_sse.EventSource(self._response).iter_sse():
+            # An event stream is UTF-8, whatever its headers say.
+            self._response.encoding = "utf-8"
+            limited: Any = _LimitedLines(self._response, self._request, self._transport.max_event)
+            for sse in httpx_sse.EventSource(limited).iter_sse():
                 if self._closed.is_set():
                     return
                 yield self._transport._mask.text(sse.data)

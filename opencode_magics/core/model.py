@@ -608,8 +608,9 @@ class PriceTier:
 class Model:
     """A model that the server can use. Prices are USD per million tokens.
 
-    `tiers` are the prices of calls with longer prompts, in ascending order. `images` is whether it
-    accepts images; None if unknown.
+    `tiers` are the prices of calls with longer prompts, in ascending order. `over_200k` are the
+    prices above 200,000 tokens that 1.18.33 charges if the prompt exceeds none of the tiers.
+    `images` is whether it accepts images; None if unknown.
     """
 
     provider: str
@@ -625,6 +626,7 @@ class Model:
     default: bool = False
     tiers: tuple[PriceTier, ...] = ()
     images: bool | None = None
+    over_200k: PriceTier | None = None
 
     @property
     def ref(self) -> ModelRef:

@@ -31,7 +31,7 @@ from ..core.model import (
     Status,
     Todo,
 )
-from ..errors import NotFoundError, StatusError, UnsupportedOperation
+from ..errors import NotFoundError, StatusError, UnsupportedOperation, printable
 from . import v1_events
 from . import v1_shapes as shapes
 from .base import Dialect, Flow, Prompt, Query, Reply, Request
@@ -59,7 +59,7 @@ def probe() -> Flow[Server | None]:
     except StatusError:
         return None
     version = (body or {}).get("version")
-    return Server("1.x", version) if isinstance(version, str) else None
+    return Server("1.x", printable(version)) if isinstance(version, str) else None
 
 
 # As 1.18.33 names them. All tools that change files ask for "edit".

@@ -41,6 +41,7 @@ from ..core.model import (
     ToolCall,
 )
 from ..core.patches import make_patch, split_lines
+from ..errors import printable
 from .values import (
     as_dict,
     call_usage,
@@ -79,7 +80,7 @@ def session(w: Wire) -> Session:
     provider, model_id = string(model.get("providerID")), string(model.get("id"))
     return Session(
         id=required_string(w["id"]),
-        title=string(w.get("title")),
+        title=printable(string(w.get("title"))),
         directory=string(w.get("directory")),
         project=string(w.get("projectID")) or None,
         parent=string(w.get("parentID")) or None,
@@ -426,26 +427,33 @@ def models(body: Wire, default: str | None) -> Iterator[Model]:
                 price_cache_write=cost_usd(cache.get("write")),
                 default=default == f"{provider['id']}/{key}",
                 tiers=tuple(_tiers(price)),
+                over_200k=_tier(200_000, beyond) if (beyond := price.get(_OVER_200K)) else None,
                 images=images if isinstance(images, bool) else None,
             )
+
+
+_OVER_200K = "experimentalOver200K"
 
 
 def _tiers(price: Wire) -> Iterator[PriceTier]:
     """Yield the prices of longer prompts, in ascending order.
 
-    1.18.33 bills the highest tier exceeded; without tiers, `experimentalOver200K`.
+    Without tiers, `experimentalOver200K` is the only one. With tiers it is out of date.
     """
     listed = [
         t for t in price.get("tiers") or () if as_dict(t.get("tier")).get("type") == "context"
     ]
     tiers = {t["tier"]["size"]: t for t in listed}
-    beyond = price.get("experimentalOver200K")
-    if beyond and not any(size <= 200_000 for size in tiers):
-        tiers[200_000] = beyond
+    if not tiers and price.get(_OVER_200K):
+        tiers[200_000] = price[_OVER_200K]
     for above, w in sorted(tiers.items()):
-        cache = as_dict(w.get("cache"))
-        prices = (w.get("input"), w.get("output"), cache.get("read"), cache.get("write"))
-        yield PriceTier(above, *map(cost_usd, prices))
+        yield _tier(above, w)
+
+
+def _tier(above: int, w: Wire) -> PriceTier:
+    cache = as_dict(w.get("cache"))
+    prices = (w.get("input"), w.get("output"), cache.get("read"), cache.get("write"))
+    return PriceTier(above, *map(cost_usd, prices))
 
 
 def agents(body: Any) -> tuple[Agent, ...]:

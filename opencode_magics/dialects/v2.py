@@ -39,7 +39,7 @@ from ..core.model import (
     Status,
     ToolCall,
 )
-from ..errors import NotFoundError, StatusError, StreamError
+from ..errors import NotFoundError, StatusError, StreamError, printable
 from . import v2_events
 from . import v2_shapes as shapes
 from .base import (
@@ -82,7 +82,7 @@ def probe() -> Flow[Server | None]:
             continue
         version, pid = (body or {}).get("version"), (body or {}).get("pid")
         if isinstance(version, str) and isinstance(pid, int):
-            return Server("2.x", version, pid)
+            return Server("2.x", printable(version), pid)
     return None
 
 

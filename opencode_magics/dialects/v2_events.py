@@ -38,6 +38,7 @@ from ..core.model import (
     ToolCall,
     ToolStatus,
 )
+from ..errors import printable
 from . import v2_shapes as shapes
 from .base import logger
 from .jsonwire import decode
@@ -203,6 +204,10 @@ def _on_created(d: Wire, f: Wire) -> Iterator[Event]:
     yield SessionChanged(shapes.session({**d, "id": d["sessionID"], "time": now}))
 
 
+def _on_renamed(d: Wire, f: Wire) -> Iterator[Event]:
+    yield SessionChanged(Session(d["sessionID"], title=printable(d["title"])))
+
+
 def _on_usage(d: Wire, f: Wire) -> Iterator[Event]:
     yield SessionChanged(Session(d["sessionID"], usage=usage(d), updated=_at(f)))
 
@@ -275,7 +280,7 @@ def _on_compacted(d: Wire, f: Wire) -> Iterator[Event]:
 
 _EVENTS: dict[str, _Read] = {
     "session.created": _on_created,
-    "session.renamed": lambda d, f: [SessionChanged(Session(d["sessionID"], title=d["title"]))],
+    "session.renamed": _on_renamed,
     "session.archived": lambda d, f: [SessionChanged(Session(d["sessionID"], archived=_at(f)))],
     "session.deleted": lambda d, f: [SessionDeleted(d["sessionID"])],
     "session.agent.selected": _on_selected,

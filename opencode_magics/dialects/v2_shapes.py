@@ -44,6 +44,7 @@ from ..core.model import (
     Text,
     ToolCall,
 )
+from ..errors import printable
 from .values import (
     as_dict,
     call_usage,
@@ -71,7 +72,7 @@ def session(w: Wire) -> Session:
     time, fork = as_dict(w.get("time")), as_dict(w.get("fork"))
     return Session(
         id=required_string(w["id"]),
-        title=string(w.get("title")),
+        title=printable(string(w.get("title"))),
         directory=string(as_dict(w.get("location")).get("directory")),
         project=string(w.get("projectID")) or None,
         parent=string(w.get("parentID")) or None,

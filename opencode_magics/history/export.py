@@ -272,7 +272,7 @@ class _Folder:
     """The export folder: KIND/day=DAY/SESSION.SUFFIX."""
 
     def __init__(self, path: Path, format: _Format) -> None:
-        path.mkdir(parents=True, exist_ok=True)  # fail before reading any session
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)  # fail before reading any session
         self.path = path
         self._format = format
         self._files = {kind: self._list_files(kind) for kind in ("sessions", *FRAME_KINDS)}
@@ -321,10 +321,12 @@ def _replace(file: Path, body: bytes) -> bool:
     with suppress(FileNotFoundError):
         if file.read_bytes() == body:
             return False
-    file.parent.mkdir(parents=True, exist_ok=True)
+    for folder in (file.parent.parent, file.parent):  # `parents=True` would make public ones
+        folder.mkdir(mode=0o700, exist_ok=True)
     # Readers of this layout ignore names that start with a dot.
     temporary = file.with_name(f".{uuid4().hex}.part")
     try:
+        temporary.touch(mode=0o600)  # only the user can read it
         temporary.write_bytes(body)
         os.replace(temporary, file)
     except BaseException:

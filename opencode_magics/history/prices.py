@@ -26,10 +26,14 @@ class ListPrice(NamedTuple):
 
 
 class Price(NamedTuple):
-    """A model's prices: the base tier, and tiers for longer prompts in ascending order."""
+    """A model's prices: the base tier, and tiers for longer prompts in ascending order.
+
+    `over_200k` is what 1.18.33 charges above 200,000 tokens if no tier is exceeded.
+    """
 
     base: PriceTier
     tiers: tuple[PriceTier, ...] = ()
+    over_200k: PriceTier | None = None
 
     def tier(self, prompt_tokens: int) -> PriceTier:
         """Return the tier for a prompt of this length."""
@@ -42,6 +46,7 @@ def prices_from_models(models: Iterable[Model]) -> dict[tuple[str, str], Price]:
         (m.provider, m.id): Price(
             PriceTier(0, m.price_input, m.price_output, m.price_cache_read, m.price_cache_write),
             m.tiers,
+            m.over_200k,
         )
         for m in models
     }
@@ -68,10 +73,16 @@ def prices_from_mapping(prices: Mapping[str, Mapping[str, float]]) -> dict[tuple
 
 def _are_prices(values: Mapping[str, Any]) -> bool:
     numbers = [price for price in values.values() if price is not None]
-    return values.keys() <= _KINDS and all(
-        isinstance(n, Real | Decimal) and not isinstance(n, bool) and 0 <= float(n) < math.inf
-        for n in numbers
-    )
+    return values.keys() <= _KINDS and all(map(_is_price, numbers))
+
+
+def _is_price(value: object) -> bool:
+    if not isinstance(value, Real | Decimal) or isinstance(value, bool):
+        return False
+    try:
+        return 0 <= float(value) < math.inf
+    except OverflowError:  # 10 ** 400
+        return False
 
 
 _KINDS = {"input", "output", "cache_read", "cache_write"}
@@ -92,12 +103,7 @@ def list_price(price: Price | None, usage: Usage, stored: float | None) -> ListP
     tier = price.tier(usage.input + read + written)
     if tier.input is None or tier.output is None:
         return ListPrice(None, "unknown model")
-    cost = (
-        usage.input * tier.input
-        + (usage.output + (usage.reasoning or 0)) * tier.output
-        + read * (tier.cache_read or 0)
-        + written * (tier.cache_write or 0)
-    ) / _PER
+    cost = _cost(usage, tier)
     if not tier.input and not tier.output:
         return ListPrice(cost, "zero-priced" if stored == 0 else "price changed")
     if free and cost:
@@ -106,4 +112,19 @@ def list_price(price: Price | None, usage: Usage, stored: float | None) -> ListP
         return ListPrice(cost, "cache price missing")
     if stored is None:
         return ListPrice(cost, "stored cost unknown")
-    return ListPrice(cost, None if abs(cost - stored) < _TOLERANCE else "price changed")
+    if abs(cost - stored) < _TOLERANCE:
+        return ListPrice(cost, None)
+    legacy = price.over_200k
+    over = usage.input + read + written > 200_000
+    if over and legacy and abs(_cost(usage, legacy) - stored) < _TOLERANCE:
+        return ListPrice(cost, "the server charged the over-200k price")
+    return ListPrice(cost, "price changed")
+
+
+def _cost(usage: Usage, tier: PriceTier) -> float:
+    return (
+        (usage.input or 0) * (tier.input or 0)
+        + ((usage.output or 0) + (usage.reasoning or 0)) * (tier.output or 0)
+        + (usage.cache_read or 0) * (tier.cache_read or 0)
+        + (usage.cache_write or 0) * (tier.cache_write or 0)
+    ) / _PER

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from IPython.core.error import UsageError
-from traitlets import Bool, Enum, Float, TraitError, Unicode, validate
+from traitlets import Bool, Enum, Float, Int, TraitError, Unicode, validate
 from traitlets.config import Configurable
 
 from ..errors import AuthenticationError, InsecureError, RecordingError
@@ -70,6 +70,15 @@ class OpenCodeMagics(Configurable):
     insecure_http = Bool(
         False, help="Send passwords to other machines over plain http, without asking."
     ).tag(config=True)
+    max_response_mb = Float(
+        200.0, min=0, help="Megabytes of a server's reply, decompressed, above which it is refused."
+    ).tag(config=True)
+    max_event_mb = Float(
+        50.0, min=0, help="Megabytes of a line of the event stream above which it is refused."
+    ).tag(config=True)
+    max_pages = Int(5_000, min=1, help="Pages of a list above which it is refused.").tag(
+        config=True
+    )
     model = Unicode("", help="Model for prompts, provider/model; empty: the session's.").tag(
         config=True
     )
@@ -148,6 +157,7 @@ class OpenCodeMagics(Configurable):
         if self._client is None:
             print(f"Connected: {self.connect()}")
         assert self._client is not None
+        self._client.limit(self.max_response_mb, self.max_event_mb, self.max_pages)
         return self._client
 
     @property

@@ -17,6 +17,7 @@ from ..core.model import Failure, FileDiff, Permission, Question, Reasoning, Ses
 from ..core.outcome import ToolOutcome, tool_outcome
 from ..core.patches import FileChange
 from ..core.turn import Retry, SettledRequest, Turn
+from ..errors import OpenCodeError
 from ..sessions.transcript import Transcript
 from . import diff_rows, wording
 from .blocks import Block, Changes, Note, Recap, RequestState, blocks
@@ -288,6 +289,14 @@ def _is_terminal() -> bool:
 
 
 def _stdout(text: str) -> None:
+    if sys.stdout is None:  # as in pythonw
+        return
     encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+        sys.stdout.flush()
+    except (ValueError, OSError) as error:  # closed, or the reader of a pipe is gone
+        raise OpenCodeError(
+            f"The output can't be written ({error}).",
+            "What runs on the server continues; %oc_attach follows it from another place.",
+        ) from error

@@ -1,9 +1,9 @@
 """Find the earlier answer to a prompt, so that running a notebook again sends nothing.
 
-Prompts are the same if they have the same text, files, model and agent; an answer is a turn that
-succeeded. A
-digest of each prompt is saved in its session's metadata before the prompt is sent. Without a
-digest, a prompt without files is recognized by its text.
+Prompts are the same if the same text, files, model and agent were asked for; an answer is a turn
+that succeeded. A digest of each prompt is saved in its session's metadata before the prompt is
+sent. Without a digest, a prompt without files is recognized by its text, and by the model and agent
+that answered.
 """
 
 from __future__ import annotations
@@ -91,9 +91,12 @@ def find_in_session(client: Client, session: Session, prompt: PromptKey) -> Cach
         return None
     for turn in _answered(client, now):
         stored = messages.get(turn.prompt)
-        if stored is None or not _same_names(stored, turn, prompt):
+        if stored is None:
             continue
-        if turn.prompt == message_id or _same_text(stored, prompt):
+        # What was asked decides, not the session's model of now: that is in the digest.
+        if turn.prompt == message_id:
+            return CachedAnswer(now, turn)
+        if _same_text(stored, prompt) and _same_names(stored, turn, prompt):
             return CachedAnswer(now, turn)
     return None
 

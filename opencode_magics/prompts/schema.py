@@ -21,10 +21,6 @@ from ..dialects.jsonwire import clean_json
 from ..errors import OpenCodeError, UnfitAnswer, UnknownNameError
 
 JsonSchema = dict[str, Any]
-_FENCED = re.compile(
-    r"^[ \t]*(?P<fence>`{3,20})(?!`)[^\n]*\n(?P<text>.*?)^[ \t]*(?P=fence)[ \t]*$",
-    re.DOTALL | re.MULTILINE,
-)
 _TYPES = {"string", "number", "integer", "boolean", "null", "array", "object"}
 _ASK = "Answer with JSON that fits this JSON Schema, and with nothing else:"
 _MAX_REASON = 500  # characters: a reason may quote the whole answer
@@ -297,7 +293,7 @@ def _to_frame(columns: tuple[str, ...]) -> Callable[[Any], Any]:
 def _values(answer: str) -> Iterator[Any]:
     """The JSON values of an answer: all of it and its fenced blocks, else those in its text."""
     yielded = False
-    for text in (answer, *(m["text"] for m in reversed(list(_FENCED.finditer(answer))))):
+    for text in (answer, *reversed(_fenced(answer))):
         try:
             value = json.loads(text, parse_constant=_reject, parse_float=_number)
         except (ValueError, RecursionError):  # too deep
@@ -308,14 +304,31 @@ def _values(answer: str) -> Iterator[Any]:
         yield from _inline(answer)
 
 
+def _fenced(answer: str) -> list[str]:
+    """The texts of the fenced blocks of an answer."""
+    from markdown_it import MarkdownIt
+
+    return [t.content for t in MarkdownIt("commonmark").parse(answer) if t.type == "fence"]
+
+
+_BRACKET = re.compile(r"[{\[]")
+_VAIN = 20
+
+
 def _inline(answer: str) -> Iterator[Any]:
-    """Objects and arrays between other words."""
+    """Objects and arrays between other words.
+
+    Each beginning that fails is read up to its error, so the characters that are read in vain have
+    a limit: 192 kB of "[" took 3.5 s.
+    """
     decoder, at = json.JSONDecoder(parse_constant=_reject, parse_float=_number), 0
-    while bracket := re.compile(r"[{\[]").search(answer, at):
+    vain = 0
+    while (bracket := _BRACKET.search(answer, at)) and vain <= _VAIN * len(answer) + 100_000:
         try:
             value, at = decoder.raw_decode(answer, bracket.start())
-        except ValueError:
+        except ValueError as error:
             at = bracket.end()
+            vain += getattr(error, "pos", at) - bracket.start() + 1
         except RecursionError:
             return
         else:

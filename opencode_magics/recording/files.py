@@ -238,6 +238,11 @@ def _check_recording(path: Path) -> None:
         loads([first_line.decode("utf-8", "replace")], str(path))
 
 
+def _create_private(path: Path) -> None:
+    """Create a file that only the user can read, unless it exists."""
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+
+
 def _write(path: Path, text: str, append: bool) -> Path:
     """Write turns to a file as a whole or not at all, under a lock against other kernels."""
     if path.exists():
@@ -247,11 +252,13 @@ def _write(path: Path, text: str, append: bool) -> Path:
         if not append:
             temporary = path.with_name(f".{path.name}.{os.getpid()}")
             try:
+                _create_private(temporary)
                 temporary.write_bytes(data)
                 temporary.replace(path)
             finally:
                 temporary.unlink(missing_ok=True)
             return path
+        _create_private(path)
         with path.open("ab+", buffering=0) as file, _locked(file.fileno(), path):
             size = file.seek(0, os.SEEK_END)
             if size:

@@ -50,6 +50,14 @@ _VALUES = tuple(
         r"\b(?P<value>sk-[\w-]{16,}|[sr]k_(?:live|test)_\w{16,}|gh[pousr]_\w{20,}"
         r"|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeoprs]-[\w-]{10,}|A[KS]IA[A-Z0-9]{16}\b"
         r"|AIza[\w-]{30,}|hf_\w{20,}|npm_\w{30,}|pypi-[\w-]{30,}|ya29\.[\w-]{20,})",
+        # Forms of tokens as the services document them, and as gitleaks lists them.
+        r"\b(?P<value>gsk_\w{20,}|xai-\w{20,}|fc-[\da-f]{16,}|pplx-\w{20,}|r8_\w{20,}|tvly-[\w-]{16,}"
+        r"|SG\.[\w-]{16,}\.[\w-]{16,}|dckr_pat_[\w-]{20,}|dop_v1_[\da-f]{32,}|dapi[\da-f]{32}"
+        r"|sntrys_[\w=+/-]{20,}|\d{8,10}:AA[\w-]{30,}|[MNO][\w-]{23,27}\.[\w-]{6}\.[\w-]{27,})",
+        r"https://hooks\.slack\.com/(?:services|workflows)/(?P<value>[\w/-]{20,})",
+        r"[?&](?:api_?)?key=(?P<value>[\w-]{16,})",
+        # A line of a file .pgpass: host:port:database:user:password.
+        r"(?m)^[\w.*-]{1,100}:(?:\d{1,5}|\*):[\w*-]{1,100}:[\w*-]{1,100}:(?P<value>\S{5,200})$",
     )
 )
 _HOMES = re.compile(

@@ -44,7 +44,9 @@ def find_session(client: Client, reference: str) -> Session:
 def pick_session(
     reference: str, sessions: Iterable[Session], *, parts: bool = True
 ) -> Session | None:
-    """Pick a session by its id, a prefix of its id, or its title; None if no session matches.
+    """Pick a session by its id, its title, or a prefix of its id; None if no session matches.
+
+    An exact title wins over the beginning of an id: "s" can be a title.
 
     Args:
         reference: The id, prefix or title.
@@ -57,8 +59,8 @@ def pick_session(
     sessions, folded = list(sessions), reference.casefold()
     tests: tuple[Callable[[Session], bool], ...] = (
         lambda s: s.id == reference,
-        lambda s: (parts or len(reference) > len("ses_")) and s.id.startswith(reference),
         lambda s: s.title.casefold() == folded,
+        lambda s: (parts or len(reference) > len("ses_")) and s.id.startswith(reference),
         lambda s: parts and folded in s.title.casefold(),
     )
     for test in tests:

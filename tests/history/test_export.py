@@ -56,6 +56,15 @@ def files(path: Path) -> dict[str, tuple[int, bytes]]:
     return {str(f.relative_to(path)): (f.stat().st_mtime_ns, f.read_bytes()) for f in paths}
 
 
+def test_only_the_user_can_read_an_export(tmp_path: Path) -> None:
+    """Case G3: files were 0644."""
+    sessions, messages, _ = forks()
+    with serving(sessions, messages) as (client, _):
+        export(client, tmp_path / "out", format="jsonl")
+    modes = {f.stat().st_mode & 0o777 for f in (tmp_path / "out").rglob("*")}
+    assert modes == {0o600, 0o700}
+
+
 # -- exported values -------------------------------------------------------------------------------
 
 

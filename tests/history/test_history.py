@@ -33,7 +33,7 @@ from support.transport import CannedTransport
 from opencode_magics import history, tables
 from opencode_magics.client.client import Client
 from opencode_magics.core.columns import empty_lists, frame_from_lists, lists_from_rows
-from opencode_magics.core.model import Session, Usage
+from opencode_magics.core.model import PriceTier, Session, Usage
 from opencode_magics.dialects.base import Reply, Request
 from opencode_magics.dialects.v1 import V1
 from opencode_magics.errors import ServerConnectionError, StreamError, UnknownNameError
@@ -41,6 +41,7 @@ from opencode_magics.history import Cache, frames
 from opencode_magics.history.cache import Rows
 from opencode_magics.history.load import LoadedRows, load
 from opencode_magics.history.packing import pack, unpack
+from opencode_magics.history.prices import Price, list_price
 from opencode_magics.history.sums import UsageEntry, exact_sum, sum_of
 from opencode_magics.history.usage import USAGE
 from opencode_magics.prompts import mapping
@@ -911,6 +912,9 @@ def test_the_listed_cost_has_a_reason_if_it_differs_from_the_stored_one(
         assert math.isclose(row["cost_listed"], listed, abs_tol=1e-9)
 
 
+OVER_200K = "the server charged the over-200k price"
+
+
 def priced(factor: int, **more: Any) -> Wire:
     """Prices as a server lists them."""
     price = {"input": factor, "output": 2 * factor, "cache": {"read": factor / 10, "write": 0}}
@@ -930,7 +934,8 @@ def tier(size: int, factor: int, kind: str = "context") -> Wire:
         (priced(1, tiers=[tier(5000, 2, "batch")]), 5001, 1),
         (priced(1, experimentalOver200K=priced(4)), 200_000, 1),
         (priced(1, experimentalOver200K=priced(4)), 200_001, 4),
-        (priced(1, experimentalOver200K=priced(4), tiers=[tier(272_000, 3)]), 250_000, 4),
+        (priced(1, experimentalOver200K=priced(4), tiers=[tier(272_000, 3)]), 250_000, 1),
+        (priced(1, experimentalOver200K=priced(4), tiers=[tier(512_000, 3)]), 400_000, 1),
         (priced(1, experimentalOver200K=priced(4), tiers=[tier(272_000, 3)]), 272_001, 3),
         (priced(1, experimentalOver200K=priced(4), tiers=[tier(5000, 2)]), 250_000, 2),
     ],
@@ -947,9 +952,45 @@ def test_a_long_prompt_has_the_price_of_its_tier(price: Wire, prompt: int, facto
     assert math.isclose(row["cost_listed"], expected, abs_tol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("tiers", "tokens", "stored", "listed", "reason"),
+    [
+        ([272_000], (250_000, 0, 1000), 0.1018, 0.0512, OVER_200K),
+        ([272_000], (121_000, 150_000, 1000), 0.0562, 0.0284, OVER_200K),
+        ([512_000], (400_000, 0, 1000), 0.1618, 0.0812, OVER_200K),
+        ([], (250_000, 0, 1000), 0.1018, 0.1018, None),
+        ([272_000], (250_000, 0, 1000), 0.5, 0.0512, "price changed"),
+    ],
+)
+def test_the_exact_tier_is_listed_and_the_rule_that_was_charged_is_named(
+    tiers: list[int],
+    tokens: tuple[int, int, int],
+    stored: float,
+    listed: float,
+    reason: str | None,
+) -> None:
+    """Case M1: 1.18.33 charges the over-200k price below the first tier."""
+    above = PriceTier(200_000, 0.4, 1.8, 0.04)
+    price = Price(
+        PriceTier(0, 0.2, 1.2, 0.02),
+        tuple(PriceTier(size, 0.4, 1.8, 0.04) for size in tiers) or (above,),
+        above,
+    )
+    used, read, out = tokens
+    found = list_price(price, Usage(used, out, 0, read, 0), stored)
+    assert found.cost is not None
+    assert math.isclose(found.cost, listed, abs_tol=1e-9)
+    assert found.reason == reason
+
+
 def test_an_invalid_price_list_is_refused() -> None:
+    """Case G5: also a number that no float can hold."""
     with serving([], {}) as (client, _):
-        for bad in ({"m-1": {"input": 1}}, {"acme/m-1": {"price": 1}}):
+        for bad in (
+            {"m-1": {"input": 1}},
+            {"acme/m-1": {"price": 1}},
+            {"acme/m-1": {"input": 10**400}},
+        ):
             with pytest.raises(ValueError, match="prices must be"):
                 usage(client, prices=bad)
 

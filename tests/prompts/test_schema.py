@@ -39,6 +39,30 @@ def test_a_dataclass_gives_instances() -> None:
     assert schema.parse('{"line": 3, "what": "off by one"}') == Bug(3, "off by one")
 
 
+@pytest.mark.parametrize("piece", ["```x\n", "[", '{"a": [', "a [b] c\n"])
+def test_the_effort_to_read_an_answer_has_a_limit(
+    piece: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Case G6: 80 kB of fences took 7 s. The time itself is in `benchmarks/answers.py`."""
+    read = 0
+    decode = json.JSONDecoder.raw_decode
+
+    def counted(decoder: json.JSONDecoder, text: str, idx: int = 0) -> Any:
+        nonlocal read
+        try:
+            value, end = decode(decoder, text, idx)
+        except ValueError as error:
+            read += getattr(error, "pos", idx) - idx
+            raise
+        read += end - idx
+        return value, end
+
+    monkeypatch.setattr(json.JSONDecoder, "raw_decode", counted)
+    answer = piece * (60_000 // len(piece))
+    list(schemas._values(answer))
+    assert read <= 30 * len(answer) + 200_000
+
+
 def test_a_json_schema_gives_json_values() -> None:
     assert schemas.schema_from(POINT).json == POINT
     assert schemas.schema_from(POINT).parse('{"x": 1.5, "y": 2}') == {"x": 1.5, "y": 2}

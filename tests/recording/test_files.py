@@ -131,6 +131,13 @@ def test_a_failed_recording_is_reported_and_does_not_fail_the_turn(
     assert "is not a file" in alone.run("%oc_record").text
 
 
+@pytest.mark.parametrize("append", [True, False])
+def test_only_the_user_can_read_a_recording(tmp_path: Path, append: bool) -> None:
+    """Case G3: they were 0644."""
+    path = save(heard(), tmp_path / "it.jsonl", append=append)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_two_kernels_can_write_to_one_file(tmp_path: Path, thorough: bool) -> None:
     rounds = 20 if thorough else 5
     path = tmp_path / "it.jsonl"

@@ -21,6 +21,7 @@ REDACTOR = Redactor(
     "/home/ana", "ana", {"SOME_TOKEN": "tok-from-the-environment", "PATH": "/usr/bin/x"}
 )
 
+LETTERS, HEX = "abcdefghijklmnop0123456789", "0123456789abcdef" * 2
 SECRETS = [
     ("OPENAI_API_KEY={}", "abcdefgh"),
     ("export DB_PASSWORD='{}'", "hunter"),
@@ -51,6 +52,23 @@ SECRETS = [
     ("Authorization: {}", "s3cr3ts3cr3t9"),
     ("Authorization: token {}", "s3cr3ts3cr3t9"),
     ("it is {} there", "tok-from-the-environment"),
+    # Case G4: tokens that stand bare.
+    ("{}", f"gsk_{LETTERS}"),
+    ("{}", f"xai-{LETTERS}"),
+    ("{}", "fc-0123456789abcdef0123"),
+    ("{}", f"pplx-{LETTERS}"),
+    ("{}", f"r8_{LETTERS}"),
+    ("{}", f"tvly-{LETTERS}"),
+    ("{}", f"SG.{LETTERS}.{LETTERS}"),
+    ("{}", f"dckr_pat_{LETTERS}"),
+    ("{}", f"dop_v1_{HEX}"),
+    ("{}", f"dapi{HEX}"),
+    ("{}", f"sntrys_{LETTERS}"),
+    ("{}", f"123456789:AA{LETTERS}{LETTERS}"),
+    ("{}", f"M{LETTERS[:24]}.Gabcde.{LETTERS}abc"),
+    ("https://hooks.slack.com/services/{}", "T00000000/B00000000/XXXXXXXXXXXX"),
+    ("https://maps.example.com/x?key={}", "AbCdEfGh12345678"),
+    ("db.example.com:5432:shop:joe:{}", "s3cret!"),
 ]
 
 
@@ -75,6 +93,9 @@ def test_a_secret_is_hidden(text: str, secret: str) -> None:
         "tests that pass: 1234567, fail: 0",
         "SORT_KEY=created_at_first",
         "if token == other: pass",
+        "a.c:12:3: error: expected ;",
+        "tests/test_a.py:12:34: note",
+        "12:30:45 it began",
     ],
 )
 def test_other_text_stays(text: str) -> None:

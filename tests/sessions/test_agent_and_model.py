@@ -75,6 +75,20 @@ def test_a_variant_is_one_of_the_sessions_model(
         assert turn.model == replace(FRUGAL, variant="high")
 
 
+@pytest.mark.parametrize("other", ["-m practice/frugal", "--agent reviewer"])
+def test_a_cell_is_not_sent_again_after_another_model_or_agent_answered(
+    shell: Shell, client: Client, other: str
+) -> None:
+    """Case W6: what was asked decides, so that Run All sends nothing."""
+    shell.run("%oc_new")
+    session = shell.run("%oc_session").value
+    for _ in range(3):
+        shell.run("%oc_prompt --once #text 1")
+        shell.run(f"%oc_prompt --once {other} #text 2")
+    prompts = [m for m in client.messages(session) if m.role == "user"]
+    assert len(prompts) == 2
+
+
 def test_the_first_line_names_who_will_answer(client: Client, session: Session) -> None:
     """Case W3: before the agent does anything."""
     opencode_magics.ask(client, "#text 1", session=session, agent="plan", model=str(FRUGAL))

@@ -39,7 +39,12 @@ from opencode_magics.errors import (
 )
 from opencode_magics.sessions import transcript
 from opencode_magics.sessions.follow import _await_opening
-from opencode_magics.sessions.lookup import create_session, find_session, same_directory
+from opencode_magics.sessions.lookup import (
+    create_session,
+    find_session,
+    pick_session,
+    same_directory,
+)
 from opencode_magics.sessions.polling import QUIET
 from opencode_magics.sessions.run import Run, attach, prepare
 
@@ -234,6 +239,14 @@ def test_a_file_is_attached(client, session, tmp_path, generation):
 
 
 @both_generations
+def test_an_exact_title_wins_over_the_beginning_of_an_id():
+    """Case M7: the title "s" could not be chosen."""
+    listed = [Session("ses_1", "other"), Session("ses_2", "s"), Session("ses_3", "ses_1")]
+    assert pick_session("s", listed).id == "ses_2"
+    assert pick_session("ses_1", listed).id == "ses_1"
+    assert pick_session("ses_3", listed).id == "ses_3"
+
+
 def test_find_session_accepts_an_id_a_prefix_or_a_title(client, session):
     other = create_session(client, "A title that nobody else has")
     assert find_session(client, other.id) == client.session(other.id)
