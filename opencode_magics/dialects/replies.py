@@ -31,7 +31,8 @@ def _meaning(reply: Reply, reason: str) -> tuple[type[StatusError], str, str]:
             return (
                 AuthenticationError,
                 "The server's password is missing or wrong.",
-                "Set OPENCODE_SERVER_PASSWORD to the password that the server was started with.",
+                "Set OPENCODE_SERVER_PASSWORD to the password that the server was started with, "
+                "and OPENCODE_SERVER_USERNAME if it has another user.",
             )
         case 404:
             return (

@@ -7,6 +7,7 @@ the directory as the server spells it. `v1_shapes` decodes the replies, `v1_even
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -62,6 +63,8 @@ def probe() -> Flow[Server | None]:
     return Server("1.x", printable(version)) if isinstance(version, str) else None
 
 
+logger = logging.getLogger(__name__)
+
 # As 1.18.33 names them. All tools that change files ask for "edit".
 _ACTIONS = {
     "bash": "bash",
@@ -107,11 +110,16 @@ class V1(Dialect):
             return (yield from self._all_sessions())
         scope = "project" if project else None
         query: Query = {"directory": directory, "limit": _ALL, "scope": scope}
-        return _unique(
-            decode_list(
-                "a session", shapes.session, (yield Request("GET", "/session", query)).json()
-            )
-        )
+        try:
+            listed = (yield Request("GET", "/session", query)).json()
+        except StatusError as error:
+            if error.status != 400:
+                raise
+            # One row that 1.18.33 can't validate spoils this list, but not that of all directories.
+            everything = yield from self._all_sessions()
+            logger.warning("%s The sessions of all directories were read instead.", error.what)
+            return _within(everything, directory, project)
+        return _unique(decode_list("a session", shapes.session, listed))
 
     def _all_sessions(self) -> Flow[tuple[Session, ...]]:
         # Only this route includes all directories. By default it hides archived sessions.
@@ -424,6 +432,13 @@ def _path(*parts: str) -> str:
 
 def _scope(directory: str | None) -> Query:
     return {"directory": directory or None}
+
+
+def _within(sessions: Sequence[Session], directory: str, project: bool) -> tuple[Session, ...]:
+    """The sessions of a directory, or of the whole project that it belongs to."""
+    here = [s for s in sessions if s.directory == directory]
+    projects = {s.project for s in here if s.project not in (None, "global")} if project else set()
+    return tuple(s for s in sessions if s in here or s.project in projects)
 
 
 def _unique(sessions: Iterable[Session]) -> tuple[Session, ...]:

@@ -54,8 +54,9 @@ class ControlMagics(Topic):
         By default, the sessions that this notebook created, selected or prompted. A state is idle,
         running, retrying, waiting_for_permission, waiting_for_question, ending (%oc_end has not
         finished), stale (the turn never ended, and the server no longer works on it) or unknown.
-        With --wait, `attrs` of the frame has `reason` (condition or deadline), and the session ids
-        `ready` and `pending`. Interrupting the wait doesn't stop any agent.
+        If there are none, as after a restart of the kernel, the sessions at work in the directory
+        are shown. With --wait, `attrs` of the frame has `reason` (condition or deadline), and the
+        session ids `ready` and `pending`. Interrupting the wait doesn't stop any agent.
 
         Example::
 
@@ -65,6 +66,8 @@ class ControlMagics(Topic):
 
         _check_wait(options)
         sessions, unknown = self._resolve(options.session, options.directory)
+        if not sessions and not unknown:
+            sessions = self._at_work_here()
         if options.wait is None:
             return tables.session_states((*self._update_tracked(self._read(sessions)), *unknown))
         result = self._wait(sessions, options)
@@ -248,6 +251,19 @@ class ControlMagics(Topic):
         return result
 
     # -- sessions and their states ---------------------------------------------------------------
+
+    def _at_work_here(self) -> list[Session]:
+        """The busy sessions of the directory, for a notebook that has none of its own."""
+        from ..core.formatting import pluralize
+        from ..sessions.status import busy_sessions
+
+        client = self.state.client
+        if sessions := list(busy_sessions(client, client.directory)):
+            print(
+                f"This notebook has no session yet. {pluralize(len(sessions), 'session')} at work "
+                f"or waiting in {client.directory}: %oc_attach ID takes one up."
+            )
+        return sessions
 
     def _resolve(
         self, names: list[str], directories: list[str]

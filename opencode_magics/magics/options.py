@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import argument, magic_arguments
 
+from ..errors import TurnInterrupted
+
 T = TypeVar("T")
 
 # A closing quote must be at the end of a word, so that an apostrophe is an ordinary character.
@@ -107,7 +109,12 @@ def with_parsed_options(
     @functools.wraps(magic)
     def parse_and_call(self: Any, line: str) -> T | None:
         options = parse(getattr(self, magic.__name__), line)
-        return None if options is None else magic(self, options)
+        try:
+            return None if options is None else magic(self, options)
+        except KeyboardInterrupt as interrupt:
+            if isinstance(interrupt, TurnInterrupted):
+                raise
+            raise TurnInterrupted("Interrupted.") from None
 
     return parse_and_call
 

@@ -42,7 +42,8 @@ class PermissionMagics(TurnMagics):
         Use it for turns that were started elsewhere, sent with --no-wait, or left by --timeout.
         After a page reload, attach from another notebook: interrupting the cell that waits, or
         restarting its kernel, stops the agent. You answer permissions and questions in this cell.
-        If the session is idle, its last turn is shown. The session becomes the current one.
+        If the session is idle, its last turn is shown. The session becomes the current one. Without
+        a session, and if there is no current one, it is the one at work in the directory.
 
         Example::
 
@@ -53,7 +54,7 @@ class PermissionMagics(TurnMagics):
         from ..sessions.run import attach
 
         check_turn_options(options)
-        session = self.state.resolve_session(" ".join(options.session))
+        session = self._session_to_attach(" ".join(options.session))
         run = attach(self.state.client, session, self.state.limits)
         self.state.session = self.state.track(session, "chosen")
         try:
@@ -124,6 +125,26 @@ class PermissionMagics(TurnMagics):
         request, session = self._find_request(options.request)
         message = " ".join(options.message)
         return reply_to(self.state.client, request, session, options.reply, message, options.answer)
+
+    def _session_to_attach(self, named: str) -> Session:
+        """The session of this name, else the current one, else the one at work in the directory.
+
+        Raises:
+            UsageError: There is none, or several are at work.
+        """
+        from ..sessions.status import busy_sessions
+
+        if named or self.state.session is not None:
+            return self.state.resolve_session(named)
+        client = self.state.client
+        match busy_sessions(client, client.directory):
+            case (session,):
+                return session
+            case ():
+                return self.state.require_session()
+            case several:
+                listed = ", ".join(f"{s.id} ({s.title})" for s in several)
+                raise UsageError(f"Several sessions are at work here: {listed}. Name one.")
 
     def _rules(self, verb: str, *words: str) -> pd.DataFrame | Verdict:
         """Run a subcommand of %oc_permissions; all except `check` return the rules."""

@@ -41,6 +41,8 @@ class DiffRow(NamedTuple):
     marks: Marks = ()
 
 
+_LOST = "\N{REPLACEMENT CHARACTER}"
+
 # -- labels ----------------------------------------------------------------------------------------
 
 
@@ -49,9 +51,23 @@ def notes(change: FileChange) -> tuple[str, ...]:
     status = () if change.status == "modified" else (change.status,)
     mode = (f"mode {change.mode}",) if change.mode else ()
     endings = line_endings(change)
-    if endings:
+    damage = _damage(change)
+    if endings and not damage:
         return (*status, *mode, f"line endings changed {endings}, no text change")
-    return (*status, *mode, *_missing(change))
+    return (*status, *mode, *damage, *_missing(change))
+
+
+def _damage(change: FileChange) -> tuple[str, ...]:
+    """A note on lines that lost bytes: tools of 1.18.33 read and write every file as UTF-8.
+
+    A server shows the lost byte of the line before as the same replacement character.
+    """
+    kept, added = ({t for t in _texts(change, sign) if _LOST in t} for sign in "-+")
+    lost = len(added)
+    if not lost:
+        return ()
+    unchanged = " (the bytes there were not UTF-8)" if added <= kept else ""
+    return (f"replacement characters in {lost} {'line' if lost == 1 else 'lines'}{unchanged}",)
 
 
 def _missing(change: FileChange) -> tuple[str, ...]:

@@ -171,3 +171,20 @@ def test_an_empty_id_is_refused_and_a_full_id_matches_only_itself(alone: Shell) 
         assert alone.run("%oc_reply per_1 once").value.request.id == "per_1"
         with pytest.raises(UnknownNameError, match="could be any of"):
             alone.run("%oc_reply per_ once")
+
+
+def test_a_restarted_kernel_is_shown_what_waits_and_takes_it_up(
+    shell: Shell, workspace: Path
+) -> None:
+    """Case E7: the status was an empty frame."""
+    pending_after(shell, "#bash touch made")
+    shell.run("%unload_ext opencode_magics")
+    shell.run("%load_ext opencode_magics")
+    shell.run("%oc_connect;")
+    shown = shell.run("%oc_status")
+    assert [*shown.value["state"]] == ["waiting_for_permission"]
+    assert "1 session at work or waiting in" in shown.text
+    assert "%oc_attach ID takes one up" in shown.text
+    shell.types("1")
+    shell.run("%oc_attach")
+    assert (workspace / "made").exists()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from opencode_magics.core.diffs import Diff
 from opencode_magics.core.model import FileDiff
 from opencode_magics.core.patches import FileChange, changes_in, parse
-from opencode_magics.notebook import html, text
+from opencode_magics.notebook import diff_rows, html, text
 from opencode_magics.notebook.diff_rows import (
     DiffRow,
     notes,
@@ -427,3 +427,22 @@ def test_random_input_in_a_diff_is_not_an_error(random_text: str) -> None:
         text.whole_diff(diff)
         html.whole_diff(diff.side_by_side())
         assert isinstance(diff.patch, str)
+
+
+@pytest.mark.parametrize(
+    ("patch", "note"),
+    [
+        (
+            "-caf\ufffd\n-x\n+caf\ufffd\n+y\n",
+            "replacement characters in 1 line (the bytes there were not UTF-8)",
+        ),
+        ("-a\n+b\ufffd\n+c\ufffd\n", "replacement characters in 2 lines"),
+    ],
+)
+def test_an_edit_that_lost_bytes_says_so(patch: str, note: str) -> None:
+    """Case F4: a Latin-1 file, edited or written as UTF-8."""
+    edit = FileDiff("a.txt", f"--- a.txt\n+++ a.txt\n@@ -1,2 +1,2 @@\n{patch}")
+    (change,) = changes_in(edit)
+    assert note in diff_rows.notes(change)
+    fine = FileDiff("a.txt", "--- a.txt\n+++ a.txt\n@@ -1 +1 @@\n-caf\ufffd\n+cafe\n")
+    assert not any("replacement" in n for n in diff_rows.notes(changes_in(fine)[0]))
