@@ -630,7 +630,7 @@ def test_an_answer_that_did_not_arrive_can_be_sent_again_unchanged(notebook: Not
         BY_HAND,
         "from opencode_magics.notebook.form import permission_spec\n"
         "from opencode_magics.core.model import Permission\n"
-        "spec = permission_spec(Permission('p', 's', 'bash', command='ls'), '', '', 0)\n"
+        "spec = permission_spec(Permission('p', 's', 'bash', command='ls'), '', '', 0, '')\n"
         "form = Form(); form.place('here')\n"
         "ask(form, spec, spec | {'note': 'It did not arrive.'}, spec | {'note': 'Not again.'})\n"
         "form.close('here')",
@@ -689,7 +689,7 @@ def test_typed_text_survives_when_the_form_moves(notebook: Notebook, workspace: 
         "from opencode_magics.notebook.form import permission_spec\n"
         "from opencode_magics.core.model import Permission\n"
         "form = Form(); form.place('here')\n"
-        "form.show(permission_spec(Permission('p', 's', 'bash', command='ls'), '', '', 0))\n"
+        "form.show(permission_spec(Permission('p', 's', 'bash', command='ls'), '', '', 0, ''))\n"
         "with Pump(get_ipython().kernel) as pump:\n"
         f"    while not Path({str(go)!r}).exists(): pump.poll(0.05)\n"
         "    display({'text/plain': 'more'}, raw=True, display_id='here', update=True)\n"
