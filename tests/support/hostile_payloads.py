@@ -235,8 +235,8 @@ def specs(payloads: Iterable[str]) -> list[Any]:
     items = tuple(i for t in texts for i in question(t).items)
     note = {"note": clean(joined)}
     return [
-        permission_spec(permission(joined, "1"), first, "until it ends", 2) | note,
-        permission_spec(permission(first, "2", diff=file_diff(joined)), first, "", 0) | note,
+        permission_spec(permission(joined, "1"), first, "until it ends", 2, joined) | note,
+        permission_spec(permission(first, "2", diff=file_diff(joined)), first, "", 0, joined) | note,
         question_spec(Question("que_1", SESSION, items), first) | note,
     ]
 
