@@ -16,7 +16,6 @@ from typing import NamedTuple
 import pytest
 
 HERE = Path(__file__).parent
-CASE_IDS = re.compile(r"^test_(g\d(_\d\d)+_)+")
 LINE = re.compile(r"(?P<name>test_\w+)(?: -> (?P<now>test_\w+)|: (?P<reason>\S.*))?")
 
 
@@ -44,10 +43,10 @@ def dropped(listed: list[Claim], names: Counter[str]) -> list[str]:
 
 
 def names_of_tests(folder: Path) -> Counter[str]:
-    """The names of the test functions in a folder, without case ids."""
+    """The names of the test functions in a folder."""
     trees = (ast.parse(file.read_text("utf-8")) for file in sorted(folder.rglob("test_*.py")))
     functions = (n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.FunctionDef))
-    return Counter(CASE_IDS.sub("test_", f.name) for f in functions if f.name.startswith("test_"))
+    return Counter(f.name for f in functions if f.name.startswith("test_"))
 
 
 LISTED = claims((HERE / "data" / "claims.txt").read_text("utf-8"))

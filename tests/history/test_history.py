@@ -119,7 +119,8 @@ def test_the_page_of_columns_has_every_column() -> None:
 # -- tokens and cost -------------------------------------------------------------------------------
 
 
-def test_g2_03_04_05_06_09_10_19_21_messages_have_their_tokens_and_cost() -> None:
+def test_messages_have_their_tokens_and_cost() -> None:
+    """Cases G2-03, G2-04, G2-05, G2-06, G2-09, G2-10, G2-19, G2-21."""
     expected = case("messages_v1_usage.expected.json")
     frame = all_messages(case("messages_v1_usage.json")).set_index("message")
     answers = frame[frame["role"] == "assistant"]
@@ -627,7 +628,8 @@ def session_tree() -> tuple[list[Wire], Wire]:
     return sessions, tree["expected"]
 
 
-def test_g2_02_a_session_tree_has_roots_depths_and_sums_without_double_counting() -> None:
+def test_a_session_tree_has_roots_depths_and_sums_without_double_counting() -> None:
+    """Case G2-02."""
     sessions, expected = session_tree()
     with serving(sessions, {}) as (client, _):
         listed = history.sessions(client).set_index("id")
@@ -643,8 +645,8 @@ def test_g2_02_a_session_tree_has_roots_depths_and_sums_without_double_counting(
     assert listed.loc[["ses_loop", "ses_orphan"], "depth"].isna().all()
 
 
-def test_g2_16_archived_sessions_count() -> None:
-    """Archiving ses_C2 changes no sum."""
+def test_archived_sessions_count() -> None:
+    """Archiving ses_C2 changes no sum. Case G2-16."""
     sums = []
     for archived in (True, False):
         sessions, expected = session_tree()
@@ -674,7 +676,8 @@ def test_usage_by_root_has_one_row_per_tree() -> None:
 
 
 @pytest.mark.parametrize("by", ["session", "root", "model", "day", "total", ["agent", "day"]])
-def test_g2_01_copied_messages_count_once(by: Any) -> None:
+def test_copied_messages_count_once(by: Any) -> None:
+    """Case G2-01."""
     sessions, messages, expected = forks()
     with serving(sessions, messages) as (client, _):
         frame = usage(client, by)
@@ -731,7 +734,8 @@ def test_copies_without_their_original_count_and_get_a_warning() -> None:
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "UTC", "Asia/Shanghai", "Pacific/Auckland"])
-def test_g2_08_days_are_local_to_the_time_zone(zone: str) -> None:
+def test_days_are_local_to_the_time_zone(zone: str) -> None:
+    """Case G2-08."""
     boundaries = case("messages_day_boundaries.json")
     first = min(m["info"]["time"]["created"] for m in boundaries["messages"])
     sessions = [wire_session("ses_A", time={"created": first})]
@@ -755,7 +759,8 @@ def test_weeks_start_on_monday_and_months_on_the_first() -> None:
     assert [*weeks["calls"]] == [1, 2, 1]
 
 
-def test_g2_07_only_messages_in_the_period_count() -> None:
+def test_only_messages_in_the_period_count() -> None:
+    """Case G2-07."""
     old, new = T0 - 41 * 86_400_000, T0
     sessions = [wire_session("ses_A", cost=0.30, time={"created": old, "updated": new + 2000})]
     messages = {"ses_A": [answer("m1", "ses_A", old, 0.29), answer("m2", "ses_A", new, 0.01)]}
@@ -796,14 +801,16 @@ def test_errors_for_unknown_keys_and_zones_list_valid_ones() -> None:
 # -- sums ------------------------------------------------------------------------------------------
 
 
-def test_g2_19_a_million_tiny_costs_add_up() -> None:
+def test_a_million_tiny_costs_add_up() -> None:
+    """Case G2-19."""
     assert exact_sum([0.0000041] * 1_000_000) == 4.1
     entry = UsageEntry((), "s", Usage(cost=0.0000041), calls=1)
     assert sum_of((), [entry] * 1000).cost == 0.0041
     assert exact_sum([0.1, 0.2, -0.3]) == 0
 
 
-def test_g2_09_a_call_without_cost_or_price_is_not_metered() -> None:
+def test_a_call_without_cost_or_price_is_not_metered() -> None:
+    """Case G2-09."""
     m4 = next(m for m in case("messages_v1_usage.json") if m["info"]["id"] == "m4")
     with serving([wire_session("ses_A")], {"ses_A": [m4]}) as (client, _):
         frame = usage(client, "model")
@@ -814,7 +821,8 @@ def test_g2_09_a_call_without_cost_or_price_is_not_metered() -> None:
     assert pd.isna(empty.loc[0, "cache_share"]) or empty.loc[0, "cache_share"] == 0.0
 
 
-def test_g2_10_calls_of_unknown_usage_are_counted() -> None:
+def test_calls_of_unknown_usage_are_counted() -> None:
+    """Case G2-10."""
     messages = case("messages_v1_usage.json")
     with serving([wire_session("ses_A")], {"ses_A": messages}) as (client, _):
         frame = usage(client, ["session", "model"])
@@ -843,9 +851,8 @@ def test_a_group_of_unknown_calls_costs_na_and_not_0() -> None:
         (0.4, "The messages of these sessions cost $0.10 more than"),
     ],
 )
-def test_g2_15_a_difference_between_sessions_and_messages_is_a_warning(
-    cost: float, text: str
-) -> None:
+def test_a_difference_between_sessions_and_messages_is_a_warning(cost: float, text: str) -> None:
+    """Case G2-15."""
     messages = {"ses_A": [answer("m1", "ses_A", T0, 0.5)]}
     with serving([wire_session("ses_A", cost=cost)], messages) as (client, _):
         frame = usage(client, "model")
@@ -1096,7 +1103,8 @@ def test_usage_works_without_list_prices() -> None:
 # -- what only 2.x stores --------------------------------------------------------------------------
 
 
-def test_g2_13_rows_of_2_x_keep_their_kind_model_and_cost() -> None:
+def test_rows_of_2_x_keep_their_kind_model_and_cost() -> None:
+    """Case G2-13."""
     recorded = case("messages_v2_pages.json")
     pages = {p["cursor"]["previous"]: p for p in recorded["pages"]}
     expected = recorded["expected"]

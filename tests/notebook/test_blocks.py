@@ -176,7 +176,8 @@ def test_a_compaction_shows_as_a_note_and_a_recap() -> None:
 # -- after the end ---------------------------------------------------------------------------------
 
 
-def test_g1_38_a_reply_with_reasoning_only_has_a_note() -> None:
+def test_a_reply_with_reasoning_only_has_a_note() -> None:
+    """Case G1-38."""
     shown = turn(answer(Reasoning("a", "hm", 0, 1)))
     assert notes(shown) == ["no text in the reply (reasoning only)"]
 

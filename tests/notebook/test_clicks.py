@@ -18,7 +18,7 @@ RECEIVED_WITHIN = 30.0  # seconds; a click that isn't received while the cell wa
 
 
 @pytest.mark.parametrize("version", ["6.31.0", kernels.OURS])
-def test_g4_01_a_click_is_sent_while_the_cell_waits(
+def test_a_click_is_sent_while_the_cell_waits(
     version: str,
     start_kernel: kernels.StartKernel,
     client: Client,
@@ -26,6 +26,7 @@ def test_g4_01_a_click_is_sent_while_the_cell_waits(
     workspace: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Case G4-01."""
     for name, value in world.access.items():
         monkeypatch.setenv(name, value)
     with start_kernel(version) as front:

@@ -50,13 +50,15 @@ def test_counts_equal_those_of_git(name: str) -> None:
     assert [tuple("-" if n is None else str(n) for n in c.counts) for c in changes] == counts
 
 
-def test_g5_02_a_removed_comment_is_not_a_file_header() -> None:
+def test_a_removed_comment_is_not_a_file_header() -> None:
+    """Case G5-02."""
     change = only("comment_lines")
     assert (change.name, change.counts) == ("q.sql", (2, 3))
     assert {"--- keep until audit", "----", "+++ plus line"} <= set(shown(change))
 
 
-def test_g5_05_no_newline_at_the_end_is_a_note_on_the_old_side() -> None:
+def test_no_newline_at_the_end_is_a_note_on_the_old_side() -> None:
+    """Case G5-05."""
     change = only("no_newline_at_eof")
     assert change.counts == (2, 1)
     assert sum(line[0] in " +" for line in shown(change) if not line.startswith("@")) == 4
@@ -64,38 +66,44 @@ def test_g5_05_no_newline_at_the_end_is_a_note_on_the_old_side() -> None:
     assert shown(change)[at - 1] == "-three"
 
 
-def test_g5_06_lines_end_at_newlines_only_and_separators_are_visible() -> None:
+def test_lines_end_at_newlines_only_and_separators_are_visible() -> None:
+    """Case G5-06."""
     change = only("unicode_separators")
     assert (change.name, change.counts) == ("u.py", (2, 2))
     assert '+s = "a⟨U+2028⟩diff --git a/x b/x"' in shown(change)
     assert '+t = "␌page"' in shown(change)
 
 
-def test_g5_07_a_rename_is_a_change() -> None:
+def test_a_rename_is_a_change() -> None:
+    """Case G5-07."""
     change = only("rename_only")
     assert (change.name, change.counts) == ("old name.py → new/name.py", (0, 0))
     assert notes(change) == ("renamed",)
 
 
-def test_g5_08_binary_files_have_no_counts() -> None:
+def test_binary_files_have_no_counts() -> None:
+    """Case G5-08."""
     image, new = parse(patch("binary"))
     assert (image.name, notes(image), image.counts) == ("i.png", ("binary",), (None, None))
     assert (new.name, notes(new), new.counts) == ("n.bin", ("added", "binary"), (None, None))
 
 
-def test_g5_09_quoted_names_are_decoded_as_utf_8() -> None:
+def test_quoted_names_are_decoded_as_utf_8() -> None:
+    """Case G5-09."""
     change = only("quoted_path")
     assert (change.name, change.counts) == ('Pläne/Q3 \u2013 "\u03b1".md', (1, 0))
 
 
-def test_g5_09_invalid_utf_8_bytes_keep_their_escapes() -> None:
+def test_invalid_utf_8_bytes_keep_their_escapes() -> None:
+    """Case G5-09."""
     (change,) = parse(
         'diff --git "a/x\\377\\303\\244" "b/x\\377\\303\\244"\nnew file mode 100644\n'
     )
     assert change.name == "x\\377ä"
 
 
-def test_g5_10_a_huge_diff_is_cut_quickly() -> None:
+def test_a_huge_diff_is_cut_quickly() -> None:
+    """Case G5-10."""
     n = 200_000
     head = f"diff --git a/big.csv b/big.csv\n--- a/big.csv\n+++ b/big.csv\n@@ -1,{n} +1,{n} @@\n"
     body = "".join(f"-{i},old\n" for i in range(n)) + "".join(f"+{i},new\n" for i in range(n))
@@ -107,7 +115,8 @@ def test_g5_10_a_huge_diff_is_cut_quickly() -> None:
     assert "+200000" in drawn
 
 
-def test_g5_10_one_long_line_is_cut_too() -> None:
+def test_one_long_line_is_cut_too() -> None:
+    """Case G5-10."""
     drawn = html.file_diff(
         FileDiff("a.js", "--- a.js\n+++ a.js\n@@ -0,0 +1 @@\n+" + "x" * 2_000_000)
     )
@@ -115,19 +124,22 @@ def test_g5_10_one_long_line_is_cut_too() -> None:
     assert "1,999,601 more characters" in drawn
 
 
-def test_g5_10_counts_without_a_patch_are_too_large_to_show() -> None:
+def test_counts_without_a_patch_are_too_large_to_show() -> None:
+    """Case G5-10."""
     (change,) = changes_in(FileDiff("mesh.obj", "", 61_000, 3, "modified"))
     assert (change.counts, notes(change)) == ((61_000, 3), ("too large to show",))
 
 
-def test_g5_13_empty_and_deleted_files_are_shown_without_dev_null() -> None:
+def test_empty_and_deleted_files_are_shown_without_dev_null() -> None:
+    """Case G5-13."""
     gone, empty = parse(patch("added_empty_and_deleted"))
     assert (gone.name, notes(gone), gone.counts) == ("gone.txt", ("deleted",), (0, 1))
     assert "-bye" in shown(gone)
     assert (empty.name, notes(empty)) == ("pkg/__init__.py", ("added", "empty"))
 
 
-def test_g5_15_changed_line_endings_alone_are_a_note_without_lines() -> None:
+def test_changed_line_endings_alone_are_a_note_without_lines() -> None:
+    """Case G5-15."""
     change = only("crlf_only")
     assert change.counts == (3, 3)
     assert notes(change) == ("line endings changed CRLF → LF, no text change",)
@@ -135,17 +147,20 @@ def test_g5_15_changed_line_endings_alone_are_a_note_without_lines() -> None:
     assert "\r" not in html.file_diff(FileDiff("w.txt", patch("crlf_only")))
 
 
-def test_g5_15_a_file_with_crlf_throughout_shows_no_marks() -> None:
+def test_a_file_with_crlf_throughout_shows_no_marks() -> None:
+    """Case G5-15."""
     (change,) = parse("--- a\n+++ a\n@@ -1,2 +1,2 @@\n same\r\n-old\r\n+new\r\n")
     assert shown(change) == ["@@ -1,2 +1,2 @@", " same", "-old", "+new"]
 
 
-def test_g5_15_a_line_with_changed_ending_and_text_shows_the_mark() -> None:
+def test_a_line_with_changed_ending_and_text_shows_the_mark() -> None:
+    """Case G5-15."""
     (change,) = parse("--- a\n+++ a\n@@ -1,2 +1,2 @@\n same\n-old\r\n+new\n")
     assert shown(change)[2:] == ["-old␍", "+new"]
 
 
-def test_g5_03_entries_without_a_patch_have_a_note() -> None:
+def test_entries_without_a_patch_have_a_note() -> None:
+    """Case G5-03."""
     wire = json.loads((CASES / "diff_response_shapes.json").read_text())
     rows = [
         text.file_diff(FileDiff(w.get("file", ""), w.get("patch", ""), *counts, w.get("status")))
@@ -376,7 +391,8 @@ def test_a_change_in_the_middle_of_a_whole_file_is_shown_without_the_rest() -> N
 
 
 @pytest.mark.parametrize("layout", ["unified", "side by side"])
-def test_g5_10_a_20_mb_diff_is_shown_quickly(layout: str) -> None:
+def test_a_20_mb_diff_is_shown_quickly(layout: str) -> None:
+    """Case G5-10."""
     n, pad = 200_000, "x" * 40
     head = f"--- a/big.csv\n+++ b/big.csv\n@@ -1,{n} +1,{n} @@\n"
     body = "".join(f"-{i},old{pad}\n+{i},new{pad}\n" for i in range(n))
@@ -392,7 +408,8 @@ def test_g5_10_a_20_mb_diff_is_shown_quickly(layout: str) -> None:
         assert "Full diff: diff.to_frame(lines=True), diff.patch" in shown
 
 
-def test_g5_10_many_files_are_limited_and_counted() -> None:
+def test_many_files_are_limited_and_counted() -> None:
+    """Case G5-10."""
     body = "".join(f"+line {n}\n" for n in range(100))
     new = f"--- /dev/null\n+++ b/f\n@@ -0,0 +1,100 @@\n{body}"
     diff = diff_of(*(FileDiff(f"f{n}.txt", new, 100, 0, "added") for n in range(2_000)))
@@ -404,7 +421,8 @@ def test_g5_10_many_files_are_limited_and_counted() -> None:
     assert "+line 99" in html.whole_diff(diff["f1999.txt"])
 
 
-def test_g5_06_g5_09_names_and_lines_of_a_diff_hide_no_characters() -> None:
+def test_names_and_lines_of_a_diff_hide_no_characters() -> None:
+    """Cases G5-06 and G5-09."""
     diff = diff_of(
         FileDiff("a\u202etxt.exe", "--- a\n+++ a\n@@ -1 +1 @@\n-a\u061c\u200b\n+\x1b[0m\n")
     )

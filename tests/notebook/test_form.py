@@ -237,7 +237,8 @@ class SlowId(str):
         return super().__hash__()
 
 
-def test_g4_03_two_simultaneous_clicks_count_once(front: FrontEnd) -> None:
+def test_two_simultaneous_clicks_count_once(front: FrontEnd) -> None:
+    """Case G4-03."""
     form = Form()
     for n in range(5):
         form.show({"id": f"per_{n}", "title": ""})

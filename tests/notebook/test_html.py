@@ -78,7 +78,8 @@ HOSTILE = "<img src=x onerror=alert(1)> <script>alert(2)</script> [x](javascript
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_g4_04_hostile_text_is_shown_as_text_everywhere(ended: bool) -> None:
+def test_hostile_text_is_shown_as_text_everywhere(ended: bool) -> None:
+    """Case G4-04."""
     shown = everything_hostile(HOSTILE)
     parsed = page(replace(shown, verdict="failed") if ended else shown)
     assert parsed.tags <= {
@@ -90,7 +91,8 @@ def test_g4_04_hostile_text_is_shown_as_text_everywhere(ended: bool) -> None:
     assert not parsed.links
 
 
-def test_g4_04_cards_show_hostile_text_as_text_too() -> None:
+def test_cards_show_hostile_text_as_text_too() -> None:
+    """Case G4-04."""
     session = Session(HOSTILE, HOSTILE, HOSTILE, agent=HOSTILE, model=ModelRef(HOSTILE, HOSTILE))
     cards = [
         html.session(session),
@@ -106,13 +108,13 @@ def test_g4_04_cards_show_hostile_text_as_text_too() -> None:
 
 
 @pytest.mark.parametrize("reply", ["/etc/hostname", "http://example.invalid/x"])
-def test_g4_05_a_path_or_url_as_a_reply_is_shown_as_text(reply: str) -> None:
-    """`IPython.display.HTML` would read the file or fetch the page."""
+def test_a_path_or_url_as_a_reply_is_shown_as_text(reply: str) -> None:
+    """`IPython.display.HTML` would read the file or fetch the page. Case G4-05."""
     assert reply in page(says(reply)).text
 
 
-def test_g3_20_nothing_becomes_a_formula() -> None:
-    """MathJax 3 ignores the first class, MathJax 2 the second."""
+def test_nothing_becomes_a_formula() -> None:
+    """MathJax 3 ignores the first class, MathJax 2 the second. Case G3-20."""
     drawn = html.turn(says("costs $5, later $6"))
     assert drawn.startswith('<div class="mathjax_ignore tex2jax_ignore"')
     assert "costs $5, later $6" in drawn

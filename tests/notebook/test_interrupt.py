@@ -154,10 +154,10 @@ def kernel(
 # -- the stop button -------------------------------------------------------------------------------
 
 
-def test_g3_03_an_interrupt_stops_the_turn_on_the_server(
+def test_an_interrupt_stops_the_turn_on_the_server(
     kernel: Kernel, client: Client, session: Session
 ) -> None:
-    """The text so far stays, one line reports the stop, and queued cells don't run."""
+    """The text so far stays, one line reports the stop, and queued cells don't run. Case G3-03."""
     prompt = kernel.send("%%oc_prompt -o turn\n#slow 400 .1")
     queued = [kernel.send("print('went on')"), kernel.send("%oc_prompt #text 3")]
     kernel.shows(prompt, "slow3")

@@ -96,7 +96,8 @@ def test_an_open_output_has_short_plain_text_and_a_closed_one_all() -> None:
     assert screen.all("text/plain").startswith("Hello")
 
 
-def test_g4_10_a_saved_notebook_has_answer_cost_and_changes_in_both_formats() -> None:
+def test_a_saved_notebook_has_answer_cost_and_changes_in_both_formats() -> None:
+    """Case G4-10."""
     live_cell, screen = cell()
     done = turn(answer(tool("edit", diffs=(EDIT,)), Text("z", "All done.", 0, 1)))
     live_cell.show(running(tool("edit", status="running"), permissions=(permission(),)))
@@ -136,9 +137,10 @@ def test_after_closing_nothing_more_is_shown() -> None:
 # -- how often -------------------------------------------------------------------------------------
 
 
-def test_g3_10_a_fast_stream_is_drawn_at_most_ten_times_a_second(
+def test_a_fast_stream_is_drawn_at_most_ten_times_a_second(
     clock: Callable[[float], None],
 ) -> None:
+    """Case G3-10."""
     live_cell, screen = cell(min_interval=0.1)
     states = growing(LONG[:30_000], 5_000)
     for state in states:
@@ -206,9 +208,10 @@ def test_very_many_tool_calls_stay_below_45_outputs() -> None:
     assert 10 < len(screen.outputs) < 45
 
 
-def test_g4_16_a_megabyte_in_20000_deltas_is_cheap_to_send_and_compute(
+def test_a_megabyte_in_20000_deltas_is_cheap_to_send_and_compute(
     clock: Callable[[float], None],
 ) -> None:
+    """Case G4-16."""
     full_text = "\n\n".join("word " * 40 for _ in range(5_000))
     step = len(full_text) // 20_000
     live_cell, screen = cell(min_interval=0.1)

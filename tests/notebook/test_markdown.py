@@ -37,7 +37,8 @@ TAG = re.compile(r"<(/?)([a-z0-9]+)((?: [a-z]+=\"[^\"<>]*\")*)>")
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_g4_04_hostile_markdown_is_shown_as_text(text: str) -> None:
+def test_hostile_markdown_is_shown_as_text(text: str) -> None:
+    """Case G4-04."""
     html = render(text)
     rest = TAG.sub("", html)
     assert "<" not in rest, "something other than plain tags is left"
@@ -60,11 +61,13 @@ def test_an_image_becomes_a_link() -> None:
 
 
 @pytest.mark.parametrize("text", ["/etc/hostname", "http://example.invalid/x"])
-def test_g4_05_a_path_or_url_is_shown_unchanged(text: str) -> None:
+def test_a_path_or_url_is_shown_unchanged(text: str) -> None:
+    """Case G4-05."""
     assert render(text) == f"<p>{text}</p>\n"
 
 
-def test_g3_20_dollar_signs_are_unchanged() -> None:
+def test_dollar_signs_are_unchanged() -> None:
+    """Case G3-20."""
     html = render("costs $5, later $6\n\n```sh\necho $HOME $PATH\n```\n")
     assert "costs $5, later $6" in html
     assert "echo $HOME $PATH\n</code>" in html

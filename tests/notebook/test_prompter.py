@@ -210,7 +210,8 @@ def test_nothing_is_sent_before_a_click(front: FrontEnd) -> None:
         assert request_of(front) == "per_1"
 
 
-def test_g4_03_two_clicks_from_two_threads_send_one_reply(front: FrontEnd) -> None:
+def test_two_clicks_from_two_threads_send_one_reply(front: FrontEnd) -> None:
+    """Case G4-03."""
     with cell(front) as running:
         running.waits(push())
         running.step()
@@ -230,7 +231,8 @@ def test_g4_03_two_clicks_from_two_threads_send_one_reply(front: FrontEnd) -> No
         assert len(running.sent) == 1
 
 
-def test_g4_03_the_first_of_two_quick_clicks_counts(front: FrontEnd) -> None:
+def test_the_first_of_two_quick_clicks_counts(front: FrontEnd) -> None:
+    """Case G4-03."""
     with cell(front) as running:
         running.waits(push())
         running.step()
@@ -308,10 +310,13 @@ def test_an_answer_of_the_wrong_kind_is_ignored(
 # -- failures --------------------------------------------------------------------------------------
 
 
-def test_g4_06_a_failed_reply_is_shown_in_the_form_and_can_be_repeated(
+def test_a_failed_reply_is_shown_in_the_form_and_can_be_repeated(
     front: FrontEnd,
 ) -> None:
-    """It fails twice in the same way, so that the form's spec is equal the second time."""
+    """It fails twice in the same way, so that the form's spec is equal the second time.
+
+    Case G4-06.
+    """
     routes = {reply_to("1"): answers_in_turn(DOWN, DOWN, True), "GET /permission": [WAITING]}
     with cell(front, routes) as running:
         running.waits(push())
@@ -345,7 +350,8 @@ def test_an_invalid_answer_is_reported_in_the_form(front: FrontEnd) -> None:
         assert running.sent == [(route.partition(" ")[2], {"answer": {"n": 7}})]
 
 
-def test_g4_06_a_lost_server_is_reported_in_the_form(front: FrontEnd) -> None:
+def test_a_lost_server_is_reported_in_the_form(front: FrontEnd) -> None:
+    """Case G4-06."""
     with cell(front, {reply_to("1"): DISCONNECT, "GET /permission": [WAITING]}) as running:
         running.waits(push())
         running.step()
@@ -401,7 +407,8 @@ def test_a_finished_turn_asks_nothing(front: FrontEnd) -> None:
 # -- several requests ------------------------------------------------------------------------------
 
 
-def test_g4_13_simultaneous_requests_are_asked_one_by_one(front: FrontEnd) -> None:
+def test_simultaneous_requests_are_asked_one_by_one(front: FrontEnd) -> None:
+    """Case G4-13."""
     with cell(front) as running:
         running.waits(push(1), push(2, CHILD), push(3), sessions=(CHILD,))
         running.step()

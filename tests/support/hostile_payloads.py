@@ -236,7 +236,8 @@ def specs(payloads: Iterable[str]) -> list[Any]:
     note = {"note": clean(joined)}
     return [
         permission_spec(permission(joined, "1"), first, "until it ends", 2, joined) | note,
-        permission_spec(permission(first, "2", diff=file_diff(joined)), first, "", 0, joined) | note,
+        permission_spec(permission(first, "2", diff=file_diff(joined)), first, "", 0, joined)
+        | note,
         question_spec(Question("que_1", SESSION, items), first) | note,
     ]
 

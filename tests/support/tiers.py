@@ -29,7 +29,7 @@ BROWSER = {"chrome"}
 # The tests with a real server, kernel or browser that *quick* takes.
 SAMPLES = {
     "test_every_scenario_of_the_practice_model_ends_as_it_should",
-    "test_g4_01_a_click_is_sent_while_the_cell_waits",
+    "test_a_click_is_sent_while_the_cell_waits",
     "test_an_edit_permission_shows_all_lines",
 }
 
