@@ -66,7 +66,7 @@ class ControlMagics(Topic):
 
         _check_wait(options)
         sessions, unknown = self._resolve(options.session, options.directory)
-        if not sessions and not unknown:
+        if not (sessions or options.session or options.directory):
             sessions = self._at_work_here()
         if options.wait is None:
             return tables.session_states((*self._update_tracked(self._read(sessions)), *unknown))

@@ -285,7 +285,8 @@ def test_a_permission_is_answered_by_typing(
     kernel.channels.input("1")
     assert kernel.reply(prompt)["status"] == "ok"
     assert (workspace / "made").exists()
-    assert f"Permission: {bash}\n    touch made\n[1] Allow once" in kernel.text(prompt)
+    asked = f"Permission: {bash}\n    Command:\n        touch made\n    In:\n        {workspace}\n"
+    assert f"{asked}[1] Allow once" in kernel.text(prompt)
     assert "→ once" in kernel.text(prompt)
     assert kernel.run("print(turn.outcome)") == "succeeded"
 

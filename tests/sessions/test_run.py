@@ -238,7 +238,6 @@ def test_a_file_is_attached(client, session, tmp_path, generation):
         assert "remember the milk" in "".join(getattr(p, "text", "") for p in stored.parts)
 
 
-@both_generations
 def test_an_exact_title_wins_over_the_beginning_of_an_id():
     """Case M7: the title "s" could not be chosen."""
     listed = [Session("ses_1", "other"), Session("ses_2", "s"), Session("ses_3", "ses_1")]
@@ -247,6 +246,7 @@ def test_an_exact_title_wins_over_the_beginning_of_an_id():
     assert pick_session("ses_3", listed).id == "ses_3"
 
 
+@both_generations
 def test_find_session_accepts_an_id_a_prefix_or_a_title(client, session):
     other = create_session(client, "A title that nobody else has")
     assert find_session(client, other.id) == client.session(other.id)
