@@ -172,16 +172,6 @@ def test_a_message_without_a_time_is_in_the_null_partition(tmp_path: Path) -> No
     assert rows == [("m1", True), ("m2", False)]
 
 
-def test_exported_files_have_the_users_default_permissions(tmp_path: Path) -> None:
-    """Other users of a shared folder have to read them."""
-    own_file = tmp_path / "own_file"
-    own_file.write_text("")
-    with serving([wire_session("ses_A")], {"ses_A": []}) as (client, _):
-        export(client, tmp_path / "out")
-    (row,) = (tmp_path / "out").glob("sessions/*/*")
-    assert row.stat().st_mode == own_file.stat().st_mode
-
-
 def test_a_session_id_cannot_escape_the_folder(tmp_path: Path) -> None:
     evil = "../../../ses_A"
     with serving([], {}) as (client, fake):
