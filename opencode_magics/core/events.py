@@ -189,11 +189,19 @@ Event = (
 
 
 def coalesce(events: Iterable[Event]) -> Iterator[Event]:
-    """Join consecutive deltas of a part, so that a long answer is folded in a few steps."""
+    """Join consecutive deltas of a part, so that a long answer is folded in a few steps.
+
+    On 2.x the first text of every message has the same part id, also in other sessions.
+    """
     delta: PartDelta | None = None
     texts: list[str] = []
     for event in events:
-        if isinstance(event, PartDelta) and delta is not None and event.part == delta.part:
+        if (
+            isinstance(event, PartDelta)
+            and delta is not None
+            and (event.session, event.message, event.part)
+            == (delta.session, delta.message, delta.part)
+        ):
             texts.append(event.text)
             continue
         if delta is not None:

@@ -462,3 +462,18 @@ def test_a_running_turn_of_an_idle_session_gets_a_verdict(
     over = advance(turn, ended)
     assert (over.outcome, over.failure and over.failure.name) == (outcome, why)
     assert judge_idle_turn(over, idle_for=60.0) is None
+
+
+def test_texts_that_stream_at_the_same_time_are_not_mixed() -> None:
+    """On 2.x the first text of every message has the same part id, also in other sessions."""
+    deltas = [
+        PartDelta(session, f"msg_{session}", ":text:0", text)
+        for text in ("one ", "two ", "three")
+        for session in ("ses_a", "ses_b")
+    ]
+    for session in ("ses_a", "ses_b"):
+        prompt = Message(f"msg_p{session}", session, "user", 1)
+        answer = Message(f"msg_{session}", session, "assistant", 2, parent=prompt.id)
+        begun = [MessageChanged(prompt), MessageChanged(answer)]
+        turn = advance_all(Turn(session, prompt.id), [*begun, *deltas])
+        assert turn.text == "one two three"
