@@ -257,7 +257,9 @@ class ControlMagics(Topic):
         from ..core.formatting import pluralize
         from ..sessions.status import busy_sessions
 
-        client = self.state.client
+        client = self.state.connected
+        if client is None:
+            return []
         if sessions := list(busy_sessions(client, client.directory)):
             print(
                 f"This notebook has no session yet. {pluralize(len(sessions), 'session')} at work "
